@@ -5,4 +5,8 @@
 
 pub mod digest;
 pub mod gzip;
+pub mod layout;
+pub mod oci;
+pub mod read;
 pub mod tar;
+pub mod verify;

@@ -1,0 +1,241 @@
+//! Reading tar archives that somebody else may have made: nothing is unpacked, everything is bounded.
+//!
+//! Only plain files, directories and, where allowed, symbolic links are taken.
+//! Hard links, devices, sparse files, paths that leave the folder and entries below a file or a link are refused.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read as _},
+};
+
+use tar::EntryType;
+
+use crate::tar::{Entry, Kind, is_plain};
+
+/// How much an archive may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Number of entries.
+    pub entries: usize,
+    /// Bytes in all files together.
+    pub total: u64,
+    /// Whether symbolic links are taken.
+    pub links: bool,
+}
+
+/// Why an archive is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The bytes are no tar archive, or it is cut off.
+    #[error("damaged tar archive")]
+    Damaged(#[source] io::Error),
+    /// An entry's path is absolute, empty, no text, or has an empty, `.` or `..` part.
+    #[error("entry `{0}` would leave the folder it is unpacked to")]
+    Path(String),
+    /// A path occurs twice.
+    #[error("entry `{0}` occurs twice")]
+    Twice(String),
+    /// An entry lies below a file or a link.
+    #[error("entry `{0}` lies below something that is no directory")]
+    BelowFile(String),
+    /// A hard link, device, sparse file, or a symbolic link where none is allowed.
+    #[error("entry `{0}` is neither a file nor a directory")]
+    Kind(String),
+    /// More entries than allowed.
+    #[error("archive holds more than {0} entries")]
+    Entries(usize),
+    /// More bytes than allowed.
+    #[error("archive holds more than {0} bytes")]
+    Total(u64),
+}
+
+/// All entries of an archive, in its order.
+pub fn entries(bytes: &[u8], limits: &Limits) -> Result<Vec<Entry>, Error> {
+    let mut found = Vec::new();
+    let mut is_dir = BTreeMap::new();
+    let mut left = limits.total;
+    for entry in tar::Archive::new(bytes).entries().map_err(Error::Damaged)? {
+        if found.len() == limits.entries {
+            return Err(Error::Entries(limits.entries));
+        }
+        let mut entry = entry.map_err(Error::Damaged)?;
+        let path = path_of(&entry)?;
+        for (slash, _) in path.match_indices('/') {
+            if is_dir.get(&path[..slash]) == Some(&false) {
+                return Err(Error::BelowFile(path));
+            }
+        }
+        let kind = match entry.header().entry_type() {
+            EntryType::Regular => {
+                let size = entry.size();
+                if size > left {
+                    return Err(Error::Total(limits.total));
+                }
+                left -= size;
+                Kind::File(read_exactly(&mut entry, size)?)
+            }
+            EntryType::Directory => Kind::Dir,
+            EntryType::Symlink if limits.links => {
+                let target = entry.link_name_bytes().unwrap_or_default();
+                let target = String::from_utf8(target.into_owned())
+                    .map_err(|_| Error::Kind(path.clone()))?;
+                Kind::Link(target)
+            }
+            _ => return Err(Error::Kind(path)),
+        };
+        if is_dir.insert(path.clone(), kind == Kind::Dir).is_some() {
+            return Err(Error::Twice(path));
+        }
+        let mode = entry.header().mode().map_err(Error::Damaged)?;
+        found.push(Entry { path, mode, kind });
+    }
+    Ok(found)
+}
+
+fn path_of<R: io::Read>(entry: &tar::Entry<'_, R>) -> Result<String, Error> {
+    let bytes = entry.path_bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let is_dir = entry.header().entry_type() == EntryType::Directory;
+    let path = if is_dir {
+        text.strip_suffix('/').unwrap_or(&text)
+    } else {
+        &text
+    };
+    if is_plain(path) && std::str::from_utf8(&bytes).is_ok() {
+        Ok(path.to_owned())
+    } else {
+        Err(Error::Path(text.into_owned()))
+    }
+}
+
+/// Allocates no more than what really is there, whatever the header claims.
+fn read_exactly(from: &mut impl io::Read, size: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    from.take(size)
+        .read_to_end(&mut bytes)
+        .map_err(Error::Damaged)?;
+    if bytes.len() as u64 == size {
+        Ok(bytes)
+    } else {
+        Err(Error::Damaged(io::ErrorKind::UnexpectedEof.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        entries: 4,
+        total: 100,
+        links: false,
+    };
+
+    /// An archive of entries that our own writer would refuse.
+    fn raw(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (path, kind, bytes) in entries {
+            let mut header = tar::Header::new_ustar();
+            header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_entry_type(*kind);
+            header.set_mode(0o644);
+            header.set_size(bytes.len() as u64);
+            if *kind == EntryType::Symlink || *kind == EntryType::Link {
+                header.set_link_name_literal("/etc/shadow").unwrap();
+            }
+            header.set_cksum();
+            out.extend_from_slice(header.as_bytes());
+            out.extend_from_slice(bytes);
+            out.resize(out.len().next_multiple_of(512), 0);
+        }
+        out.resize(out.len() + 1024, 0);
+        out
+    }
+
+    fn check_refused(entries: &[(&str, EntryType, &[u8])], expected: &str) {
+        let error = super::entries(&raw(entries), &LIMITS).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn own_archives_come_back() {
+        let entries = [
+            Entry::dir("a", 0o755),
+            Entry::file("a/x", 0o600, "text"),
+            Entry::link("l", "a/x"),
+        ];
+        let bytes = crate::tar::write(&entries).unwrap();
+        let limits = Limits {
+            links: true,
+            ..LIMITS
+        };
+        assert_eq!(super::entries(&bytes, &limits).unwrap(), entries);
+    }
+
+    #[test]
+    fn malicious_archives_are_refused() {
+        use EntryType::{Block, Directory, GNUSparse, Link, Regular, Symlink};
+        for path in ["/etc/passwd", "../x", "a/../../x", "a//b", "./x", "x/"] {
+            let text = format!("entry `{path}` would leave the folder it is unpacked to");
+            check_refused(&[(path, Regular, b"")], &text);
+        }
+        for kind in [Symlink, Link, Block] {
+            check_refused(
+                &[("x", kind, b"")],
+                "entry `x` is neither a file nor a directory",
+            );
+        }
+        check_refused(&[("x", GNUSparse, b"")], "damaged tar archive");
+        check_refused(
+            &[("x", Regular, b""), ("x", Directory, b"")],
+            "entry `x` occurs twice",
+        );
+        check_refused(
+            &[("x", Regular, b""), ("x/y", Regular, b"")],
+            "entry `x/y` lies below something that is no directory",
+        );
+        check_refused(
+            &[("x", Regular, &[0; 60]), ("y", Regular, &[0; 60])],
+            "archive holds more than 100 bytes",
+        );
+        let many = ["a", "b", "c", "d", "e"].map(|path| (path, Regular, &b""[..]));
+        check_refused(&many, "archive holds more than 4 entries");
+    }
+
+    #[test]
+    fn a_link_does_not_lead_further() {
+        let bytes = raw(&[
+            ("l", EntryType::Symlink, b""),
+            ("l/x", EntryType::Regular, b""),
+        ]);
+        let limits = Limits {
+            links: true,
+            ..LIMITS
+        };
+        assert!(matches!(
+            super::entries(&bytes, &limits),
+            Err(Error::BelowFile(_))
+        ));
+    }
+
+    #[test]
+    fn truncated_and_lying_archives_are_refused() {
+        let bytes = raw(&[("x", EntryType::Regular, &[1; 80])]);
+        for cut in [100, 512, 560] {
+            assert!(
+                matches!(
+                    super::entries(&bytes[..cut], &LIMITS),
+                    Err(Error::Damaged(_))
+                ),
+                "{cut}"
+            );
+        }
+        let mut header = tar::Header::new_ustar();
+        header.set_path("x").unwrap();
+        header.set_mode(0o644);
+        header.set_entry_type(EntryType::Regular);
+        header.set_size(u64::MAX / 2);
+        header.set_cksum();
+        assert!(super::entries(header.as_bytes(), &LIMITS).is_err());
+    }
+}

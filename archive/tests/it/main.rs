@@ -1,0 +1,3 @@
+//! Tests of this crate through its public functions.
+
+mod verify;
