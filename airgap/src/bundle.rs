@@ -1,0 +1,139 @@
+//! One archive per architecture that every importer reads: an OCI layout and docker's `manifest.json` over the same blobs.
+//!
+//! Metadata comes first, so that a reader finds an image without scanning the whole file.
+//! The layout's own index spans all architectures; the archive names the manifest of its one, since agents before
+//! mid 2024 refuse an archive that names a blob it does not hold.
+
+use archive::{
+    digest::Digest,
+    layout::{Layout, blob_path},
+    oci::{self, Descriptor, Index, Manifest},
+    tar::{self, Entry},
+};
+use serde::Serialize;
+
+/// Why there is no archive.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The layout has no image for the architecture.
+    #[error("image {image} has no manifest for {architecture}")]
+    Architecture {
+        /// Digest of the image's index.
+        image: Digest,
+        /// Which was asked for.
+        architecture: String,
+    },
+    /// A blob is not in the layout.
+    #[error("blob {0} is missing")]
+    Missing(Digest),
+    /// A blob does not parse.
+    #[error("blob {digest} is damaged")]
+    Damaged {
+        /// Which.
+        digest: Digest,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The entries make no archive.
+    #[error(transparent)]
+    Tar(#[from] tar::Error),
+}
+
+/// An item of docker's `manifest.json`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerItem {
+    config: String,
+    repo_tags: Vec<String>,
+    layers: Vec<String>,
+}
+
+/// The part of a layout that one architecture needs, its top level naming manifests instead of indexes.
+pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
+    let mut part = Layout::default();
+    for image in &layout.images {
+        let index: Index = read(layout, image)?;
+        let manifests = index.manifests.into_iter();
+        let mut manifest = manifests
+            .into_iter()
+            .find(|manifest| {
+                let platform = manifest.platform.as_ref();
+                platform.is_some_and(|platform| platform.architecture == architecture)
+            })
+            .ok_or_else(|| Error::Architecture {
+                image: image.digest,
+                architecture: architecture.to_owned(),
+            })?;
+        let parsed: Manifest = read(layout, &manifest)?;
+        let wanted = [&manifest, &parsed.config]
+            .into_iter()
+            .chain(&parsed.layers);
+        for descriptor in wanted {
+            let bytes = blob(layout, descriptor)?.to_vec();
+            part.blobs.insert(descriptor.digest, bytes);
+        }
+        manifest.annotations.clone_from(&image.annotations);
+        part.images.push(manifest);
+    }
+    Ok(part)
+}
+
+/// The uncompressed archive of a [`slice`].
+pub fn archive(part: &Layout) -> Result<Vec<u8>, Error> {
+    Ok(tar::write_in_order(&entries(part)?)?)
+}
+
+/// The entries of the archive of a [`slice`], in their order.
+pub fn entries(part: &Layout) -> Result<Vec<Entry>, Error> {
+    let mut files = part.files().into_iter();
+    let docker = oci::to_bytes(&docker_items(part)?);
+    let mut entries: Vec<Entry> = files
+        .by_ref()
+        .take(2)
+        .map(|(path, bytes)| Entry::file(path, 0o644, bytes))
+        .collect();
+    entries.push(Entry::file("manifest.json", 0o644, docker));
+    entries.push(Entry::dir("blobs", 0o755));
+    entries.push(Entry::dir("blobs/sha256", 0o755));
+    entries.extend(files.map(|(path, bytes)| Entry::file(path, 0o644, bytes)));
+    Ok(entries)
+}
+
+fn docker_items(part: &Layout) -> Result<Vec<DockerItem>, Error> {
+    let items = part.images.iter().map(|image| {
+        let manifest: Manifest = read(part, image)?;
+        Ok(DockerItem {
+            config: blob_path(&manifest.config.digest),
+            repo_tags: image
+                .annotations
+                .get(oci::REF_NAME)
+                .cloned()
+                .into_iter()
+                .collect(),
+            layers: manifest
+                .layers
+                .iter()
+                .map(|layer| blob_path(&layer.digest))
+                .collect(),
+        })
+    });
+    items.collect()
+}
+
+fn read<T: serde::de::DeserializeOwned>(
+    layout: &Layout,
+    descriptor: &Descriptor,
+) -> Result<T, Error> {
+    oci::from_bytes(blob(layout, descriptor)?).map_err(|source| Error::Damaged {
+        digest: descriptor.digest,
+        source,
+    })
+}
+
+fn blob<'a>(layout: &'a Layout, descriptor: &Descriptor) -> Result<&'a [u8], Error> {
+    let found = layout.blobs.get(&descriptor.digest);
+    found
+        .map(Vec::as_slice)
+        .ok_or(Error::Missing(descriptor.digest))
+}

@@ -1,0 +1,214 @@
+//! Images FROM scratch: a data file says what lies where, the binaries come from a build, nothing comes from a disk's metadata.
+
+use std::collections::BTreeMap;
+
+use archive::{
+    layout::Layout,
+    oci::{self, Descriptor, History, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
+    tar::{self, Entry},
+};
+use serde::Deserialize;
+
+/// The version of the data file that is understood here.
+const SCHEMA: u32 = 1;
+
+/// The content of `images/<name>/image.json`. Paths are absolute, as they are in the image.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Definition {
+    schema: u32,
+    /// Repository, with its registry, without a tag.
+    pub repository: String,
+    /// Path → name of a built program.
+    pub binaries: BTreeMap<String, String>,
+    /// Path → text of a file.
+    #[serde(default)]
+    pub texts: BTreeMap<String, String>,
+    /// Path → target of a symbolic link, which must be in the image.
+    #[serde(default)]
+    pub links: BTreeMap<String, String>,
+    /// Directories that need no file in them.
+    #[serde(default)]
+    pub directories: Vec<String>,
+    /// Numeric user and group.
+    pub user: String,
+    /// Program and first arguments.
+    pub entrypoint: Vec<String>,
+    /// Labels besides the version.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Bytes that one platform's uncompressed layer may have.
+    pub max_size: u64,
+}
+
+/// What holds for every image of a release.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// Without the leading `v` of tags.
+    pub version: String,
+    /// RFC 3339.
+    pub created: String,
+}
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data file does not parse, or has an unknown key.
+    #[error("bad image definition")]
+    Definition(#[source] serde_json::Error),
+    /// The data file is of another time.
+    #[error("image definition has schema {0}, this program reads {SCHEMA}")]
+    Schema(u32),
+    /// A path does not begin with `/`.
+    #[error("`{0}` is not absolute")]
+    Relative(String),
+    /// A link or the entry point leads to nothing.
+    #[error("`{from}` leads to `{target}`, which is not in the image")]
+    Dangling {
+        /// The link, or `entrypoint`.
+        from: String,
+        /// Where it leads.
+        target: String,
+    },
+    /// A program was not built.
+    #[error("the image needs `{0}`, which was not built")]
+    Binary(String),
+    /// The entries make no archive.
+    #[error(transparent)]
+    Tar(#[from] tar::Error),
+    /// The layer is too large.
+    #[error("{architecture}: the layer has {size} bytes uncompressed, its budget is {budget}")]
+    Budget {
+        /// Which.
+        architecture: String,
+        /// Real.
+        size: u64,
+        /// Allowed.
+        budget: u64,
+    },
+    /// The layer could not be compressed.
+    #[error("cannot compress the layer")]
+    Compress(#[source] std::io::Error),
+}
+
+/// Compresses a layer as [`crate::zstd::LAYER`] says; the caller may remember results.
+pub type Compress<'a> = &'a dyn Fn(&[u8]) -> std::io::Result<Vec<u8>>;
+
+impl Definition {
+    /// Reads the data file; unknown keys are refused.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let definition: Self = serde_json::from_slice(bytes).map_err(Error::Definition)?;
+        match definition.schema {
+            SCHEMA => Ok(definition),
+            other => Err(Error::Schema(other)),
+        }
+    }
+
+    /// The full name in a release.
+    pub fn reference(&self, release: &Release) -> String {
+        format!("{}:v{}", self.repository, release.version)
+    }
+
+    /// Adds the image to the layout, one manifest per platform in the given order, under one index.
+    pub fn add_to(
+        &self,
+        layout: &mut Layout,
+        release: &Release,
+        platforms: &[(Platform, BTreeMap<String, Vec<u8>>)],
+        compress: Compress<'_>,
+    ) -> Result<(), Error> {
+        let mut manifests = Vec::new();
+        for (platform, binaries) in platforms {
+            let tar = self.layer(binaries)?;
+            let size = tar.len() as u64;
+            if size > self.max_size {
+                return Err(Error::Budget {
+                    architecture: platform.architecture.clone(),
+                    size,
+                    budget: self.max_size,
+                });
+            }
+            let blob = compress(&tar).map_err(Error::Compress)?;
+            let config = self.config(release, platform, &tar);
+            let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
+            let blob = layout.add(oci::LAYER_ZSTD, blob);
+            let manifest = oci::to_bytes(&Manifest::of(config, vec![blob]));
+            let mut manifest = layout.add(oci::MANIFEST, manifest);
+            manifest.platform = Some(platform.clone());
+            manifests.push(manifest);
+        }
+        let index: Descriptor = layout.add(oci::INDEX, oci::to_bytes(&Index::of(manifests)));
+        layout.images.push(index.named(&self.reference(release)));
+        Ok(())
+    }
+
+    /// The uncompressed layer.
+    pub fn layer(&self, binaries: &BTreeMap<String, Vec<u8>>) -> Result<Vec<u8>, Error> {
+        let mut entries = Vec::new();
+        for (path, name) in &self.binaries {
+            let bytes = binaries
+                .get(name)
+                .ok_or_else(|| Error::Binary(name.clone()))?;
+            entries.push(Entry::file(below(path)?, 0o755, bytes.clone()));
+        }
+        for (path, text) in &self.texts {
+            entries.push(Entry::file(below(path)?, 0o644, text.as_bytes()));
+        }
+        for (path, target) in &self.links {
+            self.check_target(path, target)?;
+            entries.push(Entry::link(below(path)?, target));
+        }
+        for path in &self.directories {
+            entries.push(Entry::dir(below(path)?, 0o755));
+        }
+        if let Some(program) = self.entrypoint.first() {
+            self.check_target("entrypoint", program)?;
+        }
+        Ok(tar::write(&entries)?)
+    }
+
+    fn check_target(&self, from: &str, target: &str) -> Result<(), Error> {
+        let absolute = match from.rsplit_once('/') {
+            Some((parent, _)) if !target.starts_with('/') => format!("{parent}/{target}"),
+            _ => target.to_owned(),
+        };
+        let known = self.binaries.contains_key(&absolute)
+            || self.texts.contains_key(&absolute)
+            || self.directories.contains(&absolute);
+        if known {
+            return Ok(());
+        }
+        Err(Error::Dangling {
+            from: from.to_owned(),
+            target: target.to_owned(),
+        })
+    }
+
+    fn config(&self, release: &Release, platform: &Platform, tar: &[u8]) -> ImageConfig {
+        let mut labels = self.labels.clone();
+        let version = "org.opencontainers.image.version";
+        labels.insert(version.to_owned(), release.version.clone());
+        ImageConfig {
+            created: release.created.clone(),
+            platform: platform.clone(),
+            config: RunConfig {
+                user: self.user.clone(),
+                entrypoint: self.entrypoint.clone(),
+                labels,
+            },
+            rootfs: RootFs {
+                kind: "layers".to_owned(),
+                diff_ids: vec![archive::digest::sha256(tar)],
+            },
+            history: vec![History {
+                created: release.created.clone(),
+                created_by: "cargo xtask images".to_owned(),
+            }],
+        }
+    }
+}
+
+fn below(path: &str) -> Result<&str, Error> {
+    path.strip_prefix('/')
+        .ok_or_else(|| Error::Relative(path.to_owned()))
+}

@@ -1,0 +1,193 @@
+//! zstd with the parameters of a release, and a frame header reader that proves them.
+//!
+//! The number of workers only matters as zero or not; the pledged size, the level and the window are part of the result.
+//! K3s and RKE2 decode with at most 32 MiB, so no window here is larger than [`MAX_WINDOW`].
+
+use std::io::{self, Read as _, Write as _};
+
+/// Largest window that importers on a node decode.
+pub const MAX_WINDOW: u64 = 32 << 20;
+/// A worker count above zero; see above.
+const WORKERS: u32 = 2;
+
+/// How to compress.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// zstd's level.
+    pub level: i32,
+    /// Largest window, as a power of two.
+    pub window_log: u32,
+}
+
+/// For layers, which are made once and kept: small.
+pub const LAYER: Settings = Settings {
+    level: 19,
+    window_log: 23,
+};
+/// For archives of layers that are compressed already.
+pub const ARCHIVE: Settings = Settings {
+    level: 3,
+    window_log: 21,
+};
+
+/// What a frame says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Bytes of history that a decoder needs.
+    pub window: u64,
+    /// Length of the content.
+    pub content_size: Option<u64>,
+    /// Whether a checksum follows.
+    pub checksum: bool,
+}
+
+/// Why bytes could not be decompressed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The stream does not begin with a zstd frame.
+    #[error("no zstd frame")]
+    NoFrame,
+    /// The frame needs more memory than a node grants.
+    #[error("zstd window of {0} bytes is larger than {MAX_WINDOW}")]
+    Window(u64),
+    /// The stream is damaged or cut off.
+    #[error("damaged zstd stream")]
+    Damaged(#[source] io::Error),
+    /// The stream holds more than the caller wants to see.
+    #[error("zstd stream holds more than {0} bytes")]
+    TooLarge(u64),
+}
+
+/// Compresses to one frame with its size in the header and a checksum at its end.
+pub fn compress(bytes: &[u8], settings: Settings) -> io::Result<Vec<u8>> {
+    let mut encoder = ::zstd::Encoder::new(Vec::new(), settings.level)?;
+    encoder.multithread(WORKERS)?;
+    encoder.window_log(settings.window_log)?;
+    encoder.include_checksum(true)?;
+    encoder.include_contentsize(true)?;
+    encoder.set_pledged_src_size(Some(bytes.len() as u64))?;
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+/// Decompresses what a node could: a window of at most [`MAX_WINDOW`], at most `max` bytes.
+pub fn decompress(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
+    let frame = frame(bytes).ok_or(Error::NoFrame)?;
+    if frame.window > MAX_WINDOW {
+        return Err(Error::Window(frame.window));
+    }
+    let mut decoder = ::zstd::Decoder::with_buffer(bytes).map_err(Error::Damaged)?;
+    decoder
+        .window_log_max(MAX_WINDOW.ilog2())
+        .map_err(Error::Damaged)?;
+    let mut out = Vec::new();
+    decoder
+        .take(max.saturating_add(1))
+        .read_to_end(&mut out)
+        .map_err(Error::Damaged)?;
+    if out.len() as u64 > max {
+        return Err(Error::TooLarge(max));
+    }
+    Ok(out)
+}
+
+/// Reads the header of the first frame (RFC 8878, 3.1.1.1).
+pub fn frame(bytes: &[u8]) -> Option<Frame> {
+    let rest = bytes.strip_prefix(&[0x28, 0xb5, 0x2f, 0xfd])?;
+    let (&descriptor, mut rest) = rest.split_first()?;
+    let single_segment = descriptor & 0x20 != 0;
+    let mut window = None;
+    if !single_segment {
+        let (&byte, after) = rest.split_first()?;
+        let base = 1_u64 << (10 + (byte >> 3));
+        window = Some(base + base / 8 * u64::from(byte & 7));
+        rest = after;
+    }
+    rest = rest.get([0, 1, 2, 4][usize::from(descriptor & 3)]..)?;
+    let size_length = match descriptor >> 6 {
+        0 => usize::from(single_segment),
+        flag => 1 << flag,
+    };
+    let mut size = [0; 8];
+    size[..size_length].copy_from_slice(rest.get(..size_length)?);
+    let size = u64::from_le_bytes(size) + if size_length == 2 { 256 } else { 0 };
+    let content_size = (size_length > 0).then_some(size);
+    Some(Frame {
+        window: window.or(content_size)?,
+        content_size,
+        checksum: descriptor & 4 != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut state = 88_172_645_463_325_252_u64;
+        std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3] & 0x3f
+        })
+        .take(len)
+        .collect()
+    }
+
+    #[test]
+    fn frames_say_what_a_node_must_know() {
+        for (len, settings, window) in [
+            (0, LAYER, 0),
+            (100, LAYER, 100),
+            (300, ARCHIVE, 300),
+            (70_000, ARCHIVE, 70_000),
+            (9 << 20, ARCHIVE, 2 << 20),
+            (9 << 20, LAYER, 8 << 20),
+        ] {
+            let bytes = if len < 1 << 20 {
+                noise(len)
+            } else {
+                vec![7; len]
+            };
+            let packed = compress(&bytes, settings).unwrap();
+            let expected = Frame {
+                window,
+                content_size: Some(len as u64),
+                checksum: true,
+            };
+            assert_eq!(frame(&packed), Some(expected), "{len}");
+            assert_eq!(decompress(&packed, 10 << 20).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_window_that_nodes_refuse_is_refused() {
+        let mut encoder = ::zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(26).unwrap();
+        encoder.write_all(&noise(1000)).unwrap();
+        let packed = encoder.finish().unwrap();
+        assert!(matches!(
+            decompress(&packed, 1 << 20),
+            Err(Error::Window(67_108_864))
+        ));
+    }
+
+    #[test]
+    fn damage_is_seen() {
+        let packed = compress(&noise(5000), ARCHIVE).unwrap();
+        assert!(matches!(
+            decompress(&packed, 4999),
+            Err(Error::TooLarge(4999))
+        ));
+        assert!(matches!(
+            decompress(&packed[..packed.len() - 1], 5000),
+            Err(Error::Damaged(_))
+        ));
+        let mut flipped = packed.clone();
+        let last = flipped.len() - 1;
+        flipped[last] ^= 1;
+        assert!(matches!(decompress(&flipped, 5000), Err(Error::Damaged(_))));
+        assert!(matches!(decompress(b"\x1f\x8b", 1), Err(Error::NoFrame)));
+    }
+}
