@@ -1,1 +1,37 @@
-//! Being written.
+//! What the shim and the daemon say to each other, and the table of options that daemon and chart schema are made from.
+
+pub mod wire;
+
+pub mod journal;
+
+pub mod options;
+
+pub use self::wire::{InterfaceAttributes, Request, Response};
+
+/// Endpoint of the verbs.
+pub const PATH_CNI: &str = "/cni";
+/// Endpoint of single delegates (hot plug).
+pub const PATH_DELEGATE: &str = "/delegate";
+/// Answers while the process lives.
+pub const PATH_HEALTHZ: &str = "/healthz";
+/// Answers while ADD can be served; daemons before it existed answer 404.
+pub const PATH_READYZ: &str = "/readyz";
+
+/// File name of the socket.
+pub const SOCKET_NAME: &str = "multus.sock";
+/// Directory of the socket, as the node sees it.
+pub const DEFAULT_SOCKET_DIR: &str = "/run/multus/";
+/// Directory of the state, as the node sees it.
+pub const DEFAULT_CNI_DIR: &str = "/var/lib/cni/multus";
+/// Below the state directory: what only this implementation writes.
+pub const PRIVATE_DIR: &str = ".multus-rs";
+/// Most bytes of one request or answer.
+pub const MAX_MESSAGE: usize = 16 << 20;
+
+/// The line that `-v` and `--version` print.
+pub fn version_line(program: &str) -> String {
+    format!(
+        "{program}: version:v{}(release), commit:none, date:none",
+        env!("CARGO_PKG_VERSION")
+    )
+}

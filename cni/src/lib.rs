@@ -1,1 +1,29 @@
-//! Being written.
+//! The CNI specification, versions 0.1.0 to 1.1.0: types, configuration, conversion of results, running plugins one by one
+//! and in chains, and the result cache.
+//!
+//! It blocks, knows nothing of Kubernetes and has no global state.
+
+pub mod types;
+
+pub mod version;
+
+pub mod convert;
+
+pub mod env;
+
+pub mod args;
+
+pub mod config;
+
+pub mod exec;
+
+pub mod process;
+
+pub mod chain;
+
+pub mod cache;
+
+pub use self::config::NetworkConfig;
+pub use self::env::{Command, ContainerId, IfName};
+pub use self::types::{CniError, CniResult};
+pub use self::version::Version;

@@ -1,0 +1,165 @@
+//! Requests and answers on the socket, as JSON.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cni::CniResult;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// One verb, as it travels to `/cni` and `/delegate`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// The environment of the process that the runtime started.
+    #[serde(default, deserialize_with = "or_default")]
+    pub env: BTreeMap<String, String>,
+    /// What it read from stdin; base64 on the wire.
+    #[serde(
+        default,
+        serialize_with = "to_base64",
+        deserialize_with = "from_base64"
+    )]
+    pub config: Vec<u8>,
+    /// Wishes for the one interface of a hot plug.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_attributes: Option<InterfaceAttributes>,
+}
+
+/// Wishes for one interface; only `/delegate` looks at them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct InterfaceAttributes {
+    /// Addresses.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub ips: Vec<String>,
+    /// Hardware address.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "String::is_empty"
+    )]
+    pub mac: String,
+    /// Merged into `args.cni` of the configuration.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Map::is_empty"
+    )]
+    pub cni_args: Map<String, Value>,
+}
+
+/// The answer to ADD.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// The result, in the newest version.
+    #[serde(default, rename = "Result", deserialize_with = "result")]
+    pub result: Option<CniResult>,
+}
+
+impl Request {
+    /// Reads a request.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Writes a request.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a request has string keys and writes to memory")
+    }
+}
+
+impl Response {
+    /// An answer that carries a result; it is raised to the newest version.
+    pub fn new(result: CniResult) -> Self {
+        Self {
+            result: Some(CniResult {
+                cni_version: cni::Version::LATEST.to_string(),
+                ..result
+            }),
+        }
+    }
+
+    /// Reads an answer.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Writes an answer.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("an answer has string keys and writes to memory")
+    }
+}
+
+/// A result of whichever version: an older daemon is read, too.
+fn result<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CniResult>, D::Error> {
+    let Some(value) = Option::<Value>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    cni::convert::parse_value(value, Some(cni::Version::LATEST))
+        .map(Some)
+        .map_err(serde::de::Error::custom)
+}
+
+fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}
+
+fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    STANDARD.decode(text).map_err(serde::de::Error::custom)
+}
+
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_what_other_clients_send() {
+        let text = r#"{"env":{"CNI_COMMAND":"ADD","CNI_CONTAINERID":"0f1e2d"},"config":"eyJuYW1lIjoibiJ9","interfaceAttributes":{"ips":["10.9.0.7/24"],"mac":"02:00:00:00:00:07","cni-args":{"k":"v"}}}"#;
+        let request = Request::from_json(text.as_bytes()).unwrap();
+        assert_eq!(request.env["CNI_COMMAND"], "ADD");
+        assert_eq!(request.config, br#"{"name":"n"}"#);
+        assert_eq!(
+            request.interface_attributes.as_ref().unwrap().cni_args["k"],
+            "v"
+        );
+        assert_eq!(String::from_utf8(request.to_json()).unwrap(), text);
+    }
+
+    #[test]
+    fn a_request_may_leave_things_out() {
+        assert_eq!(
+            Request::from_json(br#"{"env":null,"config":null,"other":1}"#).unwrap(),
+            Request::default()
+        );
+        assert!(Request::from_json(br#"{"config":"!"}"#).is_err());
+    }
+
+    #[test]
+    fn an_answer_carries_the_newest_version() {
+        let response = Response::new(CniResult {
+            cni_version: "0.4.0".to_owned(),
+            ..CniResult::default()
+        });
+        let text = r#"{"Result":{"cniVersion":"1.1.0","dns":{}}}"#;
+        assert_eq!(String::from_utf8(response.to_json()).unwrap(), text);
+        assert_eq!(Response::from_json(text.as_bytes()).unwrap(), response);
+        assert_eq!(
+            Response::from_json(br#"{"Result":null}"#).unwrap().result,
+            None
+        );
+        assert_eq!(Response::from_json(b"{}").unwrap().result, None);
+    }
+}
