@@ -1,1 +1,12 @@
-//! Being written.
+//! What this node is: its file tree, its container runtime, its CNI directories and versions.
+//!
+//! Nothing here decides what a pod gets; it only finds out where things are, by asking.
+
+pub mod discover;
+
+pub mod cri;
+pub mod dirs;
+pub mod install;
+pub mod process;
+pub mod root;
+pub mod runtime;

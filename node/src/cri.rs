@@ -1,0 +1,280 @@
+//! A client of the Container Runtime Interface (cri-api runtime/v1), as small as what is asked of a runtime here.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::OwnedFd,
+    os::unix::net::UnixStream as StdStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use tonic::{
+    Request,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use crate::root::{Root, RootError, proc_path};
+
+/// No call takes longer; a runtime that is slower is asked again later.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// More than any list of one node's sandboxes.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// The runtime could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CriError {
+    /// The socket's directory cannot be reached.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// Nobody listens.
+    #[error("cannot connect to {}: {source}", socket.display())]
+    Connect {
+        /// The socket, as the node names it.
+        socket: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection is no gRPC.
+    #[error("{} does not speak gRPC: {reason}", socket.display())]
+    Transport {
+        /// The socket, as the node names it.
+        socket: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The call was refused.
+    #[error("{} refused {method}: {reason}", socket.display())]
+    Refused {
+        /// The socket, as the node names it.
+        socket: PathBuf,
+        /// The call.
+        method: &'static str,
+        /// Its answer.
+        reason: String,
+    },
+}
+
+/// A connection to a runtime.
+#[derive(Debug)]
+pub struct Client {
+    socket: PathBuf,
+    grpc: Grpc<Channel>,
+    /// The process that listens.
+    pub pid: u32,
+}
+
+impl Client {
+    /// Connects to the socket that the node knows as `socket`.
+    pub async fn connect(root: &Root, socket: &Path) -> Result<Self, CriError> {
+        let (directory, name) = root.parent(socket)?;
+        let path = proc_path(&directory).join(name);
+        let refused = |source| CriError::Connect {
+            socket: socket.to_owned(),
+            source,
+        };
+        let pid = peer(&path).map_err(refused)?;
+        let channel = channel(directory, path)
+            .await
+            .map_err(|error| CriError::Transport {
+                socket: socket.to_owned(),
+                reason: error.to_string(),
+            })?;
+        let grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        Ok(Self {
+            socket: socket.to_owned(),
+            grpc,
+            pid,
+        })
+    }
+
+    /// Name and version of the runtime.
+    pub async fn version(&mut self) -> Result<VersionResponse, CriError> {
+        self.call(
+            "Version",
+            "/runtime.v1.RuntimeService/Version",
+            VersionRequest::default(),
+        )
+        .await
+    }
+
+    /// The verbose part of its status: JSON texts by name.
+    pub async fn verbose_status(&mut self) -> Result<BTreeMap<String, String>, CriError> {
+        let request = StatusRequest { verbose: true };
+        let answer: StatusResponse = self
+            .call("Status", "/runtime.v1.RuntimeService/Status", request)
+            .await?;
+        Ok(answer.info)
+    }
+
+    /// Whether one of its sandboxes belongs to the pod.
+    pub async fn runs_pod(&mut self, uid: &str) -> Result<bool, CriError> {
+        let labels = BTreeMap::from([("io.kubernetes.pod.uid".to_owned(), uid.to_owned())]);
+        let request = ListPodSandboxRequest {
+            filter: Some(PodSandboxFilter {
+                label_selector: labels,
+            }),
+        };
+        let answer: ListPodSandboxResponse = self
+            .call(
+                "ListPodSandbox",
+                "/runtime.v1.RuntimeService/ListPodSandbox",
+                request,
+            )
+            .await?;
+        Ok(answer.items.iter().any(|item| {
+            item.metadata
+                .as_ref()
+                .is_some_and(|metadata| metadata.uid == uid)
+        }))
+    }
+
+    async fn call<Q, A>(
+        &mut self,
+        method: &'static str,
+        path: &'static str,
+        request: Q,
+    ) -> Result<A, CriError>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let refused = |reason: String| CriError::Refused {
+            socket: self.socket.clone(),
+            method,
+            reason,
+        };
+        let call = async {
+            self.grpc.ready().await.map_err(|error| error.to_string())?;
+            let codec = ProstCodec::<Q, A>::default();
+            let answer = self
+                .grpc
+                .unary(
+                    Request::new(request),
+                    PathAndQuery::from_static(path),
+                    codec,
+                )
+                .await;
+            answer
+                .map(tonic::Response::into_inner)
+                .map_err(|status| status.message().to_owned())
+        };
+        match tokio::time::timeout(TIMEOUT, call).await {
+            Ok(answer) => answer.map_err(refused),
+            Err(_) => Err(refused(format!("no answer within {} s", TIMEOUT.as_secs()))),
+        }
+    }
+}
+
+/// Who listens on the socket.
+fn peer(path: &Path) -> io::Result<u32> {
+    let stream = StdStream::connect(path)?;
+    let credentials = rustix::net::sockopt::socket_peercred(&stream)?;
+    Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
+}
+
+async fn channel(directory: OwnedFd, path: PathBuf) -> Result<Channel, tonic::transport::Error> {
+    let directory = std::sync::Arc::new(directory);
+    let connector = tower::service_fn(move |_| {
+        let (path, directory) = (path.clone(), directory.clone());
+        async move {
+            let stream = tokio::net::UnixStream::connect(path).await?;
+            drop(directory);
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
+    });
+    Endpoint::from_static("http://runtime")
+        .connect_timeout(TIMEOUT)
+        .timeout(TIMEOUT)
+        .connect_with_connector(connector)
+        .await
+}
+
+/// cri-api `VersionRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct VersionRequest {
+    /// Unused by runtimes.
+    #[prost(string, tag = "1")]
+    pub version: String,
+}
+
+/// cri-api `VersionResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct VersionResponse {
+    /// `containerd`, `cri-o`, …
+    #[prost(string, tag = "2")]
+    pub runtime_name: String,
+    /// The runtime's own version, often with a `v`.
+    #[prost(string, tag = "3")]
+    pub runtime_version: String,
+}
+
+/// cri-api `StatusRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StatusRequest {
+    /// Ask for `info`.
+    #[prost(bool, tag = "1")]
+    pub verbose: bool,
+}
+
+/// cri-api `StatusResponse`, its verbose part.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StatusResponse {
+    /// JSON texts by name.
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub info: BTreeMap<String, String>,
+}
+
+/// cri-api `ListPodSandboxRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListPodSandboxRequest {
+    /// Which.
+    #[prost(message, optional, tag = "1")]
+    pub filter: Option<PodSandboxFilter>,
+}
+
+/// cri-api `PodSandboxFilter`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxFilter {
+    /// Labels that must match.
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub label_selector: BTreeMap<String, String>,
+}
+
+/// cri-api `ListPodSandboxResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListPodSandboxResponse {
+    /// The sandboxes.
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<PodSandbox>,
+}
+
+/// cri-api `PodSandbox`, what is needed of it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandbox {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// Whose it is.
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<PodSandboxMetadata>,
+}
+
+/// cri-api `PodSandboxMetadata`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxMetadata {
+    /// The pod's name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// The pod's uid.
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    /// The pod's namespace.
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+}

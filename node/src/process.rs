@@ -1,0 +1,126 @@
+//! The runtime as a process: its mount namespace, where delegates run, and its cgroup, where they are charged.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::root::Root;
+
+/// Handles on a running process; they stay valid for its namespaces when it ends.
+#[derive(Debug)]
+pub struct Process {
+    /// Its id, as this process sees it.
+    pub pid: u32,
+    /// `/proc/<pid>/ns/mnt`.
+    pub mount_namespace: OwnedFd,
+    /// Its `cgroup.procs` files, opened for writing; empty where they cannot be reached.
+    pub cgroup_procs: Vec<OwnedFd>,
+}
+
+impl Process {
+    /// Opens the handles of `pid`; cgroup files are looked for below the node's `/sys/fs/cgroup`.
+    pub fn open(root: &Root, pid: u32) -> io::Result<Self> {
+        let mount_namespace = File::open(format!("/proc/{pid}/ns/mnt"))?.into();
+        let cgroups = cgroup_text(pid).unwrap_or_default();
+        let cgroup_procs = procs_files(&cgroups)
+            .into_iter()
+            .filter_map(|path| open_below(root, &path).ok())
+            .collect();
+        Ok(Self {
+            pid,
+            mount_namespace,
+            cgroup_procs,
+        })
+    }
+}
+
+fn open_below(root: &Root, path: &Path) -> io::Result<OwnedFd> {
+    let (directory, name) = root.parent(path).map_err(|error| error.source)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .open(crate::root::proc_path(&directory).join(name))?;
+    Ok(file.into())
+}
+
+/// `/proc/<pid>/cgroup`, read from inside that process's cgroup namespace: only there are the paths those of its `/sys/fs/cgroup`.
+fn cgroup_text(pid: u32) -> io::Result<String> {
+    let namespace = File::open(format!("/proc/{pid}/ns/cgroup"))?;
+    let reader = std::thread::spawn(move || {
+        // A namespace is a thread's own: this thread ends with the answer. Without the right, the plain view has to do.
+        let _ = move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&namespace),
+            Some(LinkNameSpaceType::ControlGroup),
+        );
+        fs::read_to_string(format!("/proc/{pid}/cgroup"))
+    });
+    reader
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended early")))
+}
+
+/// The `cgroup.procs` files that charge memory: the unified hierarchy (`0::`), or version 1's memory controller.
+pub fn procs_files(cgroups: &str) -> Vec<PathBuf> {
+    let lines: Vec<(&str, &str)> = cgroups
+        .lines()
+        .filter_map(|line| {
+            line.split_once(':')
+                .and_then(|(_, rest)| rest.split_once(':'))
+        })
+        .filter(|(_, path)| path.starts_with('/') && !path.split('/').any(|part| part == ".."))
+        .collect();
+    let memory = lines
+        .iter()
+        .find(|(controllers, _)| controllers.split(',').any(|name| name == "memory"));
+    let unified = lines.iter().find(|(controllers, _)| controllers.is_empty());
+    let file = |prefix: &str, path: &str| {
+        PathBuf::from(format!(
+            "/sys/fs/cgroup{prefix}{}/cgroup.procs",
+            path.trim_end_matches('/')
+        ))
+    };
+    match (memory, unified) {
+        (Some((_, path)), _) => vec![file("/memory", path)],
+        (None, Some((_, path))) => vec![file("", path)],
+        (None, None) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_cgroup_generations() {
+        let version1 = "12:memory:/system.slice/containerd.service\n3:cpu,cpuacct:/x\n0::/y\n";
+        assert_eq!(
+            procs_files(version1),
+            [PathBuf::from(
+                "/sys/fs/cgroup/memory/system.slice/containerd.service/cgroup.procs"
+            )]
+        );
+        assert_eq!(
+            procs_files("0::/system.slice/k3s.service\n"),
+            [PathBuf::from(
+                "/sys/fs/cgroup/system.slice/k3s.service/cgroup.procs"
+            )]
+        );
+        assert_eq!(
+            procs_files("0::/\n"),
+            [PathBuf::from("/sys/fs/cgroup/cgroup.procs")]
+        );
+        assert!(procs_files("0::/../../other\n").is_empty());
+        assert!(procs_files("").is_empty());
+    }
+
+    #[test]
+    fn our_own_process_can_be_opened() {
+        let root = Root::open("/").unwrap();
+        let process = Process::open(&root, std::process::id()).unwrap();
+        assert_eq!(process.pid, std::process::id());
+    }
+}

@@ -1,0 +1,359 @@
+//! A node's file tree, opened once. Every access resolves below it (openat2 with `RESOLVE_IN_ROOT`), so that a symlink, absolute or not,
+//! means on the node what it means to the node, and nothing ever reaches outside.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
+
+/// A directory that stands for `/`.
+#[derive(Debug)]
+pub struct Root {
+    dir: OwnedFd,
+    name: PathBuf,
+}
+
+/// Something below the root could not be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct RootError {
+    /// What was attempted.
+    pub action: &'static str,
+    /// On what, as the node names it.
+    pub path: PathBuf,
+    /// Why it failed.
+    #[source]
+    pub source: io::Error,
+}
+
+impl RootError {
+    /// Whether the thing is simply not there.
+    pub fn is_not_found(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+/// What a path is, its last component not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A socket, a device, a pipe.
+    Other,
+}
+
+type Result<T> = std::result::Result<T, RootError>;
+
+impl Root {
+    /// Opens the directory that stands for `/`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| fail("open", path, e))?;
+        Ok(Self {
+            dir,
+            name: path.to_owned(),
+        })
+    }
+
+    /// Where the root was opened, in the caller's own view.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// The whole content of a file of at most `max` bytes.
+    pub fn read(&self, path: impl AsRef<Path>, max: u64) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let file = File::from(
+            self.at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+                .map_err(|e| fail("read", path, e))?,
+        );
+        let mut bytes = Vec::new();
+        file.take(max + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|e| fail("read", path, e))?;
+        if bytes.len() as u64 > max {
+            let text = format!("it has more than {max} bytes");
+            return Err(fail(
+                "read",
+                path,
+                io::Error::new(io::ErrorKind::FileTooLarge, text),
+            ));
+        }
+        Ok(bytes)
+    }
+
+    /// The names in a directory, sorted by byte.
+    pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<String>> {
+        let path = path.as_ref();
+        let dir = self.open_dir(path)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&dir).map_err(|e| fail("list", path, e))? {
+            let entry = entry.map_err(|e| fail("list", path, e))?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") | Err(_) => {}
+                Ok(name) => names.push(name.to_owned()),
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Whether the path leads to something, links followed.
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.at(path.as_ref(), OFlags::PATH, Mode::empty()).is_ok()
+    }
+
+    /// Whether the path leads to a directory, links followed.
+    pub fn is_dir(&self, path: impl AsRef<Path>) -> bool {
+        self.at(
+            path.as_ref(),
+            OFlags::PATH | OFlags::DIRECTORY,
+            Mode::empty(),
+        )
+        .is_ok()
+    }
+
+    /// What the path is, its last component not followed; `None` when there is nothing.
+    pub fn kind(&self, path: impl AsRef<Path>) -> Result<Option<Kind>> {
+        let path = path.as_ref();
+        let fd = match self.at(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(fail("look at", path, error)),
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|e| fail("look at", path, e))?;
+        Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => Kind::Symlink,
+            _ => Kind::Other,
+        }))
+    }
+
+    /// Opens a directory; the handle reads, lists and stays valid when the directory moves.
+    pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<OwnedFd> {
+        let path = path.as_ref();
+        self.at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+            .map_err(|e| fail("open directory", path, e))
+    }
+
+    /// The directory as a root of its own.
+    pub fn sub(&self, path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        Ok(Self {
+            dir: self.open_dir(path)?,
+            name: self.name.join(relative(path)),
+        })
+    }
+
+    /// Makes the directory and the parents that are missing, each with `mode`.
+    pub fn make_dirs(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let path = path.as_ref();
+        if self.is_dir(path) {
+            return Ok(());
+        }
+        let mut done = PathBuf::from("/");
+        for part in path
+            .components()
+            .filter(|part| matches!(part, Component::Normal(_)))
+        {
+            let parent = self.open_dir(&done)?;
+            done.push(part);
+            if self.is_dir(&done) {
+                continue;
+            }
+            match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(mode)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(fail("make directory", &done, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces a file as one step: a hidden file beside it, fsync, rename, fsync of the directory.
+    /// A leftover of a crashed attempt is overwritten; two callers must not write one path at once.
+    pub fn write_atomic(&self, path: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
+        let path = path.as_ref();
+        let (parent, name) = self.parent(path)?;
+        let temporary = format!(".multus-rs-{}.tmp", name.to_string_lossy());
+        let write = || -> io::Result<()> {
+            match rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let mut file = File::from(rustix::fs::openat(
+                &parent,
+                &temporary,
+                flags,
+                Mode::from_raw_mode(mode),
+            )?);
+            file.write_all(bytes)?;
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+            file.sync_all()?;
+            rustix::fs::renameat(&parent, &temporary, &parent, name)?;
+            rustix::fs::fsync(&parent)?;
+            Ok(())
+        };
+        write().map_err(|error| {
+            // Best effort: the next attempt overwrites what cannot be removed now.
+            let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
+            fail("write", path, error)
+        })
+    }
+
+    /// Removes a file, link or socket; `false` when there was none.
+    pub fn remove(&self, path: impl AsRef<Path>) -> Result<bool> {
+        let path = path.as_ref();
+        let (parent, name) = match self.parent(path) {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
+            Ok(()) => {
+                rustix::fs::fsync(&parent).map_err(|e| fail("sync the directory of", path, e))?;
+                Ok(true)
+            }
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(fail("remove", path, error)),
+        }
+    }
+
+    /// Whether files could be made in the directory.
+    pub fn is_writable(&self, path: impl AsRef<Path>) -> bool {
+        self.open_dir(path).is_ok_and(|dir| {
+            rustix::fs::accessat(&dir, ".", rustix::fs::Access::WRITE_OK, AtFlags::empty()).is_ok()
+        })
+    }
+
+    /// The parent directory, opened, and the last component's name.
+    pub fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
+        let name = path
+            .file_name()
+            .ok_or_else(|| fail("use", path, io::Error::from(io::ErrorKind::InvalidInput)))?;
+        Ok((
+            self.open_dir(path.parent().unwrap_or(Path::new("/")))?,
+            name,
+        ))
+    }
+
+    fn at(&self, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        let path = relative(path);
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let mut attempts = 0;
+        loop {
+            match openat2(
+                self.dir.as_fd(),
+                path,
+                flags | OFlags::CLOEXEC,
+                mode,
+                ResolveFlags::IN_ROOT,
+            ) {
+                // The kernel gives up when something is renamed under its feet; it asks to be called again.
+                Err(Errno::AGAIN | Errno::INTR) if attempts < 64 => attempts += 1,
+                other => return other,
+            }
+        }
+    }
+}
+
+/// A path that any call of this process understands as long as `fd` lives.
+pub fn proc_path(fd: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn fail(action: &'static str, path: &Path, source: impl Into<io::Error>) -> RootError {
+    RootError {
+        action,
+        path: path.to_owned(),
+        source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn root() -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn absolute_links_stay_inside() {
+        let (dir, root) = root();
+        root.make_dirs("/opt/cni/bin", 0o755).unwrap();
+        root.write_atomic("/opt/cni/bin/cni", b"x", 0o755).unwrap();
+        symlink("/opt/cni/bin/cni", dir.path().join("link")).unwrap();
+        symlink("../../../../etc/passwd", dir.path().join("out")).unwrap();
+        assert_eq!(root.read("/link", 10).unwrap(), b"x");
+        assert!(root.read("/out", 1 << 20).unwrap_err().is_not_found());
+        assert_eq!(root.kind("/link").unwrap(), Some(Kind::Symlink));
+        assert_eq!(root.kind("/none").unwrap(), None);
+    }
+
+    #[test]
+    fn writing_replaces_a_link_and_not_its_target() {
+        let (dir, root) = root();
+        root.write_atomic("/target", b"theirs", 0o644).unwrap();
+        symlink("/target", dir.path().join("name")).unwrap();
+        root.write_atomic("/name", b"ours", 0o600).unwrap();
+        assert_eq!(root.read("/target", 10).unwrap(), b"theirs");
+        let mode = std::fs::metadata(dir.path().join("name"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(root.list("/").unwrap(), ["name", "target"]);
+    }
+
+    #[test]
+    fn a_leftover_of_a_crash_does_not_stop_writing() {
+        let (dir, root) = root();
+        std::fs::write(dir.path().join(".multus-rs-a.tmp"), "half").unwrap();
+        root.write_atomic("/a", b"whole", 0o600).unwrap();
+        assert_eq!(root.list("/").unwrap(), ["a"]);
+        assert!(root.remove("/a").unwrap());
+        assert!(!root.remove("/a").unwrap());
+        assert!(!root.remove("/no/such").unwrap());
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let (_dir, root) = root();
+        root.write_atomic("/a", &[0; 11], 0o600).unwrap();
+        assert!(
+            root.read("/a", 10)
+                .unwrap_err()
+                .to_string()
+                .contains("more than 10 bytes")
+        );
+        assert_eq!(root.read("/a", 11).unwrap().len(), 11);
+    }
+}
