@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cni::CniResult;
+use cni::convert::{ConvertError, parse_value, result_to};
+use cni::{CniResult, Version};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// One verb, as it travels to `/cni` and `/delegate`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,10 +56,9 @@ pub struct InterfaceAttributes {
 }
 
 /// The answer to ADD.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// The result, in the newest version.
-    #[serde(default, rename = "Result", deserialize_with = "result")]
     pub result: Option<CniResult>,
 }
 
@@ -85,25 +85,24 @@ impl Response {
         }
     }
 
-    /// Reads an answer.
-    pub fn from_json(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(bytes)
+    /// Reads an answer, with a result of whichever version: an older daemon is understood, too.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, ConvertError> {
+        let answer: Value = serde_json::from_slice(bytes)?;
+        let result = answer.get("Result").filter(|result| !result.is_null());
+        let result = result
+            .map(|result| parse_value(result, Some(Version::LATEST)))
+            .transpose()?;
+        Ok(Self { result })
     }
 
     /// Writes an answer.
     pub fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("an answer has string keys and writes to memory")
+        let result = self
+            .result
+            .as_ref()
+            .map(|result| result_to(result, Version::LATEST));
+        json!({"Result": result}).to_string().into_bytes()
     }
-}
-
-/// A result of whichever version: an older daemon is read, too.
-fn result<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CniResult>, D::Error> {
-    let Some(value) = Option::<Value>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    cni::convert::parse_value(value, Some(cni::Version::LATEST))
-        .map(Some)
-        .map_err(serde::de::Error::custom)
 }
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

@@ -99,7 +99,7 @@ pub enum CacheError {
 impl Entry {
     /// The result of the entry.
     pub fn parse_result(&self, assumed: Version) -> Result<CniResult, ConvertError> {
-        parse_value(Value::Object(self.result.clone()), Some(assumed))
+        parse_value(&Value::Object(self.result.clone()), Some(assumed))
     }
 }
 

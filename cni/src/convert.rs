@@ -25,32 +25,31 @@ pub enum ConvertError {
 
 /// Reads a result of any version; without `cniVersion` it counts as 0.1.0.
 pub fn parse_result(bytes: &[u8]) -> Result<CniResult, ConvertError> {
-    parse_value(serde_json::from_slice(bytes)?, None)
+    parse_value(&serde_json::from_slice(bytes)?, None)
 }
 
 /// Reads a result; without `cniVersion` it counts as written in `assumed`, the version of the configuration it answers.
 pub fn parse_result_as(bytes: &[u8], assumed: Version) -> Result<CniResult, ConvertError> {
-    parse_value(serde_json::from_slice(bytes)?, Some(assumed))
+    parse_value(&serde_json::from_slice(bytes)?, Some(assumed))
 }
 
 /// Reads a result that is JSON already.
-pub fn parse_value(value: Value, assumed: Option<Version>) -> Result<CniResult, ConvertError> {
-    #[derive(Deserialize)]
-    struct Probe {
-        #[serde(default, rename = "cniVersion")]
-        cni_version: Option<String>,
-    }
-    let stated = Probe::deserialize(&value)?.cni_version.unwrap_or_default();
+pub fn parse_value(value: &Value, assumed: Option<Version>) -> Result<CniResult, ConvertError> {
+    let stated = match value.get("cniVersion") {
+        None | Some(Value::Null) => "",
+        Some(Value::String(stated)) => stated,
+        Some(other) => return Err(VersionError(other.to_string()).into()),
+    };
     let version = if stated.is_empty() {
         assumed.unwrap_or(Version::V0_1_0)
     } else {
-        Version::parse(&stated)?
+        Version::parse(stated)?
     };
     if !version.is_supported() {
         return Err(ConvertError::Unsupported(version));
     }
     let mut result = if version < Version::V0_3_0 {
-        from_old(&value)?
+        from_old(value)?
     } else {
         CniResult::deserialize(value)?
     };

@@ -126,7 +126,7 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
     for _ in 1..BUSY_TRIES {
         match command.spawn() {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
-                thread::sleep(BUSY_PAUSE)
+                thread::sleep(BUSY_PAUSE);
             }
             other => return other,
         }
@@ -251,7 +251,7 @@ fn drain(pipe: &mut Option<impl Read>, kept: &mut Vec<u8>, limit: usize) -> io::
         match pipe.read(&mut buffer) {
             Ok(0) => return Ok(true),
             Ok(count) => {
-                kept.extend_from_slice(&buffer[..count.min(limit.saturating_sub(kept.len()))])
+                kept.extend_from_slice(&buffer[..count.min(limit.saturating_sub(kept.len()))]);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if retry(&error) => {}

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// What a plugin answers to ADD: a superset of all versions, in the shape of 1.1.0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -241,9 +242,15 @@ impl CniError {
         self
     }
 
+    /// The error as a plugin prints it: the only document on its stdout.
+    pub fn to_pretty(&self) -> Vec<u8> {
+        pretty(&serde_json::to_value(self).expect("a number and two texts always serialise"))
+    }
+
     /// Reads an error from a plugin's or a daemon's output: a JSON object with a message. Anything else is `None`.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut error: Self = serde_json::from_slice(bytes).ok()?;
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let mut error = Self::deserialize(&value).ok()?;
         if error.msg.is_empty() {
             return None;
         }
@@ -267,13 +274,13 @@ impl fmt::Display for CniError {
 impl std::error::Error for CniError {}
 
 /// JSON as plugins print it: indented by four spaces, one newline at the end.
-pub fn pretty(value: &impl Serialize) -> Vec<u8> {
+pub fn pretty(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
     value
         .serialize(&mut serializer)
-        .expect("these types have string keys and write to memory");
+        .expect("JSON values have string keys and memory takes them");
     bytes.push(b'\n');
     bytes
 }
@@ -301,12 +308,12 @@ mod tests {
     fn errors_print_as_the_reference_skeleton_does() {
         let error = CniError::new(CniError::TRY_AGAIN_LATER, "daemon is starting");
         assert_eq!(
-            String::from_utf8(pretty(&error)).unwrap(),
+            String::from_utf8(error.to_pretty()).unwrap(),
             "{\n    \"code\": 11,\n    \"msg\": \"daemon is starting\"\n}\n"
         );
         let error = error.with_details("socket is absent");
         assert_eq!(error.to_string(), "daemon is starting; socket is absent");
-        assert_eq!(CniError::parse(&pretty(&error)), Some(error));
+        assert_eq!(CniError::parse(&error.to_pretty()), Some(error));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde_json::json;
 
 /// A version: three numbers, ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,19 +103,11 @@ impl FromStr for Version {
 
 /// The answer to VERSION, one line of JSON.
 pub fn answer(supported: &[Version]) -> String {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Answer {
-        cni_version: String,
-        supported_versions: Vec<String>,
-    }
-    let answer = Answer {
-        cni_version: Version::LATEST.to_string(),
-        supported_versions: supported.iter().map(ToString::to_string).collect(),
-    };
-    let mut line = serde_json::to_string(&answer).expect("strings always serialise");
-    line.push('\n');
-    line
+    let supported: Vec<_> = supported.iter().map(ToString::to_string).collect();
+    format!(
+        "{}\n",
+        json!({"cniVersion": Version::LATEST.to_string(), "supportedVersions": supported})
+    )
 }
 
 #[cfg(test)]

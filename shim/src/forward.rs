@@ -1,0 +1,238 @@
+//! How each verb treats a daemon that is there, on its way, or gone.
+//!
+//! ADD, CHECK and GC wait for it, within the time a runtime gives them, and then ask to be tried again (code 11). STATUS never waits.
+//! DEL waits a little and is then left to the daemon in writing, so that a pod can always be removed and nothing leaks.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::{Request, Response};
+use cni::convert::result_to;
+use cni::{CniError, Command};
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::client::{Failure, Patience, send};
+use crate::http::Answer;
+use crate::journal;
+
+/// How long things may take. A kubelet gives a sandbox two to four minutes in all.
+pub(crate) struct Timing {
+    /// ADD, CHECK and GC: until the daemon is ready.
+    pub(crate) ready: Duration,
+    /// DEL: until it is written down instead.
+    pub(crate) reachable: Duration,
+    /// Between two tries.
+    pub(crate) pause: Duration,
+    /// One look at the daemon's state.
+    pub(crate) probe: Patience,
+    /// STATUS, from end to end.
+    pub(crate) status: Patience,
+    /// The work itself.
+    pub(crate) work: Patience,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            ready: seconds(50),
+            reachable: seconds(2),
+            pause: Duration::from_millis(100),
+            probe: Patience {
+                connect: seconds(2),
+                answer: seconds(5),
+            },
+            status: Patience {
+                connect: seconds(1),
+                answer: seconds(10),
+            },
+            work: Patience {
+                connect: seconds(10),
+                answer: seconds(170),
+            },
+        }
+    }
+}
+
+/// Hands the call over; what comes back is the result of ADD, in the version that was asked for.
+pub(crate) fn forward(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+    let outcome = match call.command {
+        Command::Status => status(call, timing),
+        Command::Del => del(call, timing),
+        _ => when_ready(call, timing),
+    };
+    let name = match call.command {
+        Command::Add => "CmdAdd",
+        Command::Check => "CmdCheck",
+        Command::Del => "CmdDel",
+        Command::Gc => "CmdGC",
+        Command::Status => "CmdStatus",
+        Command::Version => "CmdVersion",
+    };
+    outcome.map_err(|error| error.context(&format!("{name} (shim)")))
+}
+
+fn when_ready(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+    let end = Instant::now() + timing.ready;
+    let body = body(call);
+    loop {
+        let reason = match unready(call, timing) {
+            Some(reason) => reason,
+            None => match send(&call.socket, "POST", api::PATH_CNI, &body, timing.work) {
+                Ok(answer) => return read(call, &answer),
+                // It went away in between, before it heard of us.
+                Err(failure @ Failure::Unreachable(_)) => failure.to_string(),
+                Err(failure) => {
+                    return Err(unavailable(
+                        call,
+                        CniError::TRY_AGAIN_LATER,
+                        &failure.to_string(),
+                    ));
+                }
+            },
+        };
+        if Instant::now() + timing.pause >= end {
+            let waited = format!(
+                "still not ready after {} s: {reason}",
+                timing.ready.as_secs()
+            );
+            return Err(unavailable(call, CniError::TRY_AGAIN_LATER, &waited));
+        }
+        thread::sleep(timing.pause);
+    }
+}
+
+/// Why the daemon is not ready; `None` if it is. Daemons that do not know the question are ready when they live.
+fn unready(call: &Call, timing: &Timing) -> Option<String> {
+    let ask = |path| send(&call.socket, "GET", path, b"", timing.probe);
+    let answer = match ask(api::PATH_READYZ) {
+        Ok(Answer { status: 404, .. }) => ask(api::PATH_HEALTHZ),
+        other => other,
+    };
+    match answer {
+        Ok(Answer {
+            status: 200..300, ..
+        }) => None,
+        Ok(answer) => Some(
+            format!("it answers {} {}", answer.status, excerpt(&answer.body))
+                .trim_end()
+                .to_owned(),
+        ),
+        Err(failure) => Some(failure.to_string()),
+    }
+}
+
+fn status(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+    match send(
+        &call.socket,
+        "POST",
+        api::PATH_CNI,
+        &body(call),
+        timing.status,
+    ) {
+        Ok(answer) => read(call, &answer),
+        Err(failure) => Err(unavailable(
+            call,
+            CniError::PLUGIN_NOT_AVAILABLE,
+            &failure.to_string(),
+        )),
+    }
+}
+
+fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+    let end = Instant::now() + timing.reachable;
+    let body = body(call);
+    loop {
+        let failure = match send(&call.socket, "POST", api::PATH_CNI, &body, timing.work) {
+            Ok(answer) => return read(call, &answer),
+            // It is still at it: a second one beside it would not help.
+            Err(failure @ Failure::Late(_)) => {
+                return Err(unavailable(
+                    call,
+                    CniError::TRY_AGAIN_LATER,
+                    &failure.to_string(),
+                ));
+            }
+            // DEL may be said twice.
+            Err(failure) => failure,
+        };
+        if Instant::now() + timing.pause >= end {
+            let reason = failure.to_string();
+            return match journal::write(call) {
+                Ok(file) => {
+                    call.log.error(&format!(
+                        "multus daemon: {reason}; DEL is left to it in {}",
+                        file.display()
+                    ));
+                    Ok(None)
+                }
+                Err(error) => Err(unavailable(
+                    call,
+                    CniError::TRY_AGAIN_LATER,
+                    &format!("{reason}; and DEL cannot be left to it: {error}"),
+                )),
+            };
+        }
+        thread::sleep(timing.pause);
+    }
+}
+
+fn body(call: &Call) -> Vec<u8> {
+    Request {
+        env: call.variables.clone(),
+        config: call.stdin.clone(),
+        interface_attributes: None,
+    }
+    .to_json()
+}
+
+fn read(call: &Call, answer: &Answer) -> Result<Option<Value>, CniError> {
+    if !(200..300).contains(&answer.status) {
+        return Err(CniError::parse(&answer.body).unwrap_or_else(|| {
+            CniError::new(
+                CniError::INTERNAL,
+                format!(
+                    "CNI request failed with status {}: '{}'",
+                    answer.status,
+                    excerpt(&answer.body)
+                ),
+            )
+        }));
+    }
+    if call.command != Command::Add {
+        return Ok(None);
+    }
+    let response = Response::from_json(&answer.body);
+    let response = response.map_err(|error| {
+        CniError::new(
+            CniError::DECODING_FAILURE,
+            format!("multus daemon sent no usable result: {error}"),
+        )
+    })?;
+    let result = response.result.ok_or_else(|| {
+        CniError::new(
+            CniError::INTERNAL,
+            "multus daemon answered ADD without a result",
+        )
+    })?;
+    Ok(Some(result_to(&result, call.version)))
+}
+
+fn unavailable(call: &Call, code: u32, reason: &str) -> CniError {
+    CniError::new(
+        code,
+        format!("multus daemon at {}: {reason}", call.socket.display()),
+    )
+}
+
+/// The beginning of a text that is not ours; an event has little room.
+fn excerpt(bytes: &[u8]) -> String {
+    const MOST: usize = 2048;
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim();
+    match text.char_indices().nth(MOST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

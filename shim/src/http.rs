@@ -1,0 +1,324 @@
+//! Just enough HTTP/1.1 to read one answer: status, `content-length` or chunks or until the end, everything bounded.
+
+use std::io::{self, Read};
+
+/// Most bytes of the status line and all headers together.
+const MAX_HEAD: usize = 64 << 10;
+/// Most bytes of one line.
+const MAX_LINE: usize = 16 << 10;
+
+/// An answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A whole request; the connection ends with its answer.
+pub(crate) fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// Reads one answer with at most `limit` bytes of body.
+pub(crate) fn answer(source: impl Read, limit: usize) -> io::Result<Answer> {
+    let mut reader = Reader {
+        source,
+        buffer: Vec::new(),
+        start: 0,
+    };
+    loop {
+        let (status, framing) = head(&mut reader)?;
+        // Interim answers announce another one.
+        if !(100..200).contains(&status) {
+            let body = match framing {
+                _ if matches!(status, 204 | 304) => Vec::new(),
+                Framing::Length(length) if length > limit => return Err(too_long(limit)),
+                Framing::Length(length) => reader.exactly(length)?,
+                Framing::Chunked => chunks(&mut reader, limit)?,
+                Framing::UntilEnd => reader.until_end(limit)?,
+            };
+            return Ok(Answer { status, body });
+        }
+    }
+}
+
+enum Framing {
+    Length(usize),
+    Chunked,
+    UntilEnd,
+}
+
+fn head(reader: &mut Reader<impl Read>) -> io::Result<(u16, Framing)> {
+    let line = reader.line()?;
+    let mut words = line.split(' ');
+    let protocol = words.next().unwrap_or_default();
+    let status = words
+        .next()
+        .and_then(|word| word.parse().ok())
+        .filter(|status| (100..600).contains(status));
+    let status = status
+        .filter(|_| protocol.starts_with("HTTP/1."))
+        .ok_or_else(|| broken("it does not start as HTTP/1.1 does"))?;
+    let mut framing = Framing::UntilEnd;
+    let mut length = line.len();
+    loop {
+        let line = reader.line()?;
+        if line.is_empty() {
+            return Ok((status, framing));
+        }
+        length += line.len();
+        if length > MAX_HEAD {
+            return Err(broken("its headers are too long"));
+        }
+        let (name, value) = line
+            .split_once(':')
+            .ok_or_else(|| broken("a header has no colon"))?;
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            if !value.trim().eq_ignore_ascii_case("chunked") {
+                return Err(broken("its transfer encoding is not known"));
+            }
+            framing = Framing::Chunked;
+        } else if name.eq_ignore_ascii_case("content-length")
+            && !matches!(framing, Framing::Chunked)
+        {
+            framing = Framing::Length(
+                value
+                    .trim()
+                    .parse()
+                    .map_err(|_| broken("its content length is not a number"))?,
+            );
+        }
+    }
+}
+
+fn chunks(reader: &mut Reader<impl Read>, limit: usize) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = reader.line()?;
+        let size = line.split(';').next().unwrap_or_default().trim();
+        let size = usize::from_str_radix(size, 16)
+            .map_err(|_| broken("the size of a chunk is not a number"))?;
+        if size == 0 {
+            // Trailers say nothing that matters here, and the connection ends anyway.
+            return Ok(body);
+        }
+        if size > limit.saturating_sub(body.len()) {
+            return Err(too_long(limit));
+        }
+        body.append(&mut reader.exactly(size)?);
+        if !reader.line()?.is_empty() {
+            return Err(broken("a chunk does not end where it should"));
+        }
+    }
+}
+
+struct Reader<R> {
+    source: R,
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads more; an end is an error where more is needed.
+    fn more(&mut self) -> io::Result<()> {
+        if self.fill()? {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        let mut piece = [0; 16 << 10];
+        loop {
+            match self.source.read(&mut piece) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(count) => {
+                    self.buffer.extend_from_slice(&piece[..count]);
+                    return Ok(count > 0);
+                }
+            }
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        loop {
+            let rest = &self.buffer[self.start..];
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+                let line =
+                    String::from_utf8(line.to_vec()).map_err(|_| broken("a line is not text"))?;
+                self.start += end + 1;
+                return Ok(line);
+            }
+            if rest.len() > MAX_LINE {
+                return Err(broken("a line is too long"));
+            }
+            self.more()?;
+        }
+    }
+
+    fn exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            let rest = &self.buffer[self.start..];
+            let taken = rest.len().min(count - bytes.len());
+            bytes.extend_from_slice(&rest[..taken]);
+            self.start += taken;
+            if bytes.len() == count {
+                return Ok(bytes);
+            }
+            self.more()?;
+        }
+    }
+
+    fn until_end(&mut self, limit: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            bytes.extend_from_slice(&self.buffer[self.start..]);
+            self.start = self.buffer.len();
+            if bytes.len() > limit {
+                return Err(too_long(limit));
+            }
+            if !self.fill()? {
+                return Ok(bytes);
+            }
+        }
+    }
+}
+
+fn broken(reason: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("unusable answer: {reason}"),
+    )
+}
+
+fn too_long(limit: usize) -> io::Error {
+    broken(&format!("it is longer than {limit} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One byte at a time: the hardest way in which it can arrive.
+    struct Dribble<'a>(&'a [u8]);
+
+    impl Read for Dribble<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.len().min(1).min(buffer.len());
+            buffer[..count].copy_from_slice(&self.0[..count]);
+            self.0 = &self.0[count..];
+            Ok(count)
+        }
+    }
+
+    fn check(text: &str, status: u16, body: &str) {
+        let expected = Answer {
+            status,
+            body: body.as_bytes().to_vec(),
+        };
+        assert_eq!(answer(text.as_bytes(), 64).unwrap(), expected, "{text:?}");
+        assert_eq!(
+            answer(Dribble(text.as_bytes()), 64).unwrap(),
+            expected,
+            "{text:?}"
+        );
+    }
+
+    fn refused(text: &str) -> String {
+        answer(text.as_bytes(), 64).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn all_framings() {
+        check(
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            200,
+            "hello",
+        );
+        check(
+            "HTTP/1.1 200 OK\r\ncontent-length:5\r\n\r\nhello and more",
+            200,
+            "hello",
+        );
+        check(
+            "HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n",
+            400,
+            "hello",
+        );
+        check("HTTP/1.0 500 x\r\n\r\nuntil the end", 500, "until the end");
+        check("HTTP/1.1 204\r\n\r\n", 204, "");
+        check(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            200,
+            "",
+        );
+    }
+
+    #[test]
+    fn all_bounds() {
+        assert!(
+            refused("HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n")
+                .contains("longer than 64 bytes")
+        );
+        assert!(
+            refused("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n41\r\n")
+                .contains("longer than 64 bytes")
+        );
+        assert!(
+            refused("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n")
+                .contains("longer than 64 bytes")
+        );
+        assert!(
+            refused(&format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(65)))
+                .contains("longer than 64 bytes")
+        );
+        assert!(refused(&"x".repeat(MAX_LINE * 3)).contains("too long"));
+        assert!(
+            refused(&format!(
+                "HTTP/1.1 200 OK\r\n{}",
+                format!("a: {}\r\n", "x".repeat(8000)).repeat(10)
+            ))
+            .contains("headers are too long")
+        );
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        assert!(refused("SSH-2.0-x\r\n\r\n").contains("does not start as HTTP/1.1"));
+        assert!(refused("HTTP/1.1 abc\r\n\r\n").contains("does not start as HTTP/1.1"));
+        assert!(refused("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n").contains("no colon"));
+        assert!(refused("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n").contains("not a number"));
+        assert!(
+            refused("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n").contains("not known")
+        );
+        for cut in [
+            "",
+            "HTTP/1.1 200",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel",
+        ] {
+            assert_eq!(
+                answer(cut.as_bytes(), 64).unwrap_err().kind(),
+                io::ErrorKind::UnexpectedEof,
+                "{cut:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_is_complete() {
+        let text = String::from_utf8(request("POST", "/cni", b"{}")).unwrap();
+        assert!(text.starts_with("POST /cni HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\n"));
+        assert!(text.ends_with("Content-Length: 2\r\n\r\n{}"));
+    }
+}

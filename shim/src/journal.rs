@@ -1,0 +1,60 @@
+//! Leaves a DEL to a daemon that is not there: temporary file, fsync, rename, fsync of the directory.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use api::Request;
+
+use crate::call::Call;
+
+/// Writes the call into the journal of its state directory and says where.
+pub(crate) fn write(call: &Call) -> io::Result<PathBuf> {
+    let dir = api::journal::dir(&call.cni_dir);
+    let named =
+        |source: io::Error| io::Error::new(source.kind(), format!("{}: {source}", dir.display()));
+    let (container_id, ifname) = call
+        .attachment
+        .as_ref()
+        .expect("DEL is about an attachment");
+    let name = api::journal::file_name(container_id, ifname, call.netns());
+    // Other variables of the runtime may be secrets, and nobody replaying would look at them.
+    let mut env = call.variables.clone();
+    env.retain(|key, _| key.starts_with("CNI_"));
+    let request = Request {
+        env,
+        config: call.stdin.clone(),
+        interface_attributes: None,
+    };
+    write_file(&dir, &name, &request.to_json()).map_err(named)?;
+    Ok(dir.join(name))
+}
+
+fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    // What a crashed process of the same id left is nobody's.
+    let _ = fs::remove_file(&temporary);
+    let written =
+        write_new(&temporary, bytes).and_then(|()| fs::rename(&temporary, dir.join(name)));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    // The directories may be as new as the file.
+    for dir in dir.ancestors().take(3) {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}

@@ -1,0 +1,101 @@
+//! The shim's own few log lines, to where the configuration says: a file, stderr, or nowhere. Never stdout.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// From quiet to loud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Panic,
+    Error,
+    Verbose,
+    Debug,
+}
+
+impl Level {
+    /// Anything unknown is the default, which is nearly silent.
+    pub(crate) fn parse(text: &str) -> Self {
+        match text.to_ascii_lowercase().as_str() {
+            "error" => Self::Error,
+            "verbose" => Self::Verbose,
+            "debug" => Self::Debug,
+            _ => Self::Panic,
+        }
+    }
+}
+
+/// Where lines go.
+pub(crate) struct Log {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) to_stderr: bool,
+    pub(crate) level: Level,
+}
+
+impl Log {
+    /// Something failed.
+    pub(crate) fn error(&self, text: &str) {
+        if self.level < Level::Error {
+            return;
+        }
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let line = format!("{} [error] {}\n", timestamp(now), text.replace('\n', " "));
+        // A log that cannot be written must not fail a pod.
+        if self.to_stderr {
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        if let Some(file) = &self.file {
+            let file = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(file);
+            let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        }
+    }
+}
+
+/// RFC 3339 in UTC, from seconds since 1970.
+fn timestamp(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86400, seconds % 86400);
+    // Years that begin in March have the odd day last; 1970-01-01 is day 719468 since 0000-03-01.
+    let day = days + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps() {
+        assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
+        assert_eq!(timestamp(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(timestamp(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(timestamp(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(timestamp(4_102_444_800), "2100-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn levels() {
+        assert_eq!(Level::parse("Verbose"), Level::Verbose);
+        assert_eq!(Level::parse(""), Level::Panic);
+        assert!(Level::Panic < Level::Error && Level::Error < Level::Debug);
+    }
+}

@@ -1,0 +1,73 @@
+//! The only place that writes to stdout: one document, once.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cni::types::pretty;
+use cni::{CniError, Version};
+use serde_json::Value;
+
+/// What goes to stdout.
+pub(crate) enum Document {
+    /// Success without an answer.
+    Nothing,
+    /// A line that is ready: versions.
+    Text(String),
+    /// The result of ADD.
+    Result(Value),
+    /// A failure.
+    Error(CniError),
+}
+
+/// Set by whoever writes first; nobody writes after that.
+static WRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Prints the document and says how the process ends.
+pub(crate) fn print(document: Document) -> ExitCode {
+    let (bytes, code) = match document {
+        Document::Nothing => return ExitCode::SUCCESS,
+        Document::Text(text) => (text.into_bytes(), ExitCode::SUCCESS),
+        Document::Result(result) => (pretty(&result), ExitCode::SUCCESS),
+        Document::Error(error) => (error.to_pretty(), ExitCode::FAILURE),
+    };
+    if write(&bytes) {
+        code
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// What somebody sees who starts the program by hand.
+pub(crate) fn about(name: &str, versions: &[Version]) -> ExitCode {
+    let versions: Vec<_> = versions.iter().map(ToString::to_string).collect();
+    let text = format!(
+        "{name}: a CNI plugin; it is started by a container runtime\nCNI protocol versions supported: {}\n",
+        versions.join(", ")
+    );
+    match io::stderr().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// A panic, too, ends in a CNI document: the runtime reads nothing else.
+pub(crate) fn guard_against_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let text = info.to_string().replace('\n', " ");
+        let error = CniError::new(CniError::INTERNAL, "multus-shim panicked; this is a bug");
+        write(&error.with_details(text).to_pretty());
+        std::process::exit(1);
+    }));
+}
+
+fn write(bytes: &[u8]) -> bool {
+    if WRITTEN.swap(true, Ordering::SeqCst) {
+        return false;
+    }
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(bytes)
+        .and_then(|()| stdout.flush())
+        .is_ok()
+}

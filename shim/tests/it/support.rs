@@ -1,0 +1,224 @@
+//! A daemon that answers as told and remembers what it was asked, and a way to run the shim beside it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use api::Request;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+/// What the daemon says to a path and a body: the whole answer, head included. Nothing closes the connection without one.
+type Script = dyn Fn(&str, &[u8]) -> Option<String> + Send + Sync;
+
+/// A directory with a socket, a state directory, and maybe somebody behind the socket.
+pub(crate) struct Node {
+    dir: TempDir,
+    asked: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+}
+
+/// What the shim left.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Node {
+    /// Nobody listens.
+    pub(crate) fn without_daemon() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            asked: Arc::default(),
+        }
+    }
+
+    pub(crate) fn with_daemon(
+        script: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let node = Self::without_daemon();
+        node.start_daemon(script);
+        node
+    }
+
+    /// A daemon that is ready and answers every call so.
+    pub(crate) fn answering(answer: String) -> Self {
+        Self::with_daemon(move |path, _| {
+            Some(if path == "/cni" {
+                answer.clone()
+            } else {
+                ok("")
+            })
+        })
+    }
+
+    pub(crate) fn start_daemon(
+        &self,
+        script: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static,
+    ) {
+        let listener = UnixListener::bind(self.path().join("multus.sock")).unwrap();
+        let asked = Arc::clone(&self.asked);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                serve(stream.unwrap(), &script, &asked);
+            }
+        });
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What has been asked so far.
+    pub(crate) fn paths_asked(&self) -> Vec<String> {
+        self.asked
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(path, _)| path.clone())
+            .collect()
+    }
+
+    /// The calls so far.
+    pub(crate) fn calls(&self) -> Vec<Request> {
+        let asked = self.asked.lock().unwrap();
+        asked
+            .iter()
+            .filter(|(path, _)| path == "/cni")
+            .map(|(_, body)| Request::from_json(body).unwrap())
+            .collect()
+    }
+
+    /// Files in the journal.
+    pub(crate) fn journal(&self) -> Vec<PathBuf> {
+        let Ok(dir) = std::fs::read_dir(api::journal::dir(&self.state())) else {
+            return Vec::new();
+        };
+        dir.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path().join("state")
+    }
+
+    pub(crate) fn config(&self, version: &str) -> Map<String, Value> {
+        let config = json!({"cniVersion": version, "name": "multus-cni-network", "type": "multus-shim", "daemonSocketDir": self.path(), "cniDir": self.state()});
+        config.as_object().unwrap().clone()
+    }
+
+    pub(crate) fn run(&self, command: &str) -> Outcome {
+        self.run_version(command, "1.1.0")
+    }
+
+    pub(crate) fn run_version(&self, command: &str, version: &str) -> Outcome {
+        let stdin = serde_json::to_vec(&self.config(version)).unwrap();
+        run("multus-shim", &env(command), &stdin)
+    }
+}
+
+impl Outcome {
+    /// Stdout of a success.
+    pub(crate) fn success(&self) -> &str {
+        assert_eq!(self.status, Some(0), "{self:?}");
+        &self.stdout
+    }
+
+    /// The one document of a failure.
+    pub(crate) fn error(&self) -> cni::CniError {
+        assert_eq!(self.status, Some(1), "{self:?}");
+        let error: cni::CniError =
+            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        assert_eq!(self.stdout.as_bytes(), error.to_pretty());
+        error
+    }
+}
+
+/// What a runtime sets; of an attachment only where the verb has one.
+pub(crate) fn env(command: &str) -> Vec<(&'static str, String)> {
+    let mut env = vec![
+        ("CNI_COMMAND", command.to_owned()),
+        ("CNI_PATH", "/opt/cni/bin".to_owned()),
+    ];
+    if matches!(command, "ADD" | "DEL" | "CHECK") {
+        env.extend([
+            ("CNI_CONTAINERID", "0f1e2d".to_owned()),
+            ("CNI_NETNS", "/run/netns/absent".to_owned()),
+            ("CNI_IFNAME", "eth0".to_owned()),
+            (
+                "CNI_ARGS",
+                "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0".to_owned(),
+            ),
+        ]);
+    }
+    env
+}
+
+/// Runs the built program under a name of its choice.
+pub(crate) fn run(name: &str, env: &[(&str, String)], stdin: &[u8]) -> Outcome {
+    run_with(name, &[], env, stdin)
+}
+
+pub(crate) fn run_with(name: &str, args: &[&str], env: &[(&str, String)], stdin: &[u8]) -> Outcome {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join(name);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_multus-shim"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command
+        .args(args)
+        .env_clear()
+        .envs(env.iter().map(|(key, value)| (*key, value)));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that fails early does not read; that is its right.
+    let _ = child.stdin.take().unwrap().write_all(stdin);
+    let output = child.wait_with_output().unwrap();
+    Outcome {
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+pub(crate) fn ok(body: &str) -> String {
+    with_status(200, body)
+}
+
+pub(crate) fn with_status(status: u16, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn serve(mut stream: UnixStream, script: &Script, asked: &Mutex<Vec<(String, Vec<u8>)>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut length = 0;
+    loop {
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+        match line.trim().split_once(':') {
+            None => break,
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse().unwrap()
+            }
+            Some(_) => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    asked.lock().unwrap().push((path.clone(), body.clone()));
+    if let Some(answer) = script(&path, &body) {
+        stream.write_all(answer.as_bytes()).unwrap();
+    }
+}
