@@ -1,0 +1,140 @@
+//! The architectures of a release: one table of what each is called, built with and held to.
+
+use archive::oci::Platform;
+use clap::ValueEnum;
+
+/// An architecture, by its Go name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Arch {
+    Amd64,
+    Arm64,
+    Arm,
+}
+
+/// What differs between architectures.
+pub(crate) struct Facts {
+    pub(crate) name: &'static str,
+    pub(crate) variant: Option<&'static str>,
+    /// Rust's target.
+    pub(crate) triple: &'static str,
+    /// What links; `rust-lld` comes with the toolchain.
+    pub(crate) linker: &'static str,
+    /// C compiler, for the TLS library's primitives.
+    pub(crate) cc: &'static str,
+    /// Debian packages with the C compiler and, for glibc, its static library.
+    pub(crate) packages: &'static [&'static str],
+    pub(crate) rustflags: &'static [&'static str],
+    /// Bytes that the shim may have.
+    pub(crate) shim_budget: u64,
+    /// ELF machine and whether it is a 64-bit file.
+    pub(crate) machine: object::elf::Machine,
+    pub(crate) is_64: bool,
+}
+
+const AMD64: Facts = Facts {
+    name: "amd64",
+    variant: None,
+    triple: "x86_64-unknown-linux-musl",
+    linker: "rust-lld",
+    cc: "musl-gcc",
+    packages: &["musl-tools"],
+    rustflags: &[],
+    shim_budget: 600_000,
+    machine: object::elf::EM_X86_64,
+    is_64: true,
+};
+
+const ARM64: Facts = Facts {
+    name: "arm64",
+    variant: None,
+    triple: "aarch64-unknown-linux-musl",
+    linker: "rust-lld",
+    cc: "aarch64-linux-gnu-gcc",
+    packages: &["gcc-aarch64-linux-gnu"],
+    rustflags: &[],
+    shim_budget: 600_000,
+    machine: object::elf::EM_AARCH64,
+    is_64: true,
+};
+
+const ARM: Facts = Facts {
+    name: "arm",
+    variant: Some("v7"),
+    triple: "armv7-unknown-linux-gnueabihf",
+    linker: "arm-linux-gnueabihf-gcc",
+    cc: "arm-linux-gnueabihf-gcc",
+    packages: &["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"],
+    rustflags: &["-Ctarget-feature=+crt-static"],
+    shim_budget: 800_000,
+    machine: object::elf::EM_ARM,
+    is_64: false,
+};
+
+impl Arch {
+    /// Every architecture of a full release, in the order of its indexes.
+    pub(crate) const ALL: [Self; 3] = [Self::Amd64, Self::Arm64, Self::Arm];
+
+    /// Its row of the table.
+    pub(crate) fn facts(self) -> &'static Facts {
+        match self {
+            Self::Amd64 => &AMD64,
+            Self::Arm64 => &ARM64,
+            Self::Arm => &ARM,
+        }
+    }
+
+    /// Its Go name.
+    pub(crate) fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// By its Go name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|arch| arch.name() == name)
+    }
+
+    /// What this program runs on.
+    pub(crate) fn host() -> Option<Self> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(Self::Amd64),
+            "aarch64" => Some(Self::Arm64),
+            "arm" => Some(Self::Arm),
+            _ => None,
+        }
+    }
+
+    /// As image indexes name it.
+    pub(crate) fn platform(self) -> Platform {
+        Platform {
+            architecture: self.name().to_owned(),
+            os: "linux".to_owned(),
+            variant: self.facts().variant.map(str::to_owned),
+        }
+    }
+}
+
+/// The option that most commands share.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Arches {
+    /// Architectures, comma separated; all unless given
+    #[arg(long = "arch", value_enum, value_delimiter = ',', value_name = "ARCH")]
+    given: Vec<Arch>,
+}
+
+impl Arches {
+    /// These, without a question to the command line.
+    pub(crate) fn of(given: Vec<Arch>) -> Self {
+        Self { given }
+    }
+
+    /// Sorted, each once.
+    pub(crate) fn list(&self) -> Vec<Arch> {
+        let mut list = self.given.clone();
+        if list.is_empty() {
+            list = Arch::ALL.to_vec();
+        }
+        list.sort();
+        list.dedup();
+        list
+    }
+}

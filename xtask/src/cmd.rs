@@ -1,0 +1,11 @@
+//! One file per command: its options and its `run`.
+
+pub(crate) mod airgap;
+pub(crate) mod build;
+pub(crate) mod ci;
+pub(crate) mod dist;
+pub(crate) mod e2e;
+pub(crate) mod images;
+pub(crate) mod lint;
+pub(crate) mod test;
+pub(crate) mod verify;

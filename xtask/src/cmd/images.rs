@@ -1,0 +1,138 @@
+//! `images`: an OCI layout from the folders in `images/` and the built programs, without a container engine.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use airgap::{
+    image::{Definition, Release},
+    zstd,
+};
+use anyhow::{Context as _, bail};
+use archive::{digest::sha256, layout::Layout};
+
+use crate::{
+    arch::{Arch, Arches},
+    cmd::build::Binaries,
+    project::Project,
+    talk,
+    tree::Tree,
+};
+
+/// Write an OCI layout with a multi-arch index per image
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask build && cargo xtask images\n  cargo xtask images --arch amd64 --out /tmp/dist"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    arches: Arches,
+    /// Folder with bin/<arch>/ to read and oci/ to write
+    #[arg(long, default_value = "dist")]
+    out: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    let binaries = built(&args.out, &args.arches.list())?;
+    let layout = layout(&project, &binaries)?;
+    tree(&layout).update(&args.out, &["oci/"])?;
+    for image in &layout.images {
+        talk::data(&format!("{}\n", serde_json::to_string(image)?))?;
+    }
+    Ok(())
+}
+
+/// Reads the programs that `build` wrote.
+fn built(out: &Path, arches: &[Arch]) -> anyhow::Result<BTreeMap<Arch, Binaries>> {
+    let mut all = BTreeMap::new();
+    for &arch in arches {
+        let dir = out.join("bin").join(arch.name());
+        if !dir.is_dir() {
+            bail!(
+                "{} is missing; make it with: cargo xtask build --arch {} --out {}",
+                dir.display(),
+                arch.name(),
+                out.display()
+            );
+        }
+        let files = Tree::read(&dir)?.0.into_iter();
+        all.insert(arch, files.map(|(name, file)| (name, file.bytes)).collect());
+    }
+    Ok(all)
+}
+
+/// The layout in its place.
+pub(crate) fn tree(layout: &Layout) -> Tree {
+    let mut tree = Tree::default();
+    for (path, bytes) in layout.files() {
+        tree.add(format!("oci/{path}"), bytes);
+    }
+    tree
+}
+
+/// All images of the project.
+pub(crate) fn layout(
+    project: &Project,
+    binaries: &BTreeMap<Arch, Binaries>,
+) -> anyhow::Result<Layout> {
+    let release = Release {
+        version: project.version.to_owned(),
+        created: airgap::time::rfc3339(project.epoch),
+    };
+    let platforms: Vec<_> = binaries
+        .iter()
+        .map(|(arch, programs)| (arch.platform(), programs.clone()))
+        .collect();
+    let mut layout = Layout::default();
+    for (name, definition) in definitions(project)? {
+        talk::step(&format!("image {name}"), || {
+            let compress = |tar: &[u8]| compress(project, tar);
+            definition
+                .add_to(&mut layout, &release, &platforms, &compress)
+                .with_context(|| format!("cannot make the image {name}"))
+        })?;
+    }
+    Ok(layout)
+}
+
+/// The data files in `images/`, by folder.
+pub(crate) fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, Definition>> {
+    let dir = project.root.join("images");
+    let context = || format!("cannot read {}", dir.display());
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(&dir).with_context(context)? {
+        let entry = entry.with_context(context)?;
+        let path = entry.path().join("image.json");
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let definition = Definition::parse(&bytes).with_context(|| path.display().to_string())?;
+        found.insert(entry.file_name().to_string_lossy().into_owned(), definition);
+    }
+    Ok(found)
+}
+
+/// Compresses a layer once; the same layer is taken from memory if that still unpacks to it.
+fn compress(project: &Project, tar: &[u8]) -> std::io::Result<Vec<u8>> {
+    let dir = project.memory();
+    let settings = zstd::LAYER;
+    let name = format!(
+        "layers/{}-{}-{}.zst",
+        sha256(tar).hex(),
+        settings.level,
+        settings.window_log
+    );
+    if let Ok(packed) = fs::read(dir.join(&name))
+        && zstd::decompress(&packed, tar.len() as u64).is_ok_and(|unpacked| unpacked == tar)
+    {
+        return Ok(packed);
+    }
+    let packed = zstd::compress(tar, settings)?;
+    let mut tree = Tree::default();
+    tree.add(name, packed.clone());
+    tree.update(&dir, &["layers/"])
+        .map_err(std::io::Error::other)?;
+    Ok(packed)
+}

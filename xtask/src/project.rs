@@ -1,0 +1,154 @@
+//! The checkout: its folders, its version and commit, and hashes over what a step reads.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use archive::digest::{Digest, sha256};
+use xshell::{Shell, cmd};
+
+/// Folders with the sources of what is shipped.
+pub(crate) const PROGRAMS: &[&str] = &[
+    "api", "archive", "chart", "cni", "daemon", "distro", "node", "shim",
+];
+/// Folders whose content, besides that of [`PROGRAMS`], decides about a release.
+pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];
+/// Files that decide about every build.
+const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
+
+/// What xtask knows about the checkout it works on.
+pub(crate) struct Project {
+    /// Where `Cargo.toml` lies.
+    pub(crate) root: PathBuf,
+    /// Where cargo builds.
+    pub(crate) target: PathBuf,
+    /// One version for the workspace, the images and the charts.
+    pub(crate) version: &'static str,
+    /// The commit, with `-dirty` where files differ from it.
+    pub(crate) commit: String,
+    /// The commit's time.
+    pub(crate) epoch: u64,
+    /// The toolchain that `rust-toolchain.toml` pins.
+    pub(crate) toolchain: String,
+}
+
+impl Project {
+    /// Looks at the checkout that this program was started from.
+    pub(crate) fn open() -> anyhow::Result<Self> {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let root = manifest
+            .parent()
+            .context("xtask lies in a folder of the workspace")?;
+        let target = match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(dir) => std::env::current_dir()?.join(dir),
+            None => root.join("target"),
+        };
+        let (commit, epoch) = commit(root)?;
+        Ok(Self {
+            root: root.to_owned(),
+            target,
+            version: env!("CARGO_PKG_VERSION"),
+            commit,
+            epoch,
+            toolchain: toolchain(root)?,
+        })
+    }
+
+    /// A shell in the root of the checkout.
+    pub(crate) fn shell(&self) -> anyhow::Result<Shell> {
+        let shell = Shell::new()?;
+        shell.change_dir(&self.root);
+        Ok(shell)
+    }
+
+    /// Where xtask remembers what it did.
+    pub(crate) fn memory(&self) -> PathBuf {
+        self.target.join("xtask")
+    }
+
+    /// A hash over folders, build files and whatever else decides about a step.
+    pub(crate) fn key(&self, folders: &[&str], more: &[&str]) -> anyhow::Result<Digest> {
+        let mut lines = Vec::new();
+        for name in BUILD_FILES {
+            hash_file(&self.root.join(name), name, &mut lines)?;
+        }
+        for folder in folders {
+            hash_folder(&self.root.join(folder), folder, &mut lines)?;
+        }
+        lines.extend(more.iter().map(|&item| item.to_owned()));
+        Ok(sha256(lines.join("\n").as_bytes()))
+    }
+}
+
+fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
+    let shell = Shell::new()?;
+    shell.change_dir(root);
+    // A checkout that another user owns, as under sudo, is still this checkout.
+    let git = |args: &[&str]| {
+        cmd!(shell, "git -c safe.directory=* {args...}")
+            .quiet()
+            .ignore_stderr()
+            .read()
+    };
+    let given = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let given = given
+        .map(|text| text.parse().context("SOURCE_DATE_EPOCH is no number"))
+        .transpose()?;
+    let Ok(line) = git(&["log", "-1", "--format=%H %ct"]) else {
+        let Some(epoch) = given else {
+            bail!(
+                "{} is no git checkout: set SOURCE_DATE_EPOCH to the time of the release",
+                root.display()
+            );
+        };
+        return Ok(("unknown".to_owned(), epoch));
+    };
+    let (hash, time) = line.split_once(' ').context("git log told no time")?;
+    let is_clean = git(&["status", "--porcelain"])?.is_empty();
+    let suffix = if is_clean { "" } else { "-dirty" };
+    let epoch = match given {
+        Some(epoch) => epoch,
+        None => time.parse().context("git log told no time")?,
+    };
+    Ok((format!("{hash}{suffix}"), epoch))
+}
+
+fn toolchain(root: &Path) -> anyhow::Result<String> {
+    let path = root.join("rust-toolchain.toml");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut values = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("channel = "));
+    let channel = values
+        .next()
+        .context("rust-toolchain.toml names no channel")?;
+    Ok(channel.trim_matches('"').to_owned())
+}
+
+fn hash_file(path: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Result<()> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    lines.push(format!("{name} {}", sha256(&bytes)));
+    Ok(())
+}
+
+fn hash_folder(dir: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Result<()> {
+    let context = || format!("cannot read {}", dir.display());
+    let mut entries = fs::read_dir(dir)
+        .with_context(context)?
+        .collect::<Result<Vec<_>, _>>()
+        .with_context(context)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let name = format!("{name}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            hash_folder(&entry.path(), &name, lines)?;
+        } else {
+            hash_file(&entry.path(), &name, lines)?;
+        }
+    }
+    Ok(())
+}

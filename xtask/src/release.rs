@@ -1,0 +1,264 @@
+//! `release.json`: what a release consists of, so that a machine can look it up and a person can compare two of them.
+
+use archive::{
+    digest::{Digest, sha256},
+    verify::Image,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{arch::Arch, cmd::build, tree::Tree};
+
+/// The file's name in a release.
+pub(crate) const FILE: &str = "release.json";
+/// The name of the checksums over every other file.
+pub(crate) const SUMS: &str = "SHA256SUMS";
+/// The version of the format.
+const SCHEMA: u32 = 1;
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Release {
+    pub(crate) schema: u32,
+    pub(crate) version: String,
+    pub(crate) commit: String,
+    pub(crate) epoch: u64,
+    pub(crate) toolchain: String,
+    pub(crate) architectures: Vec<String>,
+    pub(crate) images: Vec<ImageEntry>,
+    pub(crate) charts: Vec<ChartEntry>,
+    pub(crate) budgets: Vec<Budget>,
+    pub(crate) files: Vec<FileEntry>,
+}
+
+/// A file other than `release.json` and `SHA256SUMS`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct FileEntry {
+    pub(crate) path: String,
+    pub(crate) kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arch: Option<String>,
+    pub(crate) size: u64,
+    pub(crate) sha256: String,
+}
+
+/// An image with every digest in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ImageEntry {
+    pub(crate) reference: String,
+    pub(crate) digest: Digest,
+    pub(crate) platforms: Vec<PlatformEntry>,
+}
+
+/// One platform of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct PlatformEntry {
+    pub(crate) arch: String,
+    pub(crate) manifest: Digest,
+    pub(crate) config: Digest,
+    pub(crate) layers: Vec<LayerEntry>,
+}
+
+/// One layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct LayerEntry {
+    pub(crate) digest: Digest,
+    pub(crate) diff_id: Digest,
+    pub(crate) size: u64,
+    pub(crate) uncompressed_size: u64,
+}
+
+/// A packed chart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ChartEntry {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) path: String,
+    pub(crate) digest: Digest,
+}
+
+/// A size that is held to a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Budget {
+    pub(crate) what: String,
+    pub(crate) size: u64,
+    pub(crate) limit: u64,
+}
+
+/// What a release says about itself and cannot be read off its files.
+pub(crate) struct Origin {
+    pub(crate) version: String,
+    pub(crate) commit: String,
+    pub(crate) epoch: u64,
+    pub(crate) toolchain: String,
+    pub(crate) architectures: Vec<Arch>,
+}
+
+/// Bytes that the uncompressed layers of one platform of an image may have.
+pub(crate) const IMAGE_BUDGET: u64 = 10_000_000;
+
+impl Release {
+    /// Describes a tree. `files` must not hold the two describing files yet.
+    pub(crate) fn of(
+        origin: Origin,
+        tree: &Tree,
+        images: &[Image],
+        charts: Vec<ChartEntry>,
+    ) -> Self {
+        Self {
+            schema: SCHEMA,
+            budgets: budgets(&origin.architectures, tree, images),
+            version: origin.version,
+            commit: origin.commit,
+            epoch: origin.epoch,
+            toolchain: origin.toolchain,
+            architectures: names(&origin.architectures),
+            images: images.iter().map(image_entry).collect(),
+            charts,
+            files: files(tree),
+        }
+    }
+
+    /// Reads the file.
+    pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+        let release: Self = serde_json::from_slice(bytes)?;
+        anyhow::ensure!(
+            release.schema == SCHEMA,
+            "schema {} is not {SCHEMA}, which this program reads",
+            release.schema
+        );
+        Ok(release)
+    }
+
+    /// The bytes of the file.
+    pub(crate) fn to_bytes(&self) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec_pretty(self)?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+}
+
+fn names(arches: &[Arch]) -> Vec<String> {
+    arches.iter().map(|arch| arch.name().to_owned()).collect()
+}
+
+/// Every file of the tree but the two that describe it.
+pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
+    let described = tree
+        .0
+        .iter()
+        .filter(|(path, _)| *path != FILE && *path != SUMS);
+    described
+        .map(|(path, file)| FileEntry {
+            path: path.clone(),
+            kind: kind(path).to_owned(),
+            arch: arch_of(path).map(|arch| arch.name().to_owned()),
+            size: file.bytes.len() as u64,
+            sha256: sha256(&file.bytes).hex(),
+        })
+        .collect()
+}
+
+fn kind(path: &str) -> &'static str {
+    let (folder, rest) = path.split_once('/').unwrap_or(("", path));
+    match (folder, rest) {
+        ("bin", _) => "program",
+        ("oci", _) => "image-layout",
+        ("charts", "index.yaml") => "chart-index",
+        ("charts", _) => "chart",
+        ("manifests", _) => "manifest",
+        ("bindata", _) => "bindata",
+        ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
+        ("airgap", name) if name.starts_with("multus-images.") => "image-list",
+        ("airgap", _) => "image-archive",
+        _ => "other",
+    }
+}
+
+fn arch_of(path: &str) -> Option<Arch> {
+    match path.split_once('/')? {
+        ("bin", rest) => Arch::parse(rest.split_once('/')?.0),
+        ("airgap", name) => name.split(['-', '.']).find_map(Arch::parse),
+        _ => None,
+    }
+}
+
+fn image_entry(image: &Image) -> ImageEntry {
+    let platforms = image.platforms.iter().map(|platform| PlatformEntry {
+        arch: platform.platform.architecture.clone(),
+        manifest: platform.manifest.digest,
+        config: platform.config.digest,
+        layers: platform
+            .layers
+            .iter()
+            .map(|layer| LayerEntry {
+                digest: layer.blob.digest,
+                diff_id: layer.diff_id,
+                size: layer.blob.size,
+                uncompressed_size: layer.tar.len() as u64,
+            })
+            .collect(),
+    });
+    ImageEntry {
+        reference: image.reference.clone(),
+        digest: image.digest,
+        platforms: platforms.collect(),
+    }
+}
+
+fn budgets(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> {
+    let mut budgets = Vec::new();
+    for arch in arches {
+        for (name, file) in tree.below(&format!("bin/{}/", arch.name())) {
+            if let Some(limit) = build::budget(*arch, name) {
+                budgets.push(Budget {
+                    what: format!("bin/{}/{name}", arch.name()),
+                    size: file.bytes.len() as u64,
+                    limit,
+                });
+            }
+        }
+    }
+    for image in images {
+        for platform in &image.platforms {
+            let sizes = platform.layers.iter().map(|layer| layer.tar.len() as u64);
+            budgets.push(Budget {
+                what: format!("{} {}", image.reference, platform.platform.architecture),
+                size: sizes.sum(),
+                limit: IMAGE_BUDGET,
+            });
+        }
+    }
+    budgets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_apart() {
+        let check = |path, kind_expected, arch: Option<&str>| {
+            assert_eq!(kind(path), kind_expected, "{path}");
+            assert_eq!(arch_of(path).map(Arch::name), arch, "{path}");
+        };
+        check("bin/arm/multus-shim", "program", Some("arm"));
+        check("oci/index.json", "image-layout", None);
+        check("charts/index.yaml", "chart-index", None);
+        let archive = "airgap/multus-airgap-images-arm64.tar.zst";
+        check(archive, "image-archive", Some("arm64"));
+        check(
+            "airgap/multus-images.linux-arm.txt",
+            "image-list",
+            Some("arm"),
+        );
+        check("airgap/multus-images.txt", "image-list", None);
+        check("airgap/sha256sum-amd64.txt", "checksums", Some("amd64"));
+    }
+}

@@ -1,0 +1,38 @@
+//! What xtask says: data on stdout, everything else on stderr; a spinner where a person watches.
+
+use std::{
+    io::{IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A line for people. A closed stderr is nobody listening, not a failure.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Data, whole lines.
+pub(crate) fn data(text: &str) -> std::io::Result<()> {
+    std::io::stdout().lock().write_all(text.as_bytes())
+}
+
+/// Runs one step and says how long it took.
+pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let start = Instant::now();
+    let bar = std::io::stderr().is_terminal().then(|| {
+        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+        let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+        let bar = bar.with_style(style.expect("the template is constant"));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        bar
+    });
+    let result = work();
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    if result.is_ok() {
+        say(&format!("{what}: {:.1} s", start.elapsed().as_secs_f64()));
+    }
+    result
+}

@@ -1,0 +1,160 @@
+//! What a cross build needs beside the pinned toolchain, and how to get it.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use xshell::{Shell, cmd};
+
+use crate::{arch::Arch, project::Project, talk};
+
+/// What is not there.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Missing {
+    targets: Vec<&'static str>,
+    packages: Vec<&'static str>,
+}
+
+/// Fails unless everything for these architectures is there; with `install`, gets it first.
+pub(crate) fn ensure(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<()> {
+    let shell = project.shell()?;
+    let missing = look(&shell, arches)?;
+    if missing == Missing::default() {
+        return Ok(());
+    }
+    if install {
+        get(&shell, &missing)?;
+        let still = look(&shell, arches)?;
+        if still == Missing::default() {
+            return Ok(());
+        }
+        bail!(
+            "still missing after installing: {}",
+            still.lines().join("; ")
+        );
+    }
+    bail!(
+        "cannot build for {}: something is missing\n  {}\nrun these, or add --install, or leave the architecture out with --arch",
+        names(arches),
+        missing.lines().join("\n  ")
+    )
+}
+
+fn names(arches: &[Arch]) -> String {
+    arches
+        .iter()
+        .map(|arch| arch.name())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl Missing {
+    /// The commands that would help.
+    fn lines(&self) -> Vec<String> {
+        let line = |command: &str, what: &[&str]| {
+            (!what.is_empty()).then(|| format!("{command} {}", what.join(" ")))
+        };
+        [
+            line("rustup target add", &self.targets),
+            line("apt-get install --yes", &self.packages),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+fn look(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
+    let mut missing = Missing::default();
+    for arch in arches {
+        let facts = arch.facts();
+        let triple = facts.triple;
+        let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
+            .quiet()
+            .read()
+            .context("cannot ask rustc for its libraries")?;
+        if !Path::new(&dir).is_dir() {
+            missing.targets.push(triple);
+        }
+        if !has_static_libc(shell, facts.cc) {
+            missing.packages.extend(facts.packages);
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether the compiler is there and finds a static C library: a compiler prints the bare name of what it cannot find.
+fn has_static_libc(shell: &Shell, cc: &str) -> bool {
+    let found = cmd!(shell, "{cc} -print-file-name=libc.a")
+        .quiet()
+        .ignore_stderr()
+        .read();
+    found.is_ok_and(|path| path.contains('/'))
+}
+
+fn get(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
+    let (targets, packages) = (&missing.targets, &missing.packages);
+    if !targets.is_empty() {
+        talk::say(&format!("installing Rust targets {}", targets.join(" ")));
+        cmd!(shell, "rustup target add {targets...}")
+            .quiet()
+            .run()?;
+    }
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let is_root = cmd!(shell, "id -u").quiet().read()? == "0";
+    if !is_root || !Path::new("/etc/debian_version").exists() {
+        bail!(
+            "packages are installed as root on Debian or Ubuntu only; elsewhere get the like of: {}",
+            packages.join(" ")
+        );
+    }
+    debian(shell, packages)
+}
+
+/// Installs Debian packages, with fresh lists only if the present ones do not suffice.
+pub(crate) fn debian(shell: &Shell, packages: &[&str]) -> anyhow::Result<()> {
+    talk::say(&format!("installing packages {}", packages.join(" ")));
+    let install = || {
+        cmd!(
+            shell,
+            "apt-get install --yes --no-install-recommends --quiet=2 {packages...}"
+        )
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .quiet()
+        .ignore_stdout()
+        .run()
+    };
+    if install().is_err() {
+        cmd!(shell, "apt-get update --quiet=2")
+            .quiet()
+            .ignore_stdout()
+            .run()?;
+        install()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_its_cure() {
+        let missing = Missing {
+            targets: vec!["a-b-c"],
+            packages: vec!["gcc-x", "libc-x"],
+        };
+        let expected = [
+            "rustup target add a-b-c",
+            "apt-get install --yes gcc-x libc-x",
+        ];
+        assert_eq!(missing.lines(), expected);
+    }
+
+    #[test]
+    fn an_absent_compiler_is_seen() {
+        let shell = Shell::new().unwrap();
+        assert!(!has_static_libc(&shell, "no-such-compiler-gcc"));
+    }
+}

@@ -1,0 +1,186 @@
+//! The OCI layout, the programs in its layers, and the archives cut from it.
+
+use std::collections::BTreeSet;
+
+use airgap::{bundle, lists, zstd};
+use anyhow::{Context as _, bail, ensure};
+use archive::{
+    digest::sha256,
+    gzip,
+    layout::Layout,
+    read::{self, Limits},
+    tar::{Entry, Kind},
+    verify::{Image, PlatformImage},
+};
+
+use super::{MAX_UNPACKED, part, same, unpack};
+use crate::{
+    arch::Arch,
+    cmd::{airgap::archive_name, build},
+    elf,
+    tree::Tree,
+};
+
+const LIMITS: Limits = Limits {
+    entries: 10_000,
+    total: MAX_UNPACKED,
+    links: true,
+};
+
+/// Checks `bin/`, `oci/` and `airgap/`.
+pub(crate) fn check(
+    tree: &Tree,
+    arches: &[Arch],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<Vec<Image>> {
+    let files = tree.below("oci/");
+    let files = files.map(|(path, file)| (path.to_owned(), file.bytes.clone()));
+    let layout = Layout::from_files(files).context("oci")?;
+    let images = archive::verify::images(&layout, &unpack).context("oci")?;
+    claimed.extend(tree.below("oci/").map(|(path, _)| format!("oci/{path}")));
+    programs(tree, arches, claimed)?;
+    for image in &images {
+        let expected: Vec<_> = arches.iter().map(|arch| arch.platform()).collect();
+        let found: Vec<_> = image
+            .platforms
+            .iter()
+            .map(|one| one.platform.clone())
+            .collect();
+        ensure!(
+            found == expected,
+            "{}: its platforms are not the architectures of the release",
+            image.reference
+        );
+        for (platform, arch) in image.platforms.iter().zip(arches) {
+            layers(tree, *arch, platform)
+                .with_context(|| format!("{} for {}", image.reference, arch.name()))?;
+        }
+    }
+    let list = lists::references(&layout);
+    same(
+        tree,
+        claimed,
+        "airgap/multus-images.txt".to_owned(),
+        list.as_bytes(),
+        "oci/",
+    )?;
+    for arch in arches {
+        airgap(tree, &layout, arch.name(), claimed)?;
+    }
+    Ok(images)
+}
+
+fn programs(tree: &Tree, arches: &[Arch], claimed: &mut BTreeSet<String>) -> anyhow::Result<()> {
+    for arch in arches {
+        for name in build::names() {
+            let path = format!("bin/{}/{name}", arch.name());
+            elf::check_static(part(tree, &path)?, *arch).with_context(|| path.clone())?;
+            claimed.insert(path);
+        }
+    }
+    Ok(())
+}
+
+/// Every program in a layer is the one in `bin/`.
+fn layers(tree: &Tree, arch: Arch, platform: &PlatformImage) -> anyhow::Result<()> {
+    let mut programs = 0;
+    for layer in &platform.layers {
+        for entry in read::entries(&layer.tar, &LIMITS)? {
+            let Kind::File(bytes) = &entry.kind else {
+                continue;
+            };
+            if entry.mode & 0o111 == 0 {
+                continue;
+            }
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            let path = format!("bin/{}/{name}", arch.name());
+            ensure!(
+                part(tree, &path)? == bytes,
+                "/{} in its layer is not {path}",
+                entry.path
+            );
+            programs += 1;
+        }
+    }
+    ensure!(programs > 0, "no program in its layers");
+    Ok(())
+}
+
+type Unpack = fn(&[u8]) -> anyhow::Result<Vec<u8>>;
+
+fn unzstd(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    Ok(zstd::decompress(bytes, MAX_UNPACKED)?)
+}
+
+fn gunzip(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    Ok(gzip::decompress(bytes, MAX_UNPACKED)?)
+}
+
+fn airgap(
+    tree: &Tree,
+    layout: &Layout,
+    arch: &str,
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let slice = bundle::slice(layout, arch)?;
+    let expected = bundle::entries(&slice)?;
+    let name = archive_name(arch);
+    let list = format!("multus-images.linux-{arch}.txt");
+    let mut sums = Vec::new();
+    for (name, unpack) in [
+        (format!("{name}.zst"), Some(unzstd as Unpack)),
+        (format!("{name}.gz"), Some(gunzip as Unpack)),
+        (list.clone(), None),
+    ] {
+        let path = format!("airgap/{name}");
+        let bytes = part(tree, &path)?;
+        if let Some(unpack) = unpack {
+            let tar = unpack(bytes).with_context(|| path.clone())?;
+            contents(&tar, &expected).with_context(|| path.clone())?;
+        }
+        sums.push((name, sha256(bytes)));
+        claimed.insert(path);
+    }
+    let references = lists::references(&slice);
+    same(
+        tree,
+        claimed,
+        format!("airgap/{list}"),
+        references.as_bytes(),
+        "oci/",
+    )?;
+    let sums = lists::sums(sums.iter().map(|(name, digest)| (name.as_str(), *digest)));
+    let path = format!("airgap/sha256sum-{arch}.txt");
+    same(
+        tree,
+        claimed,
+        path,
+        sums.as_bytes(),
+        "the files that it names",
+    )
+}
+
+/// An archive holds exactly what the layout says, in the order that importers want, and nothing between or after it.
+fn contents(tar: &[u8], expected: &[Entry]) -> anyhow::Result<()> {
+    let found = read::entries(tar, &LIMITS)?;
+    for (found, expected) in found.iter().zip(expected) {
+        if found != expected {
+            bail!(
+                "entry {} is not what oci/ holds as {}",
+                found.path,
+                expected.path
+            );
+        }
+    }
+    ensure!(
+        found.len() == expected.len(),
+        "{} entries, oci/ makes {}",
+        found.len(),
+        expected.len()
+    );
+    ensure!(
+        tar == archive::tar::write_in_order(expected)?,
+        "bytes beside its entries"
+    );
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! A small release of fake programs, and every way to forge it with all sums rewritten to match.
+
+use std::collections::BTreeMap;
+
+use airgap::{
+    image::{Definition, Release as ImageRelease},
+    zstd,
+};
+use archive::{gzip, layout::Layout};
+
+use super::check;
+use crate::{
+    arch::Arch,
+    cmd::{
+        build::{self, Binaries},
+        dist,
+    },
+    release::{self, Origin, Release},
+    tree::Tree,
+};
+
+const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
+const ARCHIVE: &str = "airgap/multus-airgap-images-arm.tar";
+
+/// The smallest file that passes for a static program, with a text behind it.
+fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
+    let facts = arch.facts();
+    let mut bytes = vec![0; 64];
+    bytes[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    if facts.is_64 {
+        bytes[4] = 2;
+    }
+    bytes[16] = 2;
+    bytes[18..20].copy_from_slice(&facts.machine.0.to_le_bytes());
+    bytes.extend_from_slice(text);
+    bytes
+}
+
+fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
+    build::names()
+        .map(|name| {
+            let text = [name.as_bytes(), embedded].concat();
+            (name.to_owned(), program(arch, &text))
+        })
+        .collect()
+}
+
+fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
+    let definition = include_bytes!("../../../images/multus/image.json");
+    let definition = Definition::parse(definition).unwrap();
+    let platforms: Vec<_> = programs
+        .iter()
+        .map(|(arch, programs)| (arch.platform(), programs.clone()))
+        .collect();
+    let release = ImageRelease {
+        version: "5.0.0".into(),
+        created: airgap::time::rfc3339(0),
+    };
+    let mut layout = Layout::default();
+    definition
+        .add_to(&mut layout, &release, &platforms, &|tar| {
+            zstd::compress(tar, zstd::ARCHIVE)
+        })
+        .unwrap();
+    layout
+}
+
+fn origin() -> Origin {
+    Origin {
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: "0".repeat(40),
+        epoch: 0,
+        toolchain: "1.95.0".into(),
+        architectures: ARCHES.to_vec(),
+    }
+}
+
+fn release() -> Tree {
+    let embedded = b"";
+    let programs = ARCHES.map(|arch| (arch, programs(arch, embedded))).into();
+    dist::compose(origin(), &programs, &layout(&programs)).unwrap()
+}
+
+/// Rewrites the list of files and all sums, as a careful forger would.
+fn reseal(tree: &mut Tree) {
+    let described = tree.get(release::FILE).unwrap();
+    let mut release: Release = serde_json::from_slice(described).unwrap();
+    release.files = release::files(tree);
+    tree.add(release::FILE, release.to_bytes().unwrap());
+    let files = tree.0.iter().filter(|(path, _)| *path != release::SUMS);
+    let sums = files.map(|(path, file)| (path.as_str(), archive::digest::sha256(&file.bytes)));
+    let sums = airgap::lists::sums(sums);
+    tree.add(release::SUMS, sums);
+}
+
+#[track_caller]
+fn refused(tree: &Tree, expected: &str) {
+    let error = check(tree).expect_err(expected);
+    let error = format!("{error:#}");
+    assert!(error.contains(expected), "{error}");
+}
+
+#[track_caller]
+fn forged(change: impl FnOnce(&mut Tree), expected: &str) {
+    let mut tree = release();
+    change(&mut tree);
+    reseal(&mut tree);
+    refused(&tree, expected);
+}
+
+fn flip(path: &str) -> impl FnOnce(&mut Tree) {
+    move |tree| {
+        let file = tree.0.get_mut(path).unwrap();
+        *file.bytes.last_mut().unwrap() ^= 1;
+    }
+}
+
+fn append(path: &str, text: &[u8]) -> impl FnOnce(&mut Tree) {
+    move |tree| tree.0.get_mut(path).unwrap().bytes.extend_from_slice(text)
+}
+
+#[test]
+fn a_sound_release_is_described() {
+    let tree = release();
+    let release = check(&tree).unwrap();
+    assert_eq!(release.architectures, ["amd64", "arm"]);
+    assert_eq!(release.files.len() + 2, tree.0.len());
+}
+
+#[test]
+fn careless_changes_are_named() {
+    let change = |change: &dyn Fn(&mut Tree), expected: &str| {
+        let mut tree = release();
+        change(&mut tree);
+        refused(&tree, expected);
+    };
+    let shim = "bin/arm/multus-shim";
+    change(
+        &|tree| flip(shim)(tree),
+        "bin/arm/multus-shim: its sha256 is",
+    );
+    change(
+        &|tree| drop(tree.0.remove(shim)),
+        "bin/arm/multus-shim is missing",
+    );
+    change(&|tree| tree.add("x", ""), "x does not stand in SHA256SUMS");
+    change(
+        &|tree| append(release::SUMS, b"x")(tree),
+        "SHA256SUMS is damaged",
+    );
+}
+
+#[test]
+fn forged_programs_and_layers_are_named() {
+    forged(
+        flip("bin/amd64/multus-daemon"),
+        "/usr/src/multus-cni/bin/multus-daemon in its layer is not bin/amd64/multus-daemon",
+    );
+    forged(
+        |tree| tree.add_program("bin/arm/multus-distro", b"#!/bin/sh".to_vec()),
+        "bin/arm/multus-distro: no ELF file for arm",
+    );
+    forged(
+        |tree| {
+            let other = tree.get("bin/amd64/multus-distro").unwrap().to_vec();
+            tree.add_program("bin/arm/multus-distro", other);
+        },
+        "bin/arm/multus-distro",
+    );
+    forged(
+        |tree| {
+            let blob = tree.0.keys().find(|path| path.contains("blobs/sha256"));
+            let blob = blob.unwrap().clone();
+            flip(&blob)(tree);
+        },
+        "has the digest",
+    );
+    forged(|tree| tree.add("oci/extra", ""), "does not belong");
+    // A whole layout of other programs, sound in itself.
+    forged(
+        |tree| {
+            tree.0.retain(|path, _| !path.starts_with("oci/"));
+            let other = ARCHES.map(|arch| (arch, programs(arch, b"evil"))).into();
+            for (path, bytes) in layout(&other).files() {
+                tree.add(format!("oci/{path}"), bytes);
+            }
+        },
+        "in its layer is not bin/amd64/multus-daemon",
+    );
+}
+
+#[test]
+fn forged_archives_are_named() {
+    let unpacked = |tree: &Tree| {
+        let packed = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
+        zstd::decompress(packed, 1 << 24).unwrap()
+    };
+    forged(
+        |tree| {
+            let mut tar = unpacked(tree);
+            // The first byte of the marker file's content.
+            tar[512] ^= 1;
+            let packed = zstd::compress(&tar, zstd::ARCHIVE).unwrap();
+            tree.add(format!("{ARCHIVE}.zst"), packed);
+        },
+        "multus-airgap-images-arm.tar.zst: entry oci-layout is not what oci/ holds",
+    );
+    forged(
+        |tree| {
+            let mut tar = unpacked(tree);
+            tar.extend_from_slice(&[0; 512]);
+            tree.add(format!("{ARCHIVE}.gz"), gzip::compress(&tar));
+        },
+        "multus-airgap-images-arm.tar.gz: bytes beside its entries",
+    );
+    forged(
+        |tree| {
+            let half = unpacked(tree)[..5000].to_vec();
+            tree.add(format!("{ARCHIVE}.gz"), gzip::compress(&half));
+        },
+        "damaged tar archive",
+    );
+    forged(
+        |tree| {
+            let bytes = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
+            let half = bytes[..bytes.len() / 2].to_vec();
+            tree.add(format!("{ARCHIVE}.zst"), half);
+        },
+        "damaged zstd stream",
+    );
+    let list = "airgap/multus-images.linux-arm.txt";
+    forged(append(list, b"evil\n"), list);
+    forged(
+        append("airgap/multus-images.txt", b"evil\n"),
+        "does not follow from oci/",
+    );
+    forged(
+        append("airgap/sha256sum-arm.txt", b"x"),
+        "airgap/sha256sum-arm.txt does not follow",
+    );
+    forged(
+        |tree| drop(tree.0.remove("airgap/sha256sum-arm.txt")),
+        "airgap/sha256sum-arm.txt is missing",
+    );
+}
+
+#[test]
+fn forged_descriptions_are_named() {
+    forged(
+        |tree| tree.add("bin/notes", ""),
+        "bin/notes is no part of a release",
+    );
+    let edited = |edit: fn(&mut Release), expected: &str| {
+        forged(
+            |tree| {
+                let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+                edit(&mut release);
+                tree.add(release::FILE, release.to_bytes().unwrap());
+            },
+            expected,
+        );
+    };
+    edited(
+        |release| release.images[0].platforms[1].layers[0].size += 1,
+        "its digests of images are not those of oci/",
+    );
+    edited(
+        |release| drop(release.architectures.pop()),
+        "its platforms are not the architectures of the release",
+    );
+    edited(
+        |release| release.architectures.clear(),
+        "its architectures are damaged",
+    );
+    edited(
+        |release| release.budgets[0].size = 1,
+        "its budgets or files",
+    );
+    edited(|release| release.schema = 2, "schema 2 is not 1");
+}
