@@ -3,18 +3,24 @@
 //! ADD runs them in order, each seeing the result of the one before; DEL in reverse. The first plugin that fails ends the verb: what
 //! to undo is decided by the caller. Results are cached after ADD and forgotten after DEL.
 
+mod error;
+
+mod invoke;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::args;
+pub use self::error::ChainError;
+use self::error::cache_error;
+use self::invoke::{bytes, named, run, stdin_of};
 use crate::cache::{self, CacheError};
-use crate::config::{NetworkConfig, Plugin};
-use crate::convert::{ConvertError, parse_result_as, result_to};
+use crate::config::NetworkConfig;
+use crate::convert::{parse_result_as, result_to};
 use crate::env::{Command, ContainerId, EnvError, IfName};
-use crate::exec::{Exec, ExecError};
-use crate::types::{CniError, CniResult};
+use crate::exec::Exec;
+use crate::types::CniResult;
 use crate::version::Version;
 
 /// One attachment: who is attached, and what the runtime said about it.
@@ -43,98 +49,6 @@ pub struct Attachment {
     pub container_id: String,
     /// The interface inside it.
     pub ifname: String,
-}
-
-/// Why a verb failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ChainError {
-    /// A plugin failed or could not be run.
-    #[error("plugin type={plugin:?} of network {network:?} failed ({command}): {source}")]
-    Plugin {
-        /// The network.
-        network: String,
-        /// The plugin's type.
-        plugin: String,
-        /// The verb.
-        command: Command,
-        /// Why.
-        source: ExecError,
-    },
-    /// A plugin answered ADD with something that is no result.
-    #[error(
-        "plugin type={plugin:?} of network {network:?} answered ADD with an unusable result: {source}"
-    )]
-    Result {
-        /// The network.
-        network: String,
-        /// The plugin's type.
-        plugin: String,
-        /// Why.
-        source: ConvertError,
-    },
-    /// The verb does not exist in that version.
-    #[error("network {network:?} has cniVersion {version}, which does not know {command}")]
-    NotInVersion {
-        /// The network.
-        network: String,
-        /// Its version.
-        version: Version,
-        /// The verb.
-        command: Command,
-    },
-    /// CHECK without anything to check against.
-    #[error("network {network:?} has no cached result for this attachment")]
-    NothingCached {
-        /// The network.
-        network: String,
-    },
-    /// The cache cannot be used.
-    #[error("network {network:?}: {source}")]
-    Cache {
-        /// The network.
-        network: String,
-        /// Why.
-        source: CacheError,
-    },
-    /// GC went on after failures; these are all of them.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" / "))]
-    Several(Vec<ChainError>),
-}
-
-impl ChainError {
-    /// The error with its code; the message says which plugin of which network it was.
-    pub fn to_cni(&self) -> CniError {
-        let (code, details) = match self {
-            Self::Plugin { source, .. } => {
-                let cause = source.to_cni();
-                (cause.code, cause.details)
-            }
-            Self::Result { .. } => (CniError::DECODING_FAILURE, String::new()),
-            Self::NotInVersion { .. } => (CniError::INCOMPATIBLE_VERSION, String::new()),
-            Self::Cache { .. } => (CniError::IO_FAILURE, String::new()),
-            Self::NothingCached { .. } => (CniError::INTERNAL, String::new()),
-            Self::Several(errors) => match errors.as_slice() {
-                [only] => return only.to_cni(),
-                _ => (CniError::INTERNAL, String::new()),
-            },
-        };
-        let msg = match self {
-            // The details travel in their own field.
-            Self::Plugin {
-                network,
-                plugin,
-                command,
-                source: ExecError::Plugin(error),
-            } => {
-                format!(
-                    "plugin type={plugin:?} of network {network:?} failed ({command}): {}",
-                    error.msg
-                )
-            }
-            other => other.to_string(),
-        };
-        CniError { code, msg, details }
-    }
 }
 
 /// Attaches: every plugin in order. The result is the last plugin's, in the version it was written in, and is cached.
@@ -366,96 +280,6 @@ fn collect(
     del(exec, config, &invocation)
 }
 
-fn run(
-    exec: &dyn Exec,
-    config: &NetworkConfig,
-    plugin: &Plugin,
-    command: Command,
-    path: &[PathBuf],
-    invocation: Option<&Invocation>,
-    stdin: &[u8],
-) -> Result<Vec<u8>, ChainError> {
-    let outcome = exec
-        .find(&plugin.kind, path)
-        .and_then(|program| exec.run(&program, &environment(command, path, invocation), stdin));
-    outcome.map_err(|source| ChainError::Plugin {
-        network: config.name.clone(),
-        plugin: plugin.kind.clone(),
-        command,
-        source,
-    })
-}
-
-/// Exactly the variables of the specification; those about an attachment only where the verb has one.
-fn environment(
-    command: Command,
-    path: &[PathBuf],
-    invocation: Option<&Invocation>,
-) -> Vec<(String, String)> {
-    let path: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
-    let mut env = vec![
-        ("CNI_COMMAND".to_owned(), command.to_string()),
-        ("CNI_PATH".to_owned(), path.join(":")),
-    ];
-    if let Some(invocation) = invocation {
-        env.push((
-            "CNI_CONTAINERID".to_owned(),
-            invocation.container_id.to_string(),
-        ));
-        env.push((
-            "CNI_NETNS".to_owned(),
-            invocation.netns.clone().unwrap_or_default(),
-        ));
-        env.push(("CNI_IFNAME".to_owned(), invocation.ifname.to_string()));
-        env.push(("CNI_ARGS".to_owned(), args::format(&invocation.args)));
-    }
-    env
-}
-
-fn stdin_of(
-    config: &NetworkConfig,
-    plugin: &Plugin,
-    capability_args: &Map<String, Value>,
-    previous: Option<&CniResult>,
-) -> Vec<u8> {
-    let mut value = named(config, plugin);
-    if let Some(previous) = previous {
-        let version = config.version();
-        value.insert(
-            "prevResult".to_owned(),
-            result_to(
-                previous,
-                if version.is_supported() {
-                    version
-                } else {
-                    Version::LATEST
-                },
-            ),
-        );
-    }
-    let wanted = plugin
-        .capabilities
-        .iter()
-        .filter_map(|name| Some((name.clone(), capability_args.get(name)?.clone())));
-    let runtime_config: Map<_, _> = wanted.collect();
-    if !runtime_config.is_empty() {
-        value.insert("runtimeConfig".to_owned(), Value::Object(runtime_config));
-    }
-    bytes(&value)
-}
-
-/// The plugin's configuration with the network's name and version.
-fn named(config: &NetworkConfig, plugin: &Plugin) -> Map<String, Value> {
-    let mut value = plugin.value.clone();
-    value.insert("name".to_owned(), json!(config.name));
-    value.insert("cniVersion".to_owned(), json!(config.cni_version));
-    value
-}
-
-fn bytes(value: &Map<String, Value>) -> Vec<u8> {
-    serde_json::to_vec(value).expect("JSON values always serialise")
-}
-
 fn cached(
     config: &NetworkConfig,
     invocation: &Invocation,
@@ -504,12 +328,5 @@ fn entry(config: &NetworkConfig, invocation: &Invocation, result: &CniResult) ->
         cni_args: invocation.args.clone(),
         capability_args: invocation.capability_args.clone(),
         result,
-    }
-}
-
-fn cache_error(config: &NetworkConfig, source: CacheError) -> ChainError {
-    ChainError::Cache {
-        network: config.name.clone(),
-        source,
     }
 }

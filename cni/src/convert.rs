@@ -15,6 +15,9 @@ pub enum ConvertError {
     /// Not JSON, or not of the shape its version demands.
     #[error("result does not parse")]
     Json(#[from] serde_json::Error),
+    /// JSON, but no object.
+    #[error("result is not a JSON object")]
+    NotAnObject,
     /// `cniVersion` is no version.
     #[error("result has an invalid cniVersion: {0}")]
     Version(#[from] VersionError),
@@ -35,7 +38,9 @@ pub fn parse_result_as(bytes: &[u8], assumed: Version) -> Result<CniResult, Conv
 
 /// Reads a result that is JSON already.
 pub fn parse_value(value: &Value, assumed: Option<Version>) -> Result<CniResult, ConvertError> {
-    let stated = match value.get("cniVersion") {
+    // A list would do for a structure without required fields.
+    let fields = value.as_object().ok_or(ConvertError::NotAnObject)?;
+    let stated = match fields.get("cniVersion") {
         None | Some(Value::Null) => "",
         Some(Value::String(stated)) => stated,
         Some(other) => return Err(VersionError(other.to_string()).into()),

@@ -250,7 +250,7 @@ impl CniError {
     /// Reads an error from a plugin's or a daemon's output: a JSON object with a message. Anything else is `None`.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
-        let mut error = Self::deserialize(&value).ok()?;
+        let mut error = Self::deserialize(value.as_object()?).ok()?;
         if error.msg.is_empty() {
             return None;
         }
@@ -320,6 +320,7 @@ mod tests {
     fn only_an_object_with_a_message_is_an_error() {
         assert_eq!(CniError::parse(b"boom"), None);
         assert_eq!(CniError::parse(b"{}"), None);
+        assert_eq!(CniError::parse(br#"[1,"boom"]"#), None);
         assert_eq!(CniError::parse(br#"{"code":3,"msg":""}"#), None);
         assert_eq!(
             CniError::parse(br#"{"msg":"x","cniVersion":"0.4.0"}"#),

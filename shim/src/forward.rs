@@ -236,3 +236,100 @@ fn excerpt(bytes: &[u8]) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use cni::version::SUPPORTED;
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::call::Environment;
+
+    fn call(dir: &TempDir, command: &str) -> Call {
+        let env = [
+            ("CNI_COMMAND", command),
+            ("CNI_CONTAINERID", "a"),
+            ("CNI_NETNS", "/n"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", "/p"),
+        ];
+        let env = env
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()));
+        let config = json!({"cniVersion": "1.1.0", "name": "n", "daemonSocketDir": dir.path(), "cniDir": dir.path()}).to_string();
+        Environment::read(env)
+            .unwrap()
+            .unwrap()
+            .with_config(config.into_bytes(), &SUPPORTED)
+            .unwrap()
+    }
+
+    fn hasty() -> Timing {
+        let patience = Patience {
+            connect: Duration::from_millis(20),
+            answer: Duration::from_millis(20),
+        };
+        Timing {
+            ready: Duration::from_millis(60),
+            reachable: Duration::from_millis(60),
+            pause: Duration::from_millis(5),
+            probe: patience,
+            status: patience,
+            work: patience,
+        }
+    }
+
+    fn error(dir: &TempDir, command: &str) -> CniError {
+        forward(&call(dir, command), &hasty()).unwrap_err()
+    }
+
+    #[test]
+    fn a_daemon_that_never_comes_is_waited_for_within_bounds() {
+        let dir = tempfile::tempdir().unwrap();
+        for command in ["ADD", "CHECK", "GC"] {
+            let error = error(&dir, command);
+            assert_eq!(error.code, CniError::TRY_AGAIN_LATER);
+            assert!(
+                error.msg.contains("still not ready") && error.msg.contains("No such file"),
+                "{error}"
+            );
+        }
+        assert_eq!(error(&dir, "STATUS").code, CniError::PLUGIN_NOT_AVAILABLE);
+        assert!(!api::journal::dir(dir.path()).exists());
+    }
+
+    #[test]
+    fn a_daemon_that_hangs_is_not_waited_for_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        // It takes connections, by way of its queue, and says nothing.
+        let _listener = UnixListener::bind(dir.path().join(api::SOCKET_NAME)).unwrap();
+        for (command, code) in [("ADD", 11), ("STATUS", 50), ("DEL", 11)] {
+            let error = error(&dir, command);
+            assert_eq!(error.code, code);
+            assert!(error.msg.contains("no answer within"), "{error}");
+        }
+        assert!(!api::journal::dir(dir.path()).exists());
+    }
+
+    #[test]
+    fn a_full_queue_is_not_waited_for_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join(api::SOCKET_NAME)).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let first =
+            std::os::unix::net::UnixStream::connect(dir.path().join(api::SOCKET_NAME)).unwrap();
+        let refused = error(&dir, "STATUS");
+        assert!(refused.msg.contains("cannot connect"), "{refused}");
+        drop(first);
+        assert_eq!(forward(&call(&dir, "DEL"), &hasty()), Ok(None));
+        assert_eq!(
+            std::fs::read_dir(api::journal::dir(dir.path()))
+                .unwrap()
+                .count(),
+            1
+        );
+    }
+}

@@ -14,10 +14,13 @@ use tempfile::TempDir;
 /// What the daemon says to a path and a body: the whole answer, head included. Nothing closes the connection without one.
 type Script = dyn Fn(&str, &[u8]) -> Option<String> + Send + Sync;
 
+/// Paths and bodies, in the order they came.
+type Asked = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
 /// A directory with a socket, a state directory, and maybe somebody behind the socket.
 pub(crate) struct Node {
     dir: TempDir,
-    asked: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    asked: Asked,
 }
 
 /// What the shim left.

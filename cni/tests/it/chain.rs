@@ -1,0 +1,414 @@
+//! Chains with plugins that only exist on paper: what each is given, and what becomes of its answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use cni::cache;
+use cni::chain::{self, Attachment, ChainError, Invocation};
+use cni::exec::{Exec, ExecError};
+use cni::{CniError, ContainerId, IfName, NetworkConfig};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+/// Answers as told and remembers everything.
+struct Recorder {
+    answer: Box<dyn Fn(&str, &str) -> Result<String, ExecError> + Send + Sync>,
+    runs: Mutex<Vec<Run>>,
+}
+
+struct Run {
+    plugin: String,
+    env: Vec<(String, String)>,
+    stdin: Value,
+}
+
+impl Recorder {
+    fn new(
+        answer: impl Fn(&str, &str) -> Result<String, ExecError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            answer: Box::new(answer),
+            runs: Mutex::default(),
+        }
+    }
+
+    /// Each plugin adds an address, so that results can be told apart.
+    fn willing() -> Self {
+        Self::new(|plugin, command| {
+            Ok(if command == "ADD" {
+                json!({"cniVersion": "1.0.0", "ips": [{"address": format!("10.0.0.{}/8", plugin.len())}]}).to_string()
+            } else {
+                String::new()
+            })
+        })
+    }
+
+    fn runs(&self) -> Vec<String> {
+        self.runs
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|run| format!("{} {}", run.env("CNI_COMMAND"), run.plugin))
+            .collect()
+    }
+
+    fn stdin(&self, index: usize) -> Value {
+        self.runs.lock().unwrap()[index].stdin.clone()
+    }
+}
+
+impl Run {
+    fn env(&self, name: &str) -> &str {
+        self.env
+            .iter()
+            .find(|(key, _)| key == name)
+            .map_or("<unset>", |(_, value)| value)
+    }
+}
+
+impl Exec for Recorder {
+    fn find(&self, plugin: &str, dirs: &[PathBuf]) -> Result<PathBuf, ExecError> {
+        let dir = dirs.first().ok_or_else(|| ExecError::NotFound {
+            plugin: plugin.to_owned(),
+            dirs: Vec::new(),
+        })?;
+        Ok(dir.join(plugin))
+    }
+
+    fn run(
+        &self,
+        path: &Path,
+        env: &[(String, String)],
+        stdin: &[u8],
+    ) -> Result<Vec<u8>, ExecError> {
+        let run = Run {
+            plugin: path.file_name().unwrap().to_str().unwrap().to_owned(),
+            env: env.to_vec(),
+            stdin: serde_json::from_slice(stdin).unwrap(),
+        };
+        let answer = (self.answer)(&run.plugin, run.env("CNI_COMMAND"));
+        self.runs.lock().unwrap().push(run);
+        answer.map(String::into_bytes)
+    }
+}
+
+fn failing(plugin: &'static str, command: &'static str) -> Recorder {
+    Recorder::new(move |this, verb| {
+        if (this, verb) == (plugin, command) {
+            return Err(ExecError::Plugin(
+                CniError::new(11, "not now").with_details("tomorrow"),
+            ));
+        }
+        Ok(if verb == "ADD" {
+            "{}".to_owned()
+        } else {
+            String::new()
+        })
+    })
+}
+
+fn network(version: &str) -> NetworkConfig {
+    let config = json!({"name": "net", "cniVersion": version, "plugins": [
+        {"type": "a", "capabilities": {"mac": true, "ips": false}, "own": {"key": 1}},
+        {"type": "bb", "name": "other", "capabilities": {"bandwidth": true, "portMappings": true}}
+    ]});
+    NetworkConfig::parse(config.to_string().as_bytes()).unwrap()
+}
+
+fn invocation(dir: &TempDir) -> Invocation {
+    Invocation {
+        container_id: ContainerId::parse("0f1e").unwrap(),
+        netns: Some("/run/netns/a".to_owned()),
+        ifname: IfName::parse("net1").unwrap(),
+        args: cni::args::parse("IgnoreUnknown=1;K8S_POD_NAME=cart-0"),
+        path: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+        capability_args: json!({"mac": "02::", "ips": ["10.0.0.9/8"], "portMappings": []})
+            .as_object()
+            .unwrap()
+            .clone(),
+        cache_dir: dir.path().join("results"),
+    }
+}
+
+fn pair(key: &str, value: &str) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+#[test]
+fn add_runs_in_order_and_hands_results_on() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    let result = chain::add(&exec, &network("0.4.0"), &invocation(&dir)).unwrap();
+    assert_eq!(
+        (result.cni_version.as_str(), result.ips[0].address.as_str()),
+        ("1.0.0", "10.0.0.2/8")
+    );
+    assert_eq!(exec.runs(), ["ADD a", "ADD bb"]);
+    assert_eq!(
+        exec.stdin(0),
+        json!({"type": "a", "capabilities": {"mac": true, "ips": false}, "own": {"key": 1}, "name": "net", "cniVersion": "0.4.0", "runtimeConfig": {"mac": "02::"}})
+    );
+    assert_eq!(
+        exec.stdin(1),
+        json!({
+            "type": "bb", "name": "net", "cniVersion": "0.4.0", "capabilities": {"bandwidth": true, "portMappings": true},
+            "prevResult": {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.1/8"}], "dns": {}},
+            "runtimeConfig": {"portMappings": []}
+        })
+    );
+}
+
+#[test]
+fn plugins_get_exactly_the_variables_of_the_specification() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    let mut invocation = invocation(&dir);
+    chain::add(&exec, &network("1.1.0"), &invocation).unwrap();
+    invocation.netns = None;
+    chain::del(&exec, &network("1.1.0"), &invocation).unwrap();
+    chain::status(&exec, &network("1.1.0"), &invocation.path).unwrap();
+    let runs = exec.runs.lock().unwrap();
+    assert_eq!(
+        runs[0].env,
+        [
+            pair("CNI_COMMAND", "ADD"),
+            pair("CNI_PATH", "/opt/cni/bin:/usr/lib/cni"),
+            pair("CNI_CONTAINERID", "0f1e"),
+            pair("CNI_NETNS", "/run/netns/a"),
+            pair("CNI_IFNAME", "net1"),
+            pair("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAME=cart-0"),
+        ]
+    );
+    assert_eq!(runs[2].env("CNI_NETNS"), "");
+    assert_eq!(
+        runs[4].env,
+        [
+            pair("CNI_COMMAND", "STATUS"),
+            pair("CNI_PATH", "/opt/cni/bin:/usr/lib/cni")
+        ]
+    );
+}
+
+#[test]
+fn add_caches_its_result_and_del_uses_and_forgets_it() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    let (config, invocation) = (network("0.4.0"), invocation(&dir));
+    chain::add(&exec, &config, &invocation).unwrap();
+    let entry = cache::load(
+        &invocation.cache_dir,
+        "net",
+        &invocation.container_id,
+        &invocation.ifname,
+    )
+    .unwrap()
+    .unwrap();
+    assert_eq!(entry.config, config.bytes());
+    assert_eq!(
+        Value::Object(entry.result),
+        json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/8"}], "dns": {}})
+    );
+    assert_eq!(entry.capability_args, invocation.capability_args);
+    chain::check(&exec, &config, &invocation).unwrap();
+    chain::del(&exec, &config, &invocation).unwrap();
+    assert_eq!(exec.runs()[2..], ["CHECK a", "CHECK bb", "DEL bb", "DEL a"]);
+    for index in 2..6 {
+        let previous = json!({"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.2/8"}], "dns": {}});
+        assert_eq!(exec.stdin(index)["prevResult"], previous, "{index}");
+    }
+    assert!(cache::list(&invocation.cache_dir).unwrap().is_empty());
+    chain::del(&exec, &config, &invocation).unwrap();
+    assert_eq!(exec.stdin(6).get("prevResult"), None);
+}
+
+#[test]
+fn del_before_0_4_0_knows_no_result() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    chain::add(&exec, &network("0.3.1"), &invocation(&dir)).unwrap();
+    chain::del(&exec, &network("0.3.1"), &invocation(&dir)).unwrap();
+    assert_eq!(exec.stdin(2).get("prevResult"), None);
+}
+
+#[test]
+fn del_goes_on_without_a_damaged_cache_and_removes_it() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    let (config, invocation) = (network("1.0.0"), invocation(&dir));
+    chain::add(&exec, &config, &invocation).unwrap();
+    let file = invocation.cache_dir.join("net-0f1e-net1");
+    std::fs::write(&file, "{\"kind\":\"cni").unwrap();
+    assert!(matches!(
+        chain::check(&exec, &config, &invocation),
+        Err(ChainError::Cache { .. })
+    ));
+    chain::del(&exec, &config, &invocation).unwrap();
+    assert_eq!(exec.runs()[2..], ["DEL bb", "DEL a"]);
+    assert!(!file.exists());
+}
+
+#[test]
+fn the_first_failure_ends_a_verb_and_keeps_its_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let exec = failing("bb", "ADD");
+    let error = chain::add(&exec, &network("1.0.0"), &invocation(&dir))
+        .unwrap_err()
+        .to_cni();
+    assert_eq!(
+        error,
+        CniError::new(
+            11,
+            "plugin type=\"bb\" of network \"net\" failed (ADD): not now"
+        )
+        .with_details("tomorrow")
+    );
+    assert!(cache::list(&invocation(&dir).cache_dir).unwrap().is_empty());
+
+    let exec = failing("bb", "DEL");
+    chain::add(&exec, &network("1.0.0"), &invocation(&dir)).unwrap();
+    assert_eq!(
+        chain::del(&exec, &network("1.0.0"), &invocation(&dir))
+            .unwrap_err()
+            .to_cni()
+            .code,
+        11
+    );
+    assert_eq!(exec.runs()[2..], ["DEL bb"]);
+    // The next DEL needs it.
+    assert_eq!(cache::list(&invocation(&dir).cache_dir).unwrap().len(), 1);
+}
+
+#[test]
+fn add_wants_a_result() {
+    let dir = tempfile::tempdir().unwrap();
+    for answer in ["", "ok", "[]", r#"{"cniVersion":"7.0.0"}"#] {
+        let exec = Recorder::new(move |_, _| Ok(answer.to_owned()));
+        let error = chain::add(&exec, &network("1.0.0"), &invocation(&dir)).unwrap_err();
+        assert!(
+            matches!(error, ChainError::Result { .. }),
+            "{answer:?}: {error}"
+        );
+        assert_eq!(error.to_cni().code, 6);
+    }
+}
+
+#[test]
+fn check_has_its_conditions() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    let error = chain::check(&exec, &network("0.3.1"), &invocation(&dir)).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.to_cni().code),
+        (
+            "network \"net\" has cniVersion 0.3.1, which does not know CHECK",
+            1
+        )
+    );
+    assert!(matches!(
+        chain::check(&exec, &network("1.0.0"), &invocation(&dir)),
+        Err(ChainError::NothingCached { .. })
+    ));
+    let off = NetworkConfig::parse(
+        br#"{"name":"net","cniVersion":"1.0.0","disableCheck":true,"plugins":[{"type":"a"}]}"#,
+    )
+    .unwrap();
+    chain::check(&exec, &off, &invocation(&dir)).unwrap();
+    assert!(exec.runs().is_empty());
+}
+
+#[test]
+fn status_is_asked_from_1_1_0_on() {
+    let dirs = ["/opt/cni/bin".into()];
+    let exec = failing("a", "STATUS");
+    chain::status(&exec, &network("1.0.0"), &dirs).unwrap();
+    assert!(exec.runs().is_empty());
+    assert_eq!(
+        chain::status(&exec, &network("1.1.0"), &dirs)
+            .unwrap_err()
+            .to_cni()
+            .code,
+        11
+    );
+    assert_eq!(exec.runs(), ["STATUS a"]);
+    assert_eq!(exec.stdin(0)["cniVersion"], "1.1.0");
+}
+
+#[test]
+fn gc_removes_what_is_not_valid_and_tells_the_plugins() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    let config = network("1.1.0");
+    let mut other = invocation(&dir);
+    let cache_dir = other.cache_dir.clone();
+    chain::add(&exec, &config, &other).unwrap();
+    other.container_id = ContainerId::parse("stale").unwrap();
+    chain::add(&exec, &config, &other).unwrap();
+    let foreign =
+        NetworkConfig::parse(br#"{"name":"foreign","cniVersion":"1.1.0","type":"a"}"#).unwrap();
+    chain::add(&exec, &foreign, &other).unwrap();
+
+    let valid = [Attachment {
+        container_id: "0f1e".to_owned(),
+        ifname: "net1".to_owned(),
+    }];
+    chain::gc(&exec, &config, &other.path, &cache_dir, &valid).unwrap();
+    assert_eq!(exec.runs()[5..], ["DEL bb", "DEL a", "GC a", "GC bb"]);
+    let runs = exec.runs.lock().unwrap();
+    assert_eq!(
+        (runs[5].env("CNI_CONTAINERID"), runs[5].env("CNI_NETNS")),
+        ("stale", "/run/netns/a")
+    );
+    let attachments = json!([{"containerID": "0f1e", "ifname": "net1"}]);
+    assert_eq!(runs[7].stdin["cni.dev/valid-attachments"], attachments);
+    assert_eq!(runs[7].stdin["cni.dev/attachments"], attachments);
+    let request: Map<String, Value> = serde_json::from_value(runs[7].stdin.clone()).unwrap();
+    assert_eq!(chain::valid_attachments(&request), Some(valid.to_vec()));
+    let left: Vec<_> = cache::list(&cache_dir)
+        .unwrap()
+        .into_iter()
+        .map(|entry| (entry.network_name, entry.container_id))
+        .collect();
+    assert_eq!(left, [pair("foreign", "stale"), pair("net", "0f1e")]);
+}
+
+#[test]
+fn gc_goes_on_after_a_failure_and_reports_all() {
+    let (dir, exec) = (
+        tempfile::tempdir().unwrap(),
+        Recorder::new(|plugin, command| match command {
+            "ADD" => Ok("{}".to_owned()),
+            _ => Err(ExecError::Plugin(CniError::new(
+                100,
+                format!("{plugin} refuses"),
+            ))),
+        }),
+    );
+    let (config, invocation) = (network("1.1.0"), invocation(&dir));
+    chain::add(&exec, &config, &invocation).unwrap();
+    let error = chain::gc(&exec, &config, &invocation.path, &invocation.cache_dir, &[])
+        .unwrap_err()
+        .to_string();
+    assert_eq!(exec.runs()[2..], ["DEL bb", "GC a", "GC bb"]);
+    for part in ["(DEL): bb refuses", "(GC): a refuses", "(GC): bb refuses"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let off = NetworkConfig::parse(
+        br#"{"name":"net","cniVersion":"1.1.0","disableGC":true,"plugins":[{"type":"a"}]}"#,
+    )
+    .unwrap();
+    chain::gc(&exec, &off, &invocation.path, &invocation.cache_dir, &[]).unwrap();
+    assert_eq!(exec.runs().len(), 5);
+}
+
+#[test]
+fn before_1_1_0_gc_only_removes() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+    let (config, invocation) = (network("1.0.0"), invocation(&dir));
+    chain::add(&exec, &config, &invocation).unwrap();
+    chain::gc(&exec, &config, &invocation.path, &invocation.cache_dir, &[]).unwrap();
+    assert_eq!(exec.runs()[2..], ["DEL bb", "DEL a"]);
+}
+
+#[test]
+fn lists_of_attachments_are_whole_or_nothing() {
+    let parse = |value: Value| chain::valid_attachments(value.as_object().unwrap());
+    assert_eq!(parse(json!({})), None);
+    assert_eq!(parse(json!({"cni.dev/attachments": []})), Some(Vec::new()));
+    assert_eq!(
+        parse(json!({"cni.dev/valid-attachments": [{"containerID": "a"}]})),
+        None
+    );
+}

@@ -1,0 +1,100 @@
+//! Every result in every version, against `tests/fixtures/convert/<case>.json`: an object of the result as it was given and of what each
+//! version makes of it. `UPDATE_EXPECT=1` rewrites the latter.
+
+use std::path::PathBuf;
+
+use cni::convert::{ConvertError, parse_result, parse_result_as, parse_value, result_to};
+use cni::version::{SUPPORTED, Version};
+use serde_json::{Map, Value, json};
+
+fn check(case: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/convert")
+        .join(format!("{case}.json"));
+    let expected: Map<String, Value> =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let result = parse_value(&expected["given"], None).unwrap();
+    let mut found = Map::new();
+    found.insert("given".to_owned(), expected["given"].clone());
+    for version in SUPPORTED {
+        let converted = result_to(&result, version);
+        // What a version can say it says again in the same words.
+        let again = parse_value(&converted, None).unwrap();
+        assert_eq!(result_to(&again, version), converted, "{case} {version}");
+        assert_eq!(again.cni_version, version.to_string());
+        found.insert(version.to_string(), converted);
+    }
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, serde_json::to_string_pretty(&found).unwrap() + "\n").unwrap();
+    } else {
+        // As text, so that the order of keys counts, too.
+        assert_eq!(
+            serde_json::to_string_pretty(&found).unwrap(),
+            serde_json::to_string_pretty(&expected).unwrap(),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn everything_that_1_1_0_can_say() {
+    check("full");
+}
+
+#[test]
+fn what_0_2_0_could_say() {
+    check("old");
+}
+
+#[test]
+fn several_addresses_of_a_family() {
+    check("several");
+}
+
+#[test]
+fn nothing_at_all() {
+    check("empty");
+}
+
+#[test]
+fn a_result_without_version_is_what_its_configuration_was() {
+    let bytes = br#"{"ips":[{"address":"10.0.0.2/8"}]}"#;
+    let result = parse_result_as(bytes, Version::V1_0_0).unwrap();
+    assert_eq!(
+        (result.cni_version.as_str(), result.ips.len()),
+        ("1.0.0", 1)
+    );
+    let result = parse_result(br#"{"ip4":{"ip":"10.0.0.2/8"}}"#).unwrap();
+    assert_eq!(
+        (result.cni_version.as_str(), result.ips.len()),
+        ("0.1.0", 1)
+    );
+}
+
+#[test]
+fn what_is_no_result_is_refused() {
+    assert!(matches!(parse_result(b""), Err(ConvertError::Json(_))));
+    assert!(matches!(
+        parse_result(br#"{"cniVersion":"1.0.0","ips":{}}"#),
+        Err(ConvertError::Json(_))
+    ));
+    assert!(matches!(
+        parse_result(b"[]"),
+        Err(ConvertError::NotAnObject)
+    ));
+    assert!(matches!(
+        parse_result(br#"{"cniVersion":"0.2.0","ip4":{}}"#),
+        Err(ConvertError::Json(_))
+    ));
+    assert!(matches!(
+        parse_result(br#"{"cniVersion":"one"}"#),
+        Err(ConvertError::Version(_))
+    ));
+    assert!(matches!(
+        parse_result(br#"{"cniVersion":1}"#),
+        Err(ConvertError::Version(_))
+    ));
+    assert!(
+        matches!(parse_value(&json!({"cniVersion": "1.2.0"}), None), Err(ConvertError::Unsupported(version)) if version == Version::new(1, 2, 0))
+    );
+}

@@ -1,0 +1,217 @@
+//! Real child processes: shell scripts as plugins.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni::CniError;
+use cni::exec::{DirectExec, Exec, ExecError};
+use cni::process::Limits;
+use tempfile::TempDir;
+
+fn plugin(dir: &TempDir, script: &str) -> PathBuf {
+    let path = dir.path().join("plugin");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn run(script: &str, stdin: &[u8], limits: Limits) -> Result<Vec<u8>, ExecError> {
+    let dir = tempfile::tempdir().unwrap();
+    let exec = DirectExec {
+        limits,
+        ..DirectExec::default()
+    };
+    exec.run(
+        &plugin(&dir, script),
+        &[("CNI_COMMAND".to_owned(), "ADD".to_owned())],
+        stdin,
+    )
+}
+
+fn failure(script: &str) -> CniError {
+    match run(script, b"", Limits::default()).unwrap_err() {
+        ExecError::Plugin(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn input_goes_in_and_output_comes_out() {
+    assert_eq!(
+        run("cat", b"{\"a\":1}", Limits::default()).unwrap(),
+        b"{\"a\":1}"
+    );
+    // More than any pipe holds, both ways at once.
+    let much = vec![b'x'; 4 << 20];
+    assert!(run("cat", &much, Limits::default()).unwrap() == much);
+    // Nobody reads what nobody wants.
+    assert_eq!(run("echo '{}'", &much, Limits::default()).unwrap(), b"{}\n");
+}
+
+#[test]
+fn the_environment_is_what_was_given_and_a_path() {
+    let output = String::from_utf8(
+        run(
+            "env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | sort",
+            b"",
+            Limits::default(),
+        )
+        .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(
+        output,
+        "CNI_COMMAND=ADD\nPATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+    );
+}
+
+#[test]
+fn a_typed_error_is_taken_as_it_is() {
+    let error = failure(
+        r#"echo '{"cniVersion":"1.0.0","code":103,"msg":"no lease","details":"pool is empty"}'; exit 1"#,
+    );
+    assert_eq!(
+        error,
+        CniError::new(103, "no lease").with_details("pool is empty")
+    );
+}
+
+#[test]
+fn any_other_failure_is_quoted() {
+    let error = failure("echo '  it broke\n  badly' >&2; exit 3");
+    assert_eq!(
+        error,
+        CniError::new(999, "plugin plugin failed: exit status: 3: it broke badly")
+    );
+    assert_eq!(
+        failure("echo plain words; exit 1").msg,
+        "plugin plugin failed: exit status: 1: plain words"
+    );
+    assert_eq!(
+        failure("exit 2").msg,
+        "plugin plugin failed: exit status: 2"
+    );
+    assert!(
+        failure("kill -9 $$")
+            .msg
+            .starts_with("plugin plugin failed: signal: 9")
+    );
+    let long = failure("yes abcdefgh | head -c 3000000 >&2; exit 1").msg;
+    assert!(long.len() < 2000, "{}", long.len());
+}
+
+#[test]
+fn output_is_bounded() {
+    let limits = Limits {
+        stdout: 1000,
+        ..Limits::default()
+    };
+    let error = run("exec yes", b"", limits).unwrap_err();
+    assert!(
+        matches!(error, ExecError::TooMuchOutput { limit: 1000, .. }),
+        "{error}"
+    );
+    let limits = Limits {
+        stdout: 8,
+        ..Limits::default()
+    };
+    assert_eq!(run("printf 12345678", b"", limits).unwrap(), b"12345678");
+}
+
+#[test]
+fn time_is_bounded_where_wanted() {
+    let limits = Limits {
+        time: Some(Duration::from_millis(50)),
+        ..Limits::default()
+    };
+    let start = Instant::now();
+    let error = run("exec sleep 600", b"", limits).unwrap_err();
+    assert!(matches!(error, ExecError::TimedOut { .. }), "{error}");
+    assert_eq!(error.to_cni().code, 11);
+    assert!(start.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_grandchild_that_keeps_the_pipes_holds_nobody_up() {
+    let start = Instant::now();
+    let output = run("sleep 60 & echo \"$!\"", b"", Limits::default()).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30));
+    let pid: i32 = String::from_utf8(output).unwrap().trim().parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_plugin_that_is_being_replaced_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = plugin(&dir, "echo '{}'");
+    let writer = OpenOptions::new().append(true).open(&path).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let runner = thread::spawn(move || {
+        sender.send(
+            DirectExec::default()
+                .run(&path, &[], b"")
+                .map_err(|error| error.to_string()),
+        )
+    });
+    // As long as somebody has it open for writing there is no answer, not even an error.
+    assert_eq!(
+        receiver.recv_timeout(Duration::from_millis(300)),
+        Err(mpsc::RecvTimeoutError::Timeout)
+    );
+    drop(writer);
+    assert_eq!(receiver.recv().unwrap().unwrap(), b"{}\n");
+    runner.join().unwrap().unwrap();
+}
+
+#[test]
+fn programs_are_found_in_order() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dirs = [
+        first.path().to_owned(),
+        Path::new("/absent").to_owned(),
+        second.path().to_owned(),
+    ];
+    let find = |name: &str| DirectExec::default().find(name, &dirs);
+    plugin(&second, "");
+    assert_eq!(find("plugin").unwrap(), second.path().join("plugin"));
+    // Neither a folder nor a file that cannot be run.
+    fs::create_dir(first.path().join("plugin")).unwrap();
+    assert_eq!(find("plugin").unwrap(), second.path().join("plugin"));
+    fs::remove_dir(first.path().join("plugin")).unwrap();
+    File::create(first.path().join("plugin")).unwrap();
+    assert_eq!(find("plugin").unwrap(), second.path().join("plugin"));
+    plugin(&first, "");
+    assert_eq!(find("plugin").unwrap(), first.path().join("plugin"));
+    for name in ["", ".", "..", "../plugin", "/bin/sh", "a\0"] {
+        assert!(matches!(find(name), Err(ExecError::Name(_))), "{name:?}");
+    }
+    let error = find("bridge").unwrap_err().to_string();
+    assert!(
+        error.starts_with("plugin \"bridge\" is in none of ") && error.contains(", /absent, "),
+        "{error}"
+    );
+    assert!(
+        DirectExec::default()
+            .find("bridge", &[])
+            .unwrap_err()
+            .to_string()
+            .contains("CNI_PATH is empty")
+    );
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let error = DirectExec::default()
+        .run(Path::new("/absent/plugin"), &[], b"")
+        .unwrap_err();
+    assert!(
+        matches!(&error, ExecError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound),
+        "{error}"
+    );
+    assert!(error.to_string().starts_with("cannot run /absent/plugin: "));
+}
