@@ -1,0 +1,315 @@
+//! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
+
+use cni::chain;
+use cni::env::IfName;
+use cni::types::{CniError, CniResult};
+use tracing::{debug, warn};
+
+use super::invocation::{self, Call};
+use super::{Engine, Request};
+use crate::netconf::Netconf;
+use crate::plan::{self, Attachment, PlanError, PodView};
+use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
+
+/// What an ADD gave.
+#[derive(Debug, Clone)]
+pub struct Added {
+    /// The default network's result, for the runtime.
+    pub result: CniResult,
+    /// Every network in order, for status and events.
+    pub attached: Vec<Attached>,
+}
+
+/// One network that a pod now has.
+#[derive(Debug, Clone)]
+pub struct Attached {
+    /// What status and events call it.
+    pub name: String,
+    /// The interface in the container.
+    pub ifname: String,
+    /// Whether it is the default network.
+    pub master: bool,
+    /// What its plugins answered.
+    pub result: CniResult,
+}
+
+impl Attached {
+    /// The text of the pod's `AddedInterface` event; none for a network that gave neither interface nor address.
+    pub fn event(&self) -> Option<String> {
+        if self.result.interfaces.is_empty() && self.result.ips.is_empty() {
+            return None;
+        }
+        let ips: Vec<_> = self
+            .result
+            .ips
+            .iter()
+            .map(|ip| ip.address.as_str())
+            .collect();
+        let from = match self.name.as_str() {
+            "" => String::new(),
+            name => format!(" from {name}"),
+        };
+        Some(format!("Add {} [{}]{from}", self.ifname, ips.join(" ")))
+    }
+}
+
+/// Why an ADD failed, and the warning event that the pod deserves for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct AddError {
+    /// The answer to the runtime.
+    pub error: CniError,
+    /// Reason and message.
+    pub event: Option<(&'static str, String)>,
+}
+
+impl From<CniError> for AddError {
+    fn from(error: CniError) -> Self {
+        Self { error, event: None }
+    }
+}
+
+impl From<AddError> for CniError {
+    fn from(error: AddError) -> Self {
+        error.error
+    }
+}
+
+impl Engine {
+    /// Attaches a pod to all its networks, or to none.
+    pub fn add(
+        &self,
+        request: &Request,
+        netconf: &Netconf,
+        pod: &PodView,
+    ) -> Result<Added, AddError> {
+        self.attach(request, netconf, pod).map_err(|mut failure| {
+            failure.error = failure.error.context(&format!(
+                "error configuring pod [{}/{}] networking",
+                pod.namespace, pod.name
+            ));
+            failure
+        })
+    }
+
+    fn attach(
+        &self,
+        request: &Request,
+        netconf: &Netconf,
+        pod: &PodView,
+    ) -> Result<Added, AddError> {
+        self.wait_until_ready(netconf)?;
+        let attachments =
+            plan::attachments(Some(pod), self.inputs(netconf)).map_err(|error| AddError {
+                event: PlanError::event(&error),
+                error: error.into(),
+            })?;
+        let _guard = self.locks.lock(&request.container_id);
+        let store = self.store(netconf);
+        refuse_known(&store, request)?;
+        let mut state = new_state(request, netconf, pod, &attachments)?;
+        let cache = self.cache_dir(&store)?;
+        let pod_ref = state.pod.clone();
+        let call = Call {
+            request,
+            pod: &pod_ref,
+            path: Self::search_path(netconf, &request.path),
+            cache: &cache,
+        };
+        self.check_before(&call, &state)?;
+        state.delegates[0].progress = Progress::Started;
+        if let Err(error) = store.begin(&state) {
+            // Nothing ran, so what was written of the state is of no use to anyone.
+            let _ = store.remove(&request.container_id);
+            return Err(state_error(&error).into());
+        }
+        match self.run_all(&call, &mut state, &store) {
+            Ok(attached) => Ok(Added {
+                result: attached[0].result.clone(),
+                attached,
+            }),
+            Err(error) => {
+                self.roll_back(&call, &mut state, &store);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Everything that would fail later anyway: a plugin that is missing, an interface name that is taken.
+    fn check_before(&self, call: &Call<'_>, state: &State) -> Result<(), CniError> {
+        for delegate in &state.delegates {
+            for plugin in &delegate.config.plugins {
+                self.exec.find(&plugin.kind, &call.path).map_err(|error| {
+                    let cause = error.to_cni();
+                    failed(&state.pod, delegate, cause)
+                })?;
+            }
+        }
+        for (index, delegate) in state.delegates.iter().enumerate() {
+            let twice = state.delegates[..index]
+                .iter()
+                .any(|other| other.ifname == delegate.ifname);
+            if twice {
+                return Err(failed(&state.pod, delegate, name_taken(delegate)));
+            }
+            self.check_link(call, &state.pod, delegate)?;
+        }
+        Ok(())
+    }
+
+    fn check_link(
+        &self,
+        call: &Call<'_>,
+        pod: &PodRef,
+        delegate: &Delegate,
+    ) -> Result<(), CniError> {
+        let netns = call.request.netns.as_deref().unwrap_or_default();
+        match self.links.link_exists(netns, delegate.ifname.as_str()) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(failed(pod, delegate, name_taken(delegate))),
+            Err(error) => {
+                let text = format!("cannot look into network namespace {netns}: {error}");
+                Err(failed(
+                    pod,
+                    delegate,
+                    CniError::new(CniError::INVALID_NETNS, text),
+                ))
+            }
+        }
+    }
+
+    /// Runs the delegates in order. State says that a delegate is started before it is.
+    fn run_all(
+        &self,
+        call: &Call<'_>,
+        state: &mut State,
+        store: &Store,
+    ) -> Result<Vec<Attached>, CniError> {
+        let mut attached = Vec::new();
+        for index in 0..state.delegates.len() {
+            let master = index == 0;
+            if !master {
+                // A delegate before this one may have made an interface of that name.
+                self.check_link(call, &state.pod, &state.delegates[index])?;
+                state.delegates[index].progress = Progress::Started;
+                store.record(state).map_err(|error| state_error(&error))?;
+            }
+            let delegate = &state.delegates[index];
+            let invocation = call.invocation(delegate, master);
+            debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
+            let result = chain::add(&*self.exec, &delegate.config, &invocation)
+                .map_err(|error| failed(&state.pod, delegate, error.to_cni()))?;
+            attached.push(Attached {
+                name: delegate.name.clone(),
+                ifname: delegate.ifname.to_string(),
+                master,
+                result,
+            });
+        }
+        Ok(attached)
+    }
+
+    /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL.
+    fn roll_back(&self, call: &Call<'_>, state: &mut State, store: &Store) {
+        let errors = self.remove_started(call, state);
+        for error in &errors {
+            warn!(%error, "undoing a failed ADD");
+        }
+        let written = if errors.is_empty() {
+            store.remove(&state.container_id)
+        } else {
+            store.record(state)
+        };
+        if let Err(error) = written {
+            warn!(%error, "state after a failed ADD");
+        }
+    }
+
+    fn wait_until_ready(&self, netconf: &Netconf) -> Result<(), CniError> {
+        let Some(indicator) = &netconf.readiness_indicator_file else {
+            return Ok(());
+        };
+        for attempt in 0..self.readiness.attempts {
+            if attempt > 0 {
+                std::thread::sleep(self.readiness.interval);
+            }
+            if self.is_ready(indicator) {
+                return Ok(());
+            }
+        }
+        Err(CniError::new(
+            CniError::TRY_AGAIN_LATER,
+            super::status::waiting(indicator),
+        ))
+    }
+}
+
+/// An ADD for a container with attachments would lose track of them.
+fn refuse_known(store: &Store, request: &Request) -> Result<(), CniError> {
+    let id = &request.container_id;
+    match store.load(id, &request.ifname) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(CniError::new(
+            CniError::TRY_AGAIN_LATER,
+            format!(
+                "container {id} has attachments already: the runtime has to DEL it before it adds it again"
+            ),
+        )),
+        Err(error) => Err(state_error(&error)),
+    }
+}
+
+/// The state of a pod before anything is run.
+pub(super) fn new_state(
+    request: &Request,
+    netconf: &Netconf,
+    pod: &PodView,
+    attachments: &[Attachment],
+) -> Result<State, CniError> {
+    let delegates = attachments.iter().enumerate().map(|(index, attachment)| {
+        Ok(Delegate {
+            name: attachment.name.clone(),
+            ifname: IfName::parse(&attachment.ifname(index, request.ifname.as_str())).map_err(
+                |error| CniError::new(CniError::INVALID_NETWORK_CONFIG, error.to_string()),
+            )?,
+            config: attachment.config.clone(),
+            requested: invocation::requested(attachment),
+            capability_args: invocation::capability_args(attachment, netconf),
+            progress: Progress::Planned,
+        })
+    });
+    Ok(State {
+        container_id: request.container_id.clone(),
+        ifname: request.ifname.clone(),
+        netns: request.netns.clone(),
+        pod: PodRef {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        },
+        delegates: delegates.collect::<Result<_, CniError>>()?,
+    })
+}
+
+pub(super) fn state_error(error: &StateError) -> CniError {
+    CniError::new(CniError::IO_FAILURE, error.to_string())
+}
+
+fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniError {
+    let network = &delegate.config.name;
+    cause.context(&format!(
+        "[{}/{}/{}:{network}]: error adding container to network \"{network}\"",
+        pod.namespace, pod.name, pod.uid
+    ))
+}
+
+fn name_taken(delegate: &Delegate) -> CniError {
+    let ifname = &delegate.ifname;
+    CniError::new(
+        CniError::INVALID_NETWORK_CONFIG,
+        format!(
+            "DelegateAdd: cannot set \"{}\" interface name to \"{ifname}\": validateIfName: interface name {ifname} already exists",
+            delegate.config.plugins[0].kind
+        ),
+    )
+}

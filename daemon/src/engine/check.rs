@@ -1,0 +1,53 @@
+//! CHECK: every attachment that state knows, in order, up to the first that is not as it should be.
+
+use cni::chain;
+use cni::types::CniError;
+use cni::version::Version;
+
+use super::add::state_error;
+use super::del::complete;
+use super::invocation::Call;
+use super::{Engine, Request};
+use crate::netconf::Netconf;
+use crate::state::Progress;
+
+impl Engine {
+    /// Verifies a container's attachments. Versions before 0.4.0 know no CHECK; their networks are passed over.
+    pub fn check(&self, request: &Request, netconf: &Netconf) -> Result<(), CniError> {
+        let id = &request.container_id;
+        let _guard = self.locks.lock(id);
+        let store = self.store(netconf);
+        let known = store.load(id, &request.ifname);
+        let mut state = known.map_err(|error| state_error(&error))?.ok_or_else(|| {
+            CniError::new(
+                CniError::UNKNOWN_CONTAINER,
+                format!("container {id} has no known attachments"),
+            )
+        })?;
+        complete(&mut state, netconf);
+        let cache = self.cache_dir(&store)?;
+        let call = Call {
+            request,
+            pod: &state.pod,
+            path: Self::search_path(netconf, &request.path),
+            cache: &cache,
+        };
+        for (index, delegate) in state.delegates.iter().enumerate() {
+            let network = &delegate.config.name;
+            let context = format!(
+                "[{}/{}/{}:{network}]: error checking network \"{network}\"",
+                state.pod.namespace, state.pod.name, state.pod.uid
+            );
+            if delegate.progress != Progress::Started {
+                let text = format!("interface {} was never attached", delegate.ifname);
+                return Err(CniError::new(CniError::UNKNOWN_CONTAINER, text).context(&context));
+            }
+            if delegate.config.version() >= Version::V0_4_0 {
+                let invocation = call.invocation(delegate, index == 0);
+                chain::check(&*self.exec, &delegate.config, &invocation)
+                    .map_err(|error| error.to_cni().context(&context))?;
+            }
+        }
+        Ok(())
+    }
+}

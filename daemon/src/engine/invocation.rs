@@ -1,0 +1,141 @@
+//! What a delegate gets: its arguments, capability arguments and directories.
+
+use std::path::PathBuf;
+
+use cni::chain::Invocation;
+use cni::types::CniError;
+use node::root::{self, RootError};
+use serde_json::{Map, Value, json};
+
+use super::{Engine, Request};
+use crate::netconf::Netconf;
+use crate::plan::Attachment;
+use crate::state::{Delegate, PodRef, Requested, Store};
+
+/// The result cache's directory, usable as a path for as long as this lives.
+pub(super) struct CacheDir {
+    _open: std::os::fd::OwnedFd,
+    pub(super) path: PathBuf,
+}
+
+/// What all delegates of one call have in common.
+pub(super) struct Call<'a> {
+    pub(super) request: &'a Request,
+    pub(super) pod: &'a PodRef,
+    pub(super) path: Vec<PathBuf>,
+    pub(super) cache: &'a CacheDir,
+}
+
+impl Call<'_> {
+    pub(super) fn invocation(&self, delegate: &Delegate, master: bool) -> Invocation {
+        Invocation {
+            container_id: self.request.container_id.clone(),
+            netns: self.request.netns.clone(),
+            ifname: delegate.ifname.clone(),
+            args: args(self.request, self.pod, &delegate.requested, master),
+            path: self.path.clone(),
+            capability_args: delegate.capability_args.clone(),
+            cache_dir: self.cache.path.clone(),
+        }
+    }
+}
+
+impl Engine {
+    /// Opens the result cache, making it if need be.
+    pub(super) fn cache_dir(&self, store: &Store) -> Result<CacheDir, CniError> {
+        let dir = store.results_dir();
+        let open = || -> Result<CacheDir, RootError> {
+            self.root.make_dirs(&dir, 0o700)?;
+            let open = self.root.open_dir(&dir)?;
+            let path = root::proc_path(&open);
+            Ok(CacheDir { _open: open, path })
+        };
+        open().map_err(|error| {
+            CniError::new(
+                CniError::IO_FAILURE,
+                format!("the cache of results: {error}"),
+            )
+        })
+    }
+}
+
+/// `CNI_ARGS` of a delegate: the five that every plugin knows, what else the runtime sent, and what the pod asked for.
+fn args(
+    request: &Request,
+    pod: &PodRef,
+    requested: &Requested,
+    master: bool,
+) -> Vec<(String, String)> {
+    const OF_ONE_INTERFACE: [&str; 2] = ["MAC", "IP"];
+    let given = |key: &str, other: &str| {
+        cni::args::get(&request.args, key)
+            .filter(|value| !value.is_empty())
+            .unwrap_or(other)
+            .to_owned()
+    };
+    let mut out: Vec<(String, String)> = vec![("IgnoreUnknown".to_owned(), "true".to_owned())];
+    for (key, other) in [
+        ("K8S_POD_NAMESPACE", pod.namespace.as_str()),
+        ("K8S_POD_NAME", &pod.name),
+        ("K8S_POD_INFRA_CONTAINER_ID", request.container_id.as_str()),
+        ("K8S_POD_UID", &pod.uid),
+    ] {
+        out.push((key.to_owned(), given(key, other)));
+    }
+    for (key, value) in &request.args {
+        // An address that the runtime asks for is meant for its own interface.
+        let foreign = !master && OF_ONE_INTERFACE.contains(&key.as_str());
+        if !foreign && !out.iter().any(|(present, _)| present == key) {
+            out.push((key.clone(), value.clone()));
+        }
+    }
+    let ips = Some(requested.ips.join(",")).filter(|ips| !ips.is_empty());
+    for (key, value) in [("MAC", requested.mac.clone()), ("IP", ips)] {
+        if let Some(value) = value {
+            out.retain(|(present, _)| present != key);
+            out.push((key.to_owned(), value));
+        }
+    }
+    out
+}
+
+/// Capability arguments: the runtime's are for the default network, the pod's for all others.
+pub(super) fn capability_args(attachment: &Attachment, netconf: &Netconf) -> Map<String, Value> {
+    if attachment.master {
+        return netconf.runtime_config.clone();
+    }
+    let mut out = Map::new();
+    let Some(selection) = &attachment.selection else {
+        return out;
+    };
+    let text = |value: &Option<String>| value.as_ref().map(|value| json!(value));
+    let ips = Some(json!(selection.ips)).filter(|_| !selection.ips.is_empty());
+    for (key, value) in [
+        ("portMappings", selection.port_mappings.clone()),
+        ("bandwidth", selection.bandwidth.clone()),
+        ("ips", ips),
+        ("mac", text(&selection.mac)),
+        ("infinibandGUID", text(&selection.infiniband_guid)),
+        ("deviceID", text(&selection.device_id)),
+    ] {
+        if let Some(value) = value {
+            out.insert(key.to_owned(), value);
+        }
+    }
+    out
+}
+
+/// What of a selection has to be known again at DEL.
+pub(super) fn requested(attachment: &Attachment) -> Requested {
+    let Some(selection) = &attachment.selection else {
+        return Requested::default();
+    };
+    Requested {
+        interface: selection.interface.clone(),
+        mac: selection.mac.clone(),
+        infiniband_guid: selection.infiniband_guid.clone(),
+        ips: selection.ips.clone(),
+        default_route: selection.default_route.clone(),
+        device_id: selection.device_id.clone(),
+    }
+}

@@ -1,0 +1,136 @@
+//! Doing what was decided: each CNI verb as a sequence of delegates, with state written before each step and undone on
+//! failure. Everything here blocks; whoever calls it brings a thread.
+
+mod add;
+mod check;
+mod del;
+mod gc;
+mod invocation;
+mod locks;
+mod status;
+
+pub use add::{AddError, Added, Attached};
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cni::env::{ContainerId, IfName};
+use cni::exec::Exec;
+use node::root::Root;
+
+use crate::netconf::Netconf;
+use crate::plan::{Definitions, Inputs};
+use crate::state::Store;
+
+/// Our own plugins on the node; searched last.
+pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
+
+/// Looks into a container's network namespace.
+pub trait LinkProbe: Send + Sync {
+    /// Whether the namespace holds an interface of that name.
+    fn link_exists(&self, netns: &str, ifname: &str) -> io::Result<bool>;
+}
+
+/// One ADD, DEL or CHECK of the runtime, its environment already parsed.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The container.
+    pub container_id: ContainerId,
+    /// Its network namespace; DEL may come without.
+    pub netns: Option<String>,
+    /// The interface that the runtime asks for.
+    pub ifname: IfName,
+    /// `CNI_ARGS`.
+    pub args: Vec<(String, String)>,
+    /// `CNI_PATH`.
+    pub path: Vec<PathBuf>,
+}
+
+/// Runs verbs. One for the life of the daemon: it holds the locks of containers and the last answer to STATUS.
+pub struct Engine {
+    exec: Arc<dyn Exec>,
+    links: Arc<dyn LinkProbe>,
+    root: Arc<Root>,
+    definitions: Arc<dyn Definitions>,
+    locks: locks::Locks,
+    status: status::Cache,
+    readiness: Patience,
+}
+
+/// How long to wait for the readiness indicator, and how often to look.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Pause between two looks.
+    pub interval: Duration,
+    /// How often to look.
+    pub attempts: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            attempts: 45,
+        }
+    }
+}
+
+impl Engine {
+    /// An engine on the node below `root`.
+    pub fn new(
+        exec: Arc<dyn Exec>,
+        links: Arc<dyn LinkProbe>,
+        root: Arc<Root>,
+        definitions: Arc<dyn Definitions>,
+    ) -> Self {
+        Self {
+            exec,
+            links,
+            root,
+            definitions,
+            locks: locks::Locks::default(),
+            status: status::Cache::default(),
+            readiness: Patience::default(),
+        }
+    }
+
+    /// The same engine with another patience for the readiness indicator.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.readiness = patience;
+        self
+    }
+
+    fn inputs<'a>(&'a self, netconf: &'a Netconf) -> Inputs<'a> {
+        Inputs {
+            netconf,
+            definitions: &*self.definitions,
+            files: &*self.root,
+        }
+    }
+
+    fn store(&self, netconf: &Netconf) -> Store {
+        Store::new(Arc::clone(&self.root), &netconf.cni_dir)
+    }
+
+    /// Where delegates are looked for: a directory that someone set, those of the runtime, our own.
+    fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
+        let own = PathBuf::from(OWN_PLUGIN_DIR);
+        let mut path: Vec<PathBuf> = Vec::new();
+        for dir in netconf.bin_dir.iter().chain(request).chain([&own]) {
+            if dir.is_absolute() && !path.contains(dir) {
+                path.push(dir.clone());
+            }
+        }
+        path
+    }
+
+    fn is_ready(&self, indicator: &Path) -> bool {
+        self.root.exists(indicator)
+    }
+}
+
+#[cfg(test)]
+mod tests;

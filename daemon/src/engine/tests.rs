@@ -1,0 +1,6 @@
+//! Verbs against plugins that only write down how they were called. State and result cache are real files.
+
+mod add;
+mod del;
+mod gc;
+mod world;

@@ -1,0 +1,204 @@
+//! DEL and CHECK: from state alone, again and again, with parts missing.
+
+use serde_json::{Value, json};
+
+use super::world::{World, pod, request};
+
+const UPSTREAM: &str = include_str!("../../../tests/fixtures/state/upstream.json");
+
+#[test]
+fn state_alone_is_enough_and_a_second_time_succeeds() {
+    let world = World::new();
+    world.add("c1", "a@ext0,b").unwrap();
+    world.calls();
+    world.forget_nads();
+    std::fs::remove_file(world.dir.path().join(super::world::PRIMARY)).unwrap();
+    world.del("c1").unwrap();
+    world.check_calls(&[
+        "DEL bridge net2",
+        "DEL macvlan ext0",
+        "DEL portmap eth0",
+        "DEL flannel eth0",
+    ]);
+    assert!(world.left().is_empty(), "{:?}", world.left());
+    world.del("c1").unwrap();
+    world.check_calls(&[]);
+}
+
+#[test]
+fn delegates_get_what_they_got_at_add() {
+    let mut world = World::new();
+    let networks = r#"[{"name":"a","ips":["10.20.0.5/24"],"portMappings":[{"hostPort":1,"containerPort":2}]}]"#;
+    world.add("c1", networks).unwrap();
+    let added = world.calls();
+    world.config["runtimeConfig"] = Value::Null;
+    world.del("c1").unwrap();
+    let removed = world.calls();
+    for (add, del) in [(0, 2), (1, 1), (2, 0)] {
+        assert_eq!(added[add].plugin, removed[del].plugin);
+        assert_eq!(
+            added[add].stdin.get("runtimeConfig"),
+            removed[del].stdin.get("runtimeConfig")
+        );
+        assert_eq!(added[add].env["CNI_ARGS"], removed[del].env["CNI_ARGS"]);
+    }
+    assert!(removed[1].stdin["prevResult"].is_object());
+}
+
+#[test]
+fn a_namespace_that_is_gone_is_no_obstacle() {
+    let world = World::new();
+    world.add("c1", "").unwrap();
+    world.calls();
+    let mut request = request("c1");
+    request.netns = None;
+    world.engine.del(&request, &world.netconf(), None).unwrap();
+    assert_eq!(world.calls()[0].env["CNI_NETNS"], "");
+}
+
+#[test]
+fn it_goes_on_after_failures_and_the_next_try_does_the_rest() {
+    let world = World::new();
+    world.add("c1", "a,b").unwrap();
+    world.calls();
+    world.fail(&["DEL bridge", "DEL flannel"]);
+    let error = world.del("c1").unwrap_err();
+    world.check_calls(&[
+        "DEL bridge net2",
+        "DEL macvlan net1",
+        "DEL portmap eth0",
+        "DEL flannel eth0",
+    ]);
+    assert_eq!(error.code, 123);
+    assert!(error.msg.starts_with("errors: "), "{}", error.msg);
+    assert!(error.msg.contains("network \"b\"") && error.msg.contains("network \"cbr0\""));
+    world.on_call(|_| Ok(()));
+    world.del("c1").unwrap();
+    world.check_calls(&["DEL bridge net2", "DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+#[test]
+fn a_plugin_that_is_gone_is_an_error_with_a_cure() {
+    let world = World::new();
+    world.add("c1", "a").unwrap();
+    world.calls();
+    world.missing("macvlan");
+    let error = world.del("c1").unwrap_err();
+    assert!(
+        error.msg.contains("network \"neta\"") && error.msg.contains("put the plugin back"),
+        "{}",
+        error.msg
+    );
+    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    world.all_there();
+    world.del("c1").unwrap();
+    world.check_calls(&["DEL macvlan net1"]);
+}
+
+#[test]
+fn a_file_that_upstream_wrote_is_enough() {
+    let world = World::new();
+    world.put("var/lib/cni/multus/c1", UPSTREAM);
+    world.del("c1").unwrap();
+    let calls = world.calls();
+    let texts: Vec<_> = calls.iter().map(super::world::Call::text).collect();
+    assert_eq!(
+        texts,
+        [
+            "DEL bridge net2",
+            "DEL macvlan stor0",
+            "DEL portmap eth0",
+            "DEL flannel eth0"
+        ]
+    );
+    assert_eq!(calls[0].stdin["cniVersion"], "1.1.0", "that of multus");
+    assert_eq!(calls[1].stdin["cniVersion"], "0.4.0", "its own");
+    assert!(calls[1].env["CNI_ARGS"].ends_with(";MAC=02:aa:00:00:00:05;IP=10.20.0.5/24"));
+    assert_eq!(
+        calls[2].stdin["runtimeConfig"],
+        json!({"portMappings":[{"hostPort":8080,"containerPort":80}]}),
+        "the runtime's, as nothing better is known"
+    );
+    assert_eq!(calls[3].stdin["delegate"]["mtu"], 9_007_199_254_740_993_u64);
+    assert!(world.left().is_empty());
+}
+
+#[test]
+fn without_state_the_pod_s_present_networks_are_removed() {
+    let world = World::new();
+    let del = |networks: &str| {
+        world
+            .engine
+            .del(&request("c1"), &world.netconf(), Some(&pod(networks)))
+    };
+    del("a").unwrap();
+    world.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
+    del("nope").unwrap();
+    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    world.missing("macvlan");
+    del("a").unwrap();
+    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    world.fail(&["DEL flannel"]);
+    assert_eq!(del("").unwrap_err().code, 123);
+    world.calls();
+    std::fs::remove_file(world.dir.path().join(super::world::PRIMARY)).unwrap();
+    del("a").unwrap();
+    world.check_calls(&[]);
+}
+
+#[test]
+fn a_damaged_file_does_not_block_for_ever() {
+    let world = World::new();
+    world.put("var/lib/cni/multus/c1", "[{");
+    world.del("c1").unwrap();
+    world.check_calls(&[]);
+    assert!(world.left().is_empty());
+
+    world.add("c1", "a").unwrap();
+    world.calls();
+    world.put("var/lib/cni/multus/c1", "");
+    world.forget_nads();
+    world.del("c1").unwrap();
+    world.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(world.left().is_empty());
+}
+
+#[test]
+fn check_asks_every_attachment_that_knows_how() {
+    let world = World::new();
+    world.add("c1", "a,b").unwrap();
+    world.calls();
+    world.forget_nads();
+    let check = |id: &str| world.engine.check(&request(id), &world.netconf());
+    check("c1").unwrap();
+    world.check_calls(&[
+        "CHECK flannel eth0",
+        "CHECK portmap eth0",
+        "CHECK macvlan net1",
+    ]);
+    world.fail(&["CHECK portmap"]);
+    let error = check("c1").unwrap_err();
+    assert_eq!(error.code, 123);
+    assert!(
+        error.msg.contains("error checking network \"cbr0\""),
+        "{}",
+        error.msg
+    );
+    world.check_calls(&["CHECK flannel eth0", "CHECK portmap eth0"]);
+    assert_eq!(check("c2").unwrap_err().code, 3);
+}
+
+#[test]
+fn check_fails_for_what_was_only_half_removed() {
+    let world = World::new();
+    world.add("c1", "a").unwrap();
+    world.fail(&["DEL flannel"]);
+    world.del("c1").unwrap_err();
+    world.calls();
+    let error = world
+        .engine
+        .check(&request("c1"), &world.netconf())
+        .unwrap_err();
+    assert!(error.msg.contains("network \"neta\""), "{}", error.msg);
+}

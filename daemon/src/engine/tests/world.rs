@@ -1,0 +1,295 @@
+//! A node in a temporary directory, with recording plugins and a handful of definitions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use cni::exec::{Exec, ExecError};
+use cni::types::CniError;
+use node::root::Root;
+use serde_json::{Map, Value, json};
+
+use crate::engine::{Added, Engine, LinkProbe, Patience, Request};
+use crate::netconf::Netconf;
+use crate::plan::{Definitions, NETWORKS_ANNOTATION, Nad, PodView};
+
+/// One call of a plugin.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) plugin: String,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) stdin: Value,
+}
+
+impl Call {
+    /// `COMMAND plugin ifname`.
+    pub(super) fn text(&self) -> String {
+        let ifname = self.env.get("CNI_IFNAME").map_or("", String::as_str);
+        format!("{} {} {ifname}", self.env["CNI_COMMAND"], self.plugin)
+            .trim_end()
+            .to_owned()
+    }
+}
+
+/// What happens when a plugin runs, besides being written down.
+type Hook = Box<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Plugins {
+    missing: Mutex<BTreeSet<String>>,
+    calls: Mutex<Vec<Call>>,
+    hook: Mutex<Option<Hook>>,
+    pub(super) links: Mutex<BTreeSet<String>>,
+}
+
+impl Exec for Plugins {
+    fn find(&self, plugin: &str, dirs: &[PathBuf]) -> Result<PathBuf, ExecError> {
+        if self.missing.lock().unwrap().contains(plugin) {
+            return Err(ExecError::NotFound {
+                plugin: plugin.to_owned(),
+                dirs: dirs.to_vec(),
+            });
+        }
+        Ok(dirs[0].join(plugin))
+    }
+
+    fn run(
+        &self,
+        path: &Path,
+        env: &[(String, String)],
+        stdin: &[u8],
+    ) -> Result<Vec<u8>, ExecError> {
+        let call = Call {
+            plugin: path.file_name().unwrap().to_str().unwrap().to_owned(),
+            env: env.iter().cloned().collect(),
+            stdin: serde_json::from_slice(stdin).unwrap(),
+        };
+        self.calls.lock().unwrap().push(call.clone());
+        if let Some(hook) = &*self.hook.lock().unwrap() {
+            hook(&call)?;
+        }
+        let ifname = call.env.get("CNI_IFNAME").cloned().unwrap_or_default();
+        match call.env["CNI_COMMAND"].as_str() {
+            "ADD" => Ok(json!({
+                "cniVersion": call.stdin["cniVersion"],
+                "interfaces": [{"name": ifname, "sandbox": call.env["CNI_NETNS"]}],
+                "ips": [{"interface": 0, "address": "10.0.0.9/24"}],
+            })
+            .to_string()
+            .into_bytes()),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+impl LinkProbe for Plugins {
+    fn link_exists(&self, _netns: &str, ifname: &str) -> io::Result<bool> {
+        Ok(self.links.lock().unwrap().contains(ifname))
+    }
+}
+
+#[derive(Default)]
+struct Nads(Mutex<HashMap<(String, String), Arc<Nad>>>);
+
+impl Definitions for Nads {
+    fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.0.lock().unwrap().get(&key).cloned()
+    }
+}
+
+pub(super) struct World {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) engine: Engine,
+    pub(super) plugins: Arc<Plugins>,
+    nads: Arc<Nads>,
+    pub(super) config: Value,
+}
+
+pub(super) const PRIMARY: &str = "etc/cni/net.d/10-flannel.conflist";
+
+impl World {
+    /// Default network `cbr0` (flannel, portmap); definitions shop/a (macvlan), shop/b (bridge).
+    pub(super) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let plugins = Arc::new(Plugins::default());
+        let nads = Arc::new(Nads::default());
+        let engine = Engine::new(plugins.clone(), plugins.clone(), root, nads.clone())
+            .with_patience(Patience {
+                interval: std::time::Duration::ZERO,
+                attempts: 2,
+            });
+        let world = Self {
+            dir,
+            engine,
+            plugins,
+            nads,
+            config: json!({
+                "cniVersion": "1.1.0",
+                "name": "multus-cni-network",
+                "type": "multus-shim",
+                "clusterNetwork": format!("/{PRIMARY}"),
+                "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]},
+            }),
+        };
+        world.primary("1.0.0");
+        world.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
+        world.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
+        world
+    }
+
+    pub(super) fn primary(&self, version: &str) {
+        self.put(
+            PRIMARY,
+            &json!({"cniVersion":version,"name":"cbr0","plugins":[
+                {"type":"flannel"},
+                {"type":"portmap","capabilities":{"portMappings":true}},
+            ]})
+            .to_string(),
+        );
+    }
+
+    pub(super) fn nad(&self, name: &str, config: &str) {
+        let nad = Nad {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            config: config.to_owned(),
+            resource_name: None,
+        };
+        let key = ("shop".to_owned(), name.to_owned());
+        self.nads.0.lock().unwrap().insert(key, Arc::new(nad));
+    }
+
+    pub(super) fn forget_nads(&self) {
+        self.nads.0.lock().unwrap().clear();
+    }
+
+    pub(super) fn put(&self, path: &str, content: &str) {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    pub(super) fn missing(&self, plugin: &str) {
+        self.plugins
+            .missing
+            .lock()
+            .unwrap()
+            .insert(plugin.to_owned());
+    }
+
+    pub(super) fn all_there(&self) {
+        self.plugins.missing.lock().unwrap().clear();
+    }
+
+    pub(super) fn link(&self, ifname: &str) {
+        self.plugins.links.lock().unwrap().insert(ifname.to_owned());
+    }
+
+    pub(super) fn on_call(
+        &self,
+        hook: impl Fn(&Call) -> Result<(), CniError> + Send + Sync + 'static,
+    ) {
+        *self.plugins.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// Makes calls fail whose text starts so.
+    pub(super) fn fail(&self, prefixes: &'static [&'static str]) {
+        self.on_call(move |call| {
+            if prefixes
+                .iter()
+                .any(|prefix| call.text().starts_with(prefix))
+            {
+                Err(CniError::new(123, "no more addresses").with_details("range full"))
+            } else {
+                Ok(())
+            }
+        });
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut *self.plugins.calls.lock().unwrap())
+    }
+
+    /// The calls since the last look, as texts.
+    pub(super) fn check_calls(&self, expected: &[&str]) {
+        let got: Vec<_> = self.calls().iter().map(Call::text).collect();
+        assert_eq!(got, expected);
+    }
+
+    pub(super) fn netconf(&self) -> Netconf {
+        Netconf::effective(self.config.to_string().as_bytes(), &Map::new(), true).unwrap()
+    }
+
+    pub(super) fn add(&self, id: &str, networks: &str) -> Result<Added, CniError> {
+        self.engine
+            .add(&request(id), &self.netconf(), &pod(networks))
+            .map_err(CniError::from)
+    }
+
+    /// DEL with pod and definitions gone.
+    pub(super) fn del(&self, id: &str) -> Result<(), CniError> {
+        self.engine.del(&request(id), &self.netconf(), None)
+    }
+
+    pub(super) fn gc(&mut self, valid: Value) -> Result<(), CniError> {
+        self.config["cni.dev/valid-attachments"] = valid;
+        let path = [PathBuf::from("/opt/cni/bin")];
+        self.engine.gc(&path, &self.netconf())
+    }
+
+    pub(super) fn status(&self) -> Result<(), CniError> {
+        let path = [PathBuf::from("/opt/cni/bin")];
+        self.engine.status(&path, &self.netconf())
+    }
+
+    /// Names of all state, sidecar and result files.
+    pub(super) fn left(&self) -> Vec<String> {
+        let base = self.dir.path().join("var/lib/cni/multus");
+        let mut names = Vec::new();
+        for dir in ["", ".multus-rs", "results"] {
+            for entry in fs::read_dir(base.join(dir)).into_iter().flatten() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_file() {
+                    let name = entry.file_name().into_string().unwrap();
+                    names.push(format!("{dir}/{name}"));
+                }
+            }
+        }
+        names.sort();
+        names
+    }
+}
+
+pub(super) fn request(id: &str) -> Request {
+    Request {
+        container_id: id.parse().unwrap(),
+        netns: Some("/var/run/netns/x".to_owned()),
+        ifname: "eth0".parse().unwrap(),
+        args: cni::args::parse(&format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID=5b0c;VENDOR=x=y;IP=10.9.9.9"
+        )),
+        path: vec![
+            "/opt/cni/bin".into(),
+            "/var/lib/multus/bin".into(),
+            "/usr/lib/cni".into(),
+        ],
+    }
+}
+
+pub(super) fn pod(networks: &str) -> PodView {
+    let mut pod = PodView {
+        namespace: "shop".to_owned(),
+        name: "cart-0".to_owned(),
+        uid: "5b0c".to_owned(),
+        ..PodView::default()
+    };
+    if !networks.is_empty() {
+        pod.annotations
+            .insert(NETWORKS_ANNOTATION.to_owned(), networks.to_owned());
+    }
+    pod
+}

@@ -1,0 +1,314 @@
+//! The text of a network annotation, in its short and its JSON form, read into selections.
+//! It knows grammar only: whether a network exists or may be used is decided elsewhere.
+
+use std::net::IpAddr;
+
+use cni::env::IfName;
+use serde_json::{Map, Value, json};
+
+use super::address;
+use crate::json::{self as keys, WrongType};
+
+/// One network that a pod asks for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Selection {
+    /// Namespace of the definition.
+    pub namespace: String,
+    /// Name of the definition.
+    pub name: String,
+    /// Requested interface name.
+    pub interface: Option<String>,
+    /// Requested addresses, with or without a prefix length.
+    pub ips: Vec<String>,
+    /// Requested hardware address.
+    pub mac: Option<String>,
+    /// Requested InfiniBand GUID.
+    pub infiniband_guid: Option<String>,
+    /// Bandwidth limits as the capability wants them.
+    pub bandwidth: Option<Value>,
+    /// Port mappings as the capability wants them.
+    pub port_mappings: Option<Value>,
+    /// Values for `args.cni` of the plugins.
+    pub cni_args: Option<Map<String, Value>>,
+    /// Requested default route; present and empty is not the same as absent.
+    pub default_route: Option<Vec<IpAddr>>,
+    /// A device named outright.
+    pub device_id: Option<String>,
+}
+
+/// What is wrong with an annotation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    /// More than one separator of a kind.
+    #[error(
+        "Invalid network object (failed at '{at}') in \"{item}\": write [namespace/]name[@interface]"
+    )]
+    Separator {
+        /// The separator.
+        at: char,
+        /// The item as written.
+        item: String,
+    },
+    /// A name that Kubernetes would not accept.
+    #[error("\"{name}\" in \"{item}\" is no valid name: use lower case letters, digits and '-'")]
+    Name {
+        /// The part that is wrong.
+        name: String,
+        /// The item as written.
+        item: String,
+    },
+    /// No name at all.
+    #[error("entry {index} names no network")]
+    NoName {
+        /// Position in the list, from 0.
+        index: usize,
+    },
+    /// An interface name that the kernel would refuse.
+    #[error(
+        "Failed to parse interface name \"{name}\" (must be 1 to 15 characters without blanks, '/' and ':')"
+    )]
+    Interface {
+        /// The name as written.
+        name: String,
+    },
+    /// The JSON does not parse.
+    #[error("not valid JSON: {0}")]
+    Json(String),
+    /// The JSON is something else than a list of objects.
+    #[error("{0}")]
+    Shape(String),
+    /// A key has a value of another type.
+    #[error("entry {index}: {error}")]
+    Type {
+        /// Position in the list, from 0.
+        index: usize,
+        /// What was expected.
+        error: WrongType,
+    },
+    /// A value of the right type that means nothing.
+    #[error("entry {index}: {key}: \"{value}\" is no valid {expected}")]
+    Value {
+        /// Position in the list, from 0.
+        index: usize,
+        /// The key.
+        key: &'static str,
+        /// The value as written.
+        value: String,
+        /// What it should have been.
+        expected: &'static str,
+    },
+    /// Two keys that exclude each other.
+    #[error("entry {index}: \"ips\" and \"ipam-claim-reference\" exclude each other: drop one")]
+    ClaimAndIps {
+        /// Position in the list, from 0.
+        index: usize,
+    },
+}
+
+/// Reads an annotation. Networks without a namespace are taken from `default_namespace`.
+pub fn parse(text: &str, default_namespace: &str) -> Result<Vec<Selection>, AnnotationError> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut selections = if text.contains(['[', '{', '"']) {
+        parse_json(text)?
+    } else {
+        text.split(',').map(parse_item).collect::<Result<_, _>>()?
+    };
+    for (index, selection) in selections.iter_mut().enumerate() {
+        if selection.name.is_empty() {
+            return Err(AnnotationError::NoName { index });
+        }
+        if selection.namespace.is_empty() {
+            default_namespace.clone_into(&mut selection.namespace);
+        }
+    }
+    Ok(selections)
+}
+
+/// One item of the short form: `[namespace/]name[@interface]`.
+fn parse_item(item: &str) -> Result<Selection, AnnotationError> {
+    let separator = |at| AnnotationError::Separator {
+        at,
+        item: item.trim().to_owned(),
+    };
+    let (namespace, rest) = match item.split_once('/') {
+        Some((_, rest)) if rest.contains('/') => return Err(separator('/')),
+        Some((namespace, rest)) => (namespace.trim(), rest),
+        None => ("", item),
+    };
+    let (name, interface) = match rest.split_once('@') {
+        Some((_, interface)) if interface.contains('@') => return Err(separator('@')),
+        Some((name, interface)) => (name.trim(), interface.trim()),
+        None => (rest.trim(), ""),
+    };
+    for part in [namespace, name] {
+        if !part.is_empty() && !is_label(part) {
+            return Err(AnnotationError::Name {
+                name: part.to_owned(),
+                item: item.trim().to_owned(),
+            });
+        }
+    }
+    Ok(Selection {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        interface: interface_name(interface)?,
+        ..Selection::default()
+    })
+}
+
+/// `^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`, of any length.
+fn is_label(text: &str) -> bool {
+    text.bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+fn interface_name(name: &str) -> Result<Option<String>, AnnotationError> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    match name.parse::<IfName>() {
+        Ok(_) => Ok(Some(name.to_owned())),
+        Err(_) => Err(AnnotationError::Interface {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+fn parse_json(text: &str) -> Result<Vec<Selection>, AnnotationError> {
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| AnnotationError::Json(error.to_string()))?;
+    let Value::Array(items) = value else {
+        return Err(AnnotationError::Shape(
+            "the JSON form must be a list of objects: put [ ] around it".to_owned(),
+        ));
+    };
+    items
+        .iter()
+        .enumerate()
+        .map(|(index, item)| match item {
+            Value::Object(map) => parse_object(index, map),
+            _ => Err(AnnotationError::Shape(format!(
+                "entry {index} of the list is no object"
+            ))),
+        })
+        .collect()
+}
+
+fn parse_object(index: usize, map: &Map<String, Value>) -> Result<Selection, AnnotationError> {
+    let typed = |error| AnnotationError::Type { index, error };
+    let text = |key| keys::non_empty(map, key).map_err(typed);
+    let interface = match text("interface")? {
+        Some(name) => Some(name),
+        None => text("interfaceRequest")?,
+    };
+    let ips = keys::texts(map, "ips").map_err(typed)?.unwrap_or_default();
+    let claim = text("ipam-claim-reference")?;
+    if claim.is_some() && !ips.is_empty() {
+        return Err(AnnotationError::ClaimAndIps { index });
+    }
+    let check = |key, value: Option<String>, expected, valid: fn(&str) -> bool| match value {
+        Some(value) if !valid(&value) => Err(AnnotationError::Value {
+            index,
+            key,
+            value,
+            expected,
+        }),
+        value => Ok(value),
+    };
+    for ip in &ips {
+        check("ips", Some(ip.clone()), "address", address::is_ip_or_cidr)?;
+    }
+    Ok(Selection {
+        namespace: text("namespace")?.unwrap_or_default(),
+        name: text("name")?.unwrap_or_default(),
+        interface: interface_name(&interface.unwrap_or_default())?,
+        ips,
+        mac: check("mac", text("mac")?, "hardware address", address::is_mac)?,
+        infiniband_guid: check(
+            "infiniband-guid",
+            text("infiniband-guid")?,
+            "GUID of 8 bytes",
+            address::is_guid,
+        )?,
+        bandwidth: bandwidth(map).map_err(typed)?,
+        port_mappings: port_mappings(map).map_err(typed)?,
+        cni_args: keys::object(map, "cni-args").map_err(typed)?.cloned(),
+        default_route: default_route(index, map)?,
+        device_id: text("deviceID")?,
+    })
+}
+
+/// All four numbers are handed on, those not given as 0.
+fn bandwidth(map: &Map<String, Value>) -> Result<Option<Value>, WrongType> {
+    let Some(limits) = keys::object(map, "bandwidth")? else {
+        return Ok(None);
+    };
+    let mut out = Map::new();
+    for key in ["ingressRate", "ingressBurst", "egressRate", "egressBurst"] {
+        out.insert(key.to_owned(), json!(integer(limits, key)?.unwrap_or(0)));
+    }
+    Ok(Some(Value::Object(out)))
+}
+
+fn port_mappings(map: &Map<String, Value>) -> Result<Option<Value>, WrongType> {
+    let Some(items) = keys::list(map, "portMappings")? else {
+        return Ok(None);
+    };
+    let mut out = Vec::new();
+    for item in items {
+        let item = item
+            .as_object()
+            .ok_or_else(|| keys::wrong("portMappings", "a list of objects"))?;
+        let mut mapping = Map::new();
+        for key in ["hostPort", "containerPort"] {
+            mapping.insert(key.to_owned(), json!(integer(item, key)?.unwrap_or(0)));
+        }
+        for key in ["protocol", "hostIP"] {
+            if let Some(text) = keys::non_empty(item, key)? {
+                mapping.insert(key.to_owned(), Value::String(text));
+            }
+        }
+        out.push(Value::Object(mapping));
+    }
+    Ok(Some(Value::Array(out)).filter(|_| !items.is_empty()))
+}
+
+fn integer(map: &Map<String, Value>, key: &str) -> Result<Option<i64>, WrongType> {
+    keys::get(map, key)
+        .map(|value| {
+            value
+                .as_i64()
+                .ok_or_else(|| keys::wrong(key, "a whole number"))
+        })
+        .transpose()
+}
+
+fn default_route(
+    index: usize,
+    map: &Map<String, Value>,
+) -> Result<Option<Vec<IpAddr>>, AnnotationError> {
+    let typed = |error| AnnotationError::Type { index, error };
+    let Some(gateways) = keys::texts(map, "default-route").map_err(typed)? else {
+        return Ok(None);
+    };
+    gateways
+        .into_iter()
+        .map(|value| {
+            value.parse().map_err(|_| AnnotationError::Value {
+                index,
+                key: "default-route",
+                value,
+                expected: "address",
+            })
+        })
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+#[cfg(test)]
+#[path = "annotation_tests.rs"]
+mod tests;

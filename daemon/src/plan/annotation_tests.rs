@@ -1,0 +1,175 @@
+//! The grammar of annotations, case by case, and that no text whatsoever makes the parser panic.
+
+use super::*;
+
+fn short(namespace: &str, name: &str, interface: Option<&str>) -> Selection {
+    Selection {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        interface: interface.map(str::to_owned),
+        ..Selection::default()
+    }
+}
+
+fn check(text: &str, expected: &[Selection]) {
+    assert_eq!(parse(text, "shop").unwrap(), expected, "{text}");
+}
+
+fn check_error(text: &str, fragment: &str) {
+    let error = parse(text, "shop").unwrap_err().to_string();
+    assert!(error.contains(fragment), "{text}: {error}");
+}
+
+#[test]
+fn short_form() {
+    check("", &[]);
+    check("a", &[short("shop", "a", None)]);
+    check("a,b", &[short("shop", "a", None), short("shop", "b", None)]);
+    check("a,a", &[short("shop", "a", None), short("shop", "a", None)]);
+    check(
+        " infra / a @ ext0 , b ",
+        &[short("infra", "a", Some("ext0")), short("shop", "b", None)],
+    );
+    check("a@Eth_0.1", &[short("shop", "a", Some("Eth_0.1"))]);
+    check("a@", &[short("shop", "a", None)]);
+    check("/a", &[short("shop", "a", None)]);
+}
+
+#[test]
+fn short_form_errors() {
+    check_error("a/b/c", "failed at '/'");
+    check_error("a@b@c", "failed at '@'");
+    check_error("a.b", "\"a.b\" in \"a.b\" is no valid name");
+    check_error("Infra/a", "\"Infra\"");
+    check_error("-a", "no valid name");
+    check_error("a,,b", "entry 1 names no network");
+    check_error("a,", "entry 1 names no network");
+    check_error(" ", "entry 0 names no network");
+    check_error("a@sixteen-letters1", "Failed to parse interface name");
+    check_error("a@b c", "Failed to parse interface name");
+}
+
+#[test]
+fn json_form() {
+    check("[]", &[]);
+    check(
+        r#"[{"name":"storage","interface":"stor0","ips":["10.20.0.5/24"],"mac":"02:aa:00:00:00:05"}]"#,
+        &[Selection {
+            ips: vec!["10.20.0.5/24".to_owned()],
+            mac: Some("02:aa:00:00:00:05".to_owned()),
+            ..short("shop", "storage", Some("stor0"))
+        }],
+    );
+    check(
+        r#"[{"Name":"my.net","NAMESPACE":"infra","unknown":{}},{"name":"b","interfaceRequest":"old0","ips":null}]"#,
+        &[
+            short("infra", "my.net", None),
+            short("shop", "b", Some("old0")),
+        ],
+    );
+    check(
+        r#"[{"name":"b","interface":"new0","interfaceRequest":"old0"}]"#,
+        &[short("shop", "b", Some("new0"))],
+    );
+}
+
+#[test]
+fn json_capabilities() {
+    check(
+        r#"[{"name":"a","infiniband-guid":"c2:11:22:33:44:55:66:77","bandwidth":{"ingressRate":5},
+            "portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}],
+            "cni-args":{"tier":"gold"},"default-route":["10.30.0.1"],"deviceID":"0000:00:01.0","ipam-claim-reference":"c"}]"#,
+        &[Selection {
+            infiniband_guid: Some("c2:11:22:33:44:55:66:77".to_owned()),
+            bandwidth: Some(
+                json!({"ingressRate":5,"ingressBurst":0,"egressRate":0,"egressBurst":0}),
+            ),
+            port_mappings: Some(json!([{"hostPort":80,"containerPort":8080,"protocol":"tcp"}])),
+            cni_args: json!({"tier":"gold"}).as_object().cloned(),
+            default_route: Some(vec!["10.30.0.1".parse().unwrap()]),
+            device_id: Some("0000:00:01.0".to_owned()),
+            ..short("shop", "a", None)
+        }],
+    );
+    check(
+        r#"[{"name":"a","default-route":[]}]"#,
+        &[Selection {
+            default_route: Some(vec![]),
+            ..short("shop", "a", None)
+        }],
+    );
+}
+
+#[test]
+fn json_errors() {
+    check_error("[", "not valid JSON");
+    check_error(r#"{"name":"a"}"#, "must be a list of objects");
+    check_error(r#""a""#, "must be a list of objects");
+    check_error("[null]", "entry 0 of the list is no object");
+    check_error(r#"[{"name":"a"},"b"]"#, "entry 1 of the list is no object");
+    check_error("[{}]", "entry 0 names no network");
+    check_error(r#"[{"name":1}]"#, "\"name\" must be a string");
+    check_error(
+        r#"[{"name":"a","ips":"10.0.0.1"}]"#,
+        "\"ips\" must be a list",
+    );
+    check_error(
+        r#"[{"name":"a","ips":["x"]}]"#,
+        "ips: \"x\" is no valid address",
+    );
+    check_error(r#"[{"name":"a","mac":"x"}]"#, "mac: \"x\"");
+    check_error(
+        r#"[{"name":"a","infiniband-guid":"02:00:00:00:00:01"}]"#,
+        "GUID of 8 bytes",
+    );
+    check_error(r#"[{"name":"a","default-route":["x"]}]"#, "default-route");
+    check_error(
+        r#"[{"name":"a","interface":"a/b"}]"#,
+        "Failed to parse interface name",
+    );
+    check_error(
+        r#"[{"name":"a","bandwidth":{"ingressRate":"5"}}]"#,
+        "a whole number",
+    );
+    check_error(r#"[{"name":"a","portMappings":[3]}]"#, "portMappings");
+    check_error(
+        r#"[{"name":"a","ips":["10.0.0.1"],"ipam-claim-reference":"c"}]"#,
+        "exclude each other",
+    );
+}
+
+/// Every prefix of, and every one-byte change to, texts that reach all branches; plus pseudo-random texts.
+#[test]
+fn no_text_makes_it_panic() {
+    let seeds = [
+        "infra/a@ext0,b",
+        r#"[{"name":"a","namespace":"b","interface":"c","ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01"}]"#,
+        r#"[{"bandwidth":{"ingressRate":1},"portMappings":[{"hostPort":1}],"cni-args":{},"default-route":[]},null]"#,
+    ];
+    let alphabet = "[]{}\",:/@-.0a Zé\u{0}\t\\n";
+    for seed in seeds {
+        for end in 0..=seed.len() {
+            let _ = parse(&seed[..end], "shop");
+            for letter in alphabet.chars() {
+                let changed: String = seed[..end]
+                    .chars()
+                    .chain([letter])
+                    .chain(seed[end..].chars().skip(1))
+                    .collect();
+                let _ = parse(&changed, "shop");
+            }
+        }
+    }
+    let letters: Vec<char> = alphabet.chars().collect();
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    for _ in 0..20_000 {
+        let mut text = String::new();
+        for _ in 0..24 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            text.push(letters[usize::try_from(state % 1000).unwrap() % letters.len()]);
+        }
+        let _ = parse(&text, "shop");
+    }
+}

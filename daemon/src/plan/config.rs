@@ -1,0 +1,122 @@
+//! A CNI configuration while it is being completed. Bytes that need no change are handed on exactly as they were.
+
+use cni::config::NetworkConfig;
+use serde_json::{Map, Value, json};
+
+/// A configuration before its plugins see it.
+pub(super) struct Draft {
+    map: Map<String, Value>,
+    original: Option<Vec<u8>>,
+}
+
+impl Draft {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let map = serde_json::from_slice(bytes)
+            .map_err(|error| format!("the CNI configuration is not a JSON object: {error}"))?;
+        Ok(Self {
+            map,
+            original: Some(bytes.to_vec()),
+        })
+    }
+
+    pub(super) fn from_map(map: Map<String, Value>) -> Self {
+        Self {
+            map,
+            original: None,
+        }
+    }
+
+    /// `name`, empty when absent or of another type.
+    pub(super) fn name(&self) -> &str {
+        text(&self.map, "name")
+    }
+
+    pub(super) fn switch(&self, key: &str) -> bool {
+        self.map.get(key).and_then(Value::as_bool) == Some(true)
+    }
+
+    /// Names a configuration that has no name.
+    pub(super) fn name_if_missing(&mut self, name: &str) {
+        if self.name().is_empty() {
+            self.set("name", Value::String(name.to_owned()));
+        }
+    }
+
+    /// Gives a list without a version that of multus. A single configuration without one is 0.1.0 by the specification.
+    pub(super) fn version_if_missing(&mut self, version: &str) {
+        if self.is_list() && text(&self.map, "cniVersion").is_empty() && !version.is_empty() {
+            self.set("cniVersion", Value::String(version.to_owned()));
+        }
+    }
+
+    /// Merges `args` into `args.cni` of every plugin.
+    pub(super) fn merge_cni_args(&mut self, args: &Map<String, Value>) -> Result<(), String> {
+        if args.is_empty() {
+            return Ok(());
+        }
+        self.original = None;
+        if !self.is_list() {
+            return merge_args(&mut self.map, args);
+        }
+        self.plugins_mut()
+            .iter_mut()
+            .filter_map(Value::as_object_mut)
+            .try_for_each(|plugin| merge_args(plugin, args))
+    }
+
+    pub(super) fn append_plugins(&mut self, plugins: Vec<Map<String, Value>>) {
+        if !plugins.is_empty() {
+            self.original = None;
+            self.plugins_mut()
+                .extend(plugins.into_iter().map(Value::Object));
+        }
+    }
+
+    /// Hands the configuration over to the CNI rules, which refuse one without plugins or with a nameless type.
+    pub(super) fn finish(self) -> Result<NetworkConfig, String> {
+        let bytes = match self.original {
+            Some(bytes) => bytes,
+            None => serde_json::to_vec(&self.map).expect("a JSON map always serialises"),
+        };
+        NetworkConfig::parse(&bytes).map_err(|error| error.to_string())
+    }
+
+    /// A non-empty `type` at the top makes a single configuration, whatever else there is.
+    pub(super) fn is_list(&self) -> bool {
+        text(&self.map, "type").is_empty()
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        self.original = None;
+        self.map.insert(key.to_owned(), value);
+    }
+
+    fn plugins_mut(&mut self) -> &mut Vec<Value> {
+        let plugins = self.map.entry("plugins").or_insert_with(|| json!([]));
+        if !plugins.is_array() {
+            *plugins = json!([]);
+        }
+        plugins.as_array_mut().expect("made an array just now")
+    }
+}
+
+fn text<'a>(map: &'a Map<String, Value>, key: &str) -> &'a str {
+    map.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn merge_args(plugin: &mut Map<String, Value>, args: &Map<String, Value>) -> Result<(), String> {
+    let cni = descend(plugin, "args").and_then(|outer| descend(outer, "cni"));
+    let cni = cni.ok_or("\"args\" and \"args.cni\" of the CNI configuration must be objects to take the pod's cni-args")?;
+    for (key, value) in args {
+        cni.insert(key.clone(), value.clone());
+    }
+    Ok(())
+}
+
+fn descend<'a>(map: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
+    let value = map.entry(key).or_insert_with(|| json!({}));
+    if value.is_null() {
+        *value = json!({});
+    }
+    value.as_object_mut()
+}

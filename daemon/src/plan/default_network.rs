@@ -1,0 +1,111 @@
+//! The networks that the cluster's owner configured: the default one, and further ones for every pod.
+
+use std::path::Path;
+
+use super::chain;
+use super::config::Draft;
+use super::{Attachment, Inputs, PlanError, PodView, nad};
+
+/// The default network: `clusterNetwork`, or the first of `delegates`.
+pub(super) fn resolve(inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+    let netconf = inputs.netconf;
+    if netconf.cluster_network.is_empty() {
+        return inline(0, inputs);
+    }
+    named(&netconf.cluster_network, inputs).map_err(|cause| PlanError::ClusterNetwork {
+        name: netconf.cluster_network.clone(),
+        namespace: netconf.multus_namespace.clone(),
+        cause: Box::new(cause),
+    })
+}
+
+/// What follows the default network for every pod, but for pods of the system's namespaces.
+pub(super) fn further(
+    pod: Option<&PodView>,
+    inputs: Inputs<'_>,
+) -> Result<Vec<Attachment>, PlanError> {
+    let netconf = inputs.netconf;
+    if netconf.cluster_network.is_empty() {
+        return (1..netconf.delegates.len())
+            .map(|index| inline(index, inputs))
+            .collect();
+    }
+    if pod.is_none_or(|pod| netconf.system_namespaces.contains(&pod.namespace)) {
+        return Ok(Vec::new());
+    }
+    netconf
+        .default_networks
+        .iter()
+        .map(|name| {
+            named(name, inputs).map_err(|cause| PlanError::DefaultNetwork {
+                name: name.clone(),
+                namespace: netconf.multus_namespace.clone(),
+                cause: Box::new(cause),
+            })
+        })
+        .collect()
+}
+
+fn inline(index: usize, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+    let unusable = |reason| PlanError::Delegate { index, reason };
+    let map = inputs
+        .netconf
+        .delegates
+        .get(index)
+        .ok_or_else(|| unusable("is not there".to_owned()))?;
+    finish(Draft::from_map(map.clone()), inputs).map_err(unusable)
+}
+
+/// A network by name (a definition, then a configuration on disk) or by path (a directory or a file).
+fn named(name: &str, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+    let netconf = inputs.netconf;
+    if name.contains('/') {
+        return at_path(Path::new(name), inputs);
+    }
+    if let Some(nad) = inputs.definitions.nad(&netconf.multus_namespace, name) {
+        return nad::from_nad(&nad, None, inputs);
+    }
+    let draft = nad::on_disk(name, inputs)?.ok_or_else(|| PlanError::NoNetwork {
+        name: name.to_owned(),
+        namespace: netconf.multus_namespace.clone(),
+        dir: netconf.conf_dir.clone(),
+    })?;
+    finish(draft, inputs).map_err(|reason| PlanError::File {
+        path: netconf.conf_dir.clone(),
+        reason: format!("configuration \"{name}\": {reason}"),
+    })
+}
+
+fn at_path(path: &Path, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+    let unusable = |reason: String| PlanError::File {
+        path: path.to_owned(),
+        reason,
+    };
+    let draft = if inputs.files.is_dir(path) {
+        nad::drafts(path, inputs)
+            .find_map(Result::ok)
+            .ok_or_else(|| unusable("holds no CNI configuration".to_owned()))?
+    } else {
+        let mut draft = nad::read(path, inputs)?;
+        if path.extension().is_some_and(|e| e == "conflist") {
+            chain::append_subdirectory(&mut draft, path, inputs)?;
+        } else if draft.is_list() {
+            return Err(unusable(
+                "a file that does not end in .conflist must have a \"type\" at its top".to_owned(),
+            ));
+        }
+        draft
+    };
+    finish(draft, inputs).map_err(unusable)
+}
+
+fn finish(mut draft: Draft, inputs: Inputs<'_>) -> Result<Attachment, String> {
+    draft.version_if_missing(&inputs.netconf.cni_version);
+    let config = draft.finish()?;
+    Ok(Attachment {
+        name: config.name.clone(),
+        master: false,
+        config,
+        selection: None,
+    })
+}

@@ -1,0 +1,151 @@
+//! Why no plan can be made. Each text names the network and what to do about it.
+
+use std::path::PathBuf;
+
+use cni::types::CniError;
+
+use super::annotation::AnnotationError;
+
+/// Why a pod's networks cannot be resolved.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// An annotation that does not parse.
+    #[error("pod {pod}: annotation {annotation}: {source}")]
+    Annotation {
+        /// The pod as `namespace/name`.
+        pod: String,
+        /// The annotation's key.
+        annotation: &'static str,
+        /// What is wrong with it.
+        source: AnnotationError,
+    },
+    /// A definition that is not there.
+    #[error(
+        "cannot find a network-attachment-definition ({name}) in namespace ({namespace}): create it, or correct the pod's annotation"
+    )]
+    NoDefinition {
+        /// Where it was looked for.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A definition of a namespace that this pod may not use.
+    #[error(
+        "GetNetworkDelegates: namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}; globalNamespaces lists the namespaces open to all)"
+    )]
+    Isolation {
+        /// The pod's namespace.
+        pod_namespace: String,
+        /// The definition's.
+        namespace: String,
+        /// The definition's name.
+        name: String,
+    },
+    /// The default network cannot be had.
+    #[error("failed to get clusterNetwork {name} in namespace {namespace}: {cause}")]
+    ClusterNetwork {
+        /// As configured.
+        name: String,
+        /// Where definitions were looked for.
+        namespace: String,
+        /// Why.
+        cause: Box<PlanError>,
+    },
+    /// One of the default networks cannot be had.
+    #[error("failed to get default network {name} in namespace {namespace}: {cause}")]
+    DefaultNetwork {
+        /// As configured.
+        name: String,
+        /// Where definitions were looked for.
+        namespace: String,
+        /// Why.
+        cause: Box<PlanError>,
+    },
+    /// A definition whose content cannot be used.
+    #[error("network-attachment-definition {namespace}/{name}: {reason}")]
+    Definition {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An inline delegate that cannot be used.
+    #[error("delegates[{index}] of the multus configuration: {reason}")]
+    Delegate {
+        /// Its position.
+        index: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file that cannot be used.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file or directory, as seen on the node.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A name that is neither a definition nor a configuration on disk.
+    #[error(
+        "getNetDelegate: cannot find network: {name}: no network-attachment-definition {namespace}/{name}, and no configuration of that name in {}", dir.display()
+    )]
+    NoNetwork {
+        /// The name.
+        name: String,
+        /// Where definitions were looked for.
+        namespace: String,
+        /// Where files were looked for.
+        dir: PathBuf,
+    },
+    /// The default network annotation names several.
+    #[error(
+        "more than one default network is specified in annotation {}: name one",
+        super::DEFAULT_NETWORK_ANNOTATION
+    )]
+    ManyDefaults,
+    /// The default network annotation names none.
+    #[error(
+        "no default network is specified in annotation {}: name one, or remove the annotation",
+        super::DEFAULT_NETWORK_ANNOTATION
+    )]
+    NoDefault,
+    /// Something that this version does not do, and therefore does not pass over.
+    #[error("network {network}: {what} is not supported by this version: {cure}")]
+    Unsupported {
+        /// The network's name.
+        network: String,
+        /// What was asked for.
+        what: String,
+        /// What to do.
+        cure: &'static str,
+    },
+}
+
+impl PlanError {
+    /// Reason and message of the warning event that this deserves on the pod.
+    pub fn event(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::NoDefinition { .. } => Some(("NoNetworkFound", self.to_string())),
+            _ => None,
+        }
+    }
+
+    /// The CNI code: a missing primary or definition may turn up, everything else wants to be corrected.
+    fn code(&self) -> u32 {
+        match self {
+            Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => cause.code(),
+            Self::NoDefinition { .. } | Self::NoNetwork { .. } | Self::File { .. } => {
+                CniError::TRY_AGAIN_LATER
+            }
+            _ => CniError::INVALID_NETWORK_CONFIG,
+        }
+    }
+}
+
+impl From<PlanError> for CniError {
+    fn from(error: PlanError) -> Self {
+        CniError::new(error.code(), error.to_string())
+    }
+}

@@ -1,0 +1,118 @@
+//! Pod, definitions and configuration in; the ordered list of attachments out.
+//! Nothing here touches a socket or a process: files and definitions come through two small traits, so that the same
+//! inputs always give the same plan.
+
+mod address;
+mod annotation;
+mod chain;
+mod config;
+mod default_network;
+mod error;
+mod files;
+mod nad;
+mod pod;
+
+pub use annotation::{AnnotationError, Selection, parse as parse_annotation};
+pub use error::PlanError;
+pub use files::Files;
+pub use nad::{Definitions, Nad, RESOURCE_ANNOTATION};
+pub use pod::{
+    DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
+    STATIC_POD_ANNOTATION, is_static, pod_gone,
+};
+
+use cni::config::NetworkConfig;
+
+use crate::netconf::Netconf;
+
+/// One network of a container, ready to be run.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// What status and events call it: `<namespace>/<definition>`, or the CNI name where there is no definition.
+    pub name: String,
+    /// Whether this is the default network, whose result the runtime gets.
+    pub master: bool,
+    /// The configuration that the plugins get.
+    pub config: NetworkConfig,
+    /// What the pod asked for, when the pod asked.
+    pub selection: Option<Selection>,
+}
+
+impl Attachment {
+    /// The interface name of the attachment at `index`. A requested name uses up its index, as pods rely on.
+    pub fn ifname(&self, index: usize, cni_ifname: &str) -> String {
+        match self.selection.as_ref().and_then(|s| s.interface.clone()) {
+            Some(name) => name,
+            None if self.master => cni_ifname.to_owned(),
+            None => format!("net{index}"),
+        }
+    }
+}
+
+/// Everything that is read to make a plan.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The effective configuration.
+    pub netconf: &'a Netconf,
+    /// Network attachment definitions.
+    pub definitions: &'a dyn Definitions,
+    /// The node's files.
+    pub files: &'a dyn Files,
+}
+
+/// The attachments of a pod in the order in which they are run; the first is the default network.
+pub fn attachments(
+    pod: Option<&PodView>,
+    inputs: Inputs<'_>,
+) -> Result<Vec<Attachment>, PlanError> {
+    let mut attachments = vec![match pod.and_then(PodView::default_network) {
+        Some(text) => pod_default_network(pod, text, inputs)?,
+        None => default_network::resolve(inputs)?,
+    }];
+    attachments.extend(default_network::further(pod, inputs)?);
+    if let Some(pod) = pod {
+        for selection in annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)? {
+            attachments.push(nad::attachment(selection, &pod.namespace, inputs)?);
+        }
+    }
+    attachments.extend(chain::auxiliary(inputs)?);
+    attachments[0].master = true;
+    Ok(attachments)
+}
+
+/// The default network alone, as every pod without annotations gets it.
+pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
+    default_network::resolve(inputs).map(|attachment| attachment.config)
+}
+
+/// The default network that a pod chose for itself. Namespace isolation holds for it like for any other choice.
+fn pod_default_network(
+    pod: Option<&PodView>,
+    text: &str,
+    inputs: Inputs<'_>,
+) -> Result<Attachment, PlanError> {
+    let pod = pod.expect("the annotation's text came from this pod");
+    let namespace = &inputs.netconf.multus_namespace;
+    let mut selections = annotated(pod, DEFAULT_NETWORK_ANNOTATION, text, namespace)?;
+    match (selections.pop(), selections.is_empty()) {
+        (Some(selection), true) => nad::attachment(selection, &pod.namespace, inputs),
+        (Some(_), false) => Err(PlanError::ManyDefaults),
+        (None, _) => Err(PlanError::NoDefault),
+    }
+}
+
+fn annotated(
+    pod: &PodView,
+    annotation: &'static str,
+    text: &str,
+    namespace: &str,
+) -> Result<Vec<Selection>, PlanError> {
+    annotation::parse(text, namespace).map_err(|source| PlanError::Annotation {
+        pod: format!("{}/{}", pod.namespace, pod.name),
+        annotation,
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests;

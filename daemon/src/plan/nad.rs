@@ -1,0 +1,149 @@
+//! From a network attachment definition, or a file that stands for one, to a configuration.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::annotation::Selection;
+use super::config::Draft;
+use super::{Attachment, Inputs, PlanError};
+
+/// Annotation of a definition whose attachments need a device.
+pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
+
+/// A network attachment definition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Nad {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `spec.config`; empty means: look on the node's disk.
+    pub config: String,
+    /// Value of [`RESOURCE_ANNOTATION`].
+    pub resource_name: Option<String>,
+}
+
+/// The definitions of the cluster, as a watch keeps them.
+pub trait Definitions: Send + Sync {
+    /// One definition.
+    fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
+}
+
+/// The attachment for what a pod of `pod_namespace` selected.
+pub(super) fn attachment(
+    selection: Selection,
+    pod_namespace: &str,
+    inputs: Inputs<'_>,
+) -> Result<Attachment, PlanError> {
+    let Selection {
+        namespace, name, ..
+    } = &selection;
+    let open = namespace == pod_namespace || inputs.netconf.global_namespaces.contains(namespace);
+    if inputs.netconf.namespace_isolation && !open {
+        return Err(PlanError::Isolation {
+            pod_namespace: pod_namespace.to_owned(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        });
+    }
+    let nad = inputs
+        .definitions
+        .nad(namespace, name)
+        .ok_or_else(|| PlanError::NoDefinition {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        })?;
+    if selection.default_route.is_some() {
+        return Err(PlanError::Unsupported {
+            network: format!("{namespace}/{name}"),
+            what: "\"default-route\"".to_owned(),
+            cure: "remove the key from the pod's annotation and set routes in the network's ipam section",
+        });
+    }
+    from_nad(&nad, Some(selection), inputs)
+}
+
+/// The attachment for a definition that someone named.
+pub(super) fn from_nad(
+    nad: &Nad,
+    selection: Option<Selection>,
+    inputs: Inputs<'_>,
+) -> Result<Attachment, PlanError> {
+    let name = format!("{}/{}", nad.namespace, nad.name);
+    if let Some(resource) = &nad.resource_name {
+        return Err(PlanError::Unsupported {
+            network: name,
+            what: format!("a device of resource {resource} (annotation {RESOURCE_ANNOTATION})"),
+            cure: "remove the annotation from the definition, or name the device in its configuration",
+        });
+    }
+    let unusable = |reason| PlanError::Definition {
+        namespace: nad.namespace.clone(),
+        name: nad.name.clone(),
+        reason,
+    };
+    let mut draft = if nad.config.trim().is_empty() {
+        on_disk(&nad.name, inputs)?.ok_or_else(|| {
+            unusable(format!(
+                "spec.config is empty and no configuration named \"{}\" is in {} of this node",
+                nad.name,
+                inputs.netconf.conf_dir.display()
+            ))
+        })?
+    } else {
+        Draft::parse(nad.config.as_bytes()).map_err(unusable)?
+    };
+    draft.name_if_missing(&nad.name);
+    draft.version_if_missing(&inputs.netconf.cni_version);
+    if let Some(args) = selection.as_ref().and_then(|s| s.cni_args.as_ref()) {
+        draft.merge_cni_args(args).map_err(unusable)?;
+    }
+    Ok(Attachment {
+        name,
+        master: false,
+        config: draft.finish().map_err(unusable)?,
+        selection,
+    })
+}
+
+/// The configuration on the node's disk that is called `name`: the first by file name.
+/// A file before it that does not parse is an error, since it might have been the one.
+pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, PlanError> {
+    let dir = &inputs.netconf.conf_dir;
+    for draft in drafts(dir, inputs) {
+        let draft = draft?;
+        if draft.name() == name {
+            return Ok(Some(draft));
+        }
+    }
+    Ok(None)
+}
+
+/// Every configuration in a directory, in the order of file names; none where there is no directory.
+pub(super) fn drafts<'a>(
+    dir: &'a Path,
+    inputs: Inputs<'a>,
+) -> impl Iterator<Item = Result<Draft, PlanError>> + 'a {
+    let names = inputs.files.list(dir).unwrap_or_default();
+    names
+        .into_iter()
+        .filter(|name| {
+            [".conf", ".json", ".conflist"]
+                .iter()
+                .any(|extension| name.ends_with(extension))
+        })
+        .map(move |name| read(&dir.join(name), inputs))
+}
+
+/// One configuration file.
+pub(super) fn read(path: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
+    let unusable = |reason| PlanError::File {
+        path: path.to_owned(),
+        reason,
+    };
+    let bytes = inputs
+        .files
+        .read(path)
+        .map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    Draft::parse(&bytes).map_err(unusable)
+}

@@ -1,0 +1,97 @@
+//! What is known on disk about each container's attachments.
+//!
+//! Two files a container: the one that upstream Multus reads and writes too, and a sidecar with what more is needed.
+//! The sidecar counts only as long as it belongs to exactly that file, so either program can take over from the other.
+
+mod sidecar;
+mod store;
+mod upstream;
+
+pub use store::{StateError, Store};
+
+use std::net::IpAddr;
+
+use cni::config::NetworkConfig;
+use cni::env::{ContainerId, IfName};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The attachments of one container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// The container.
+    pub container_id: ContainerId,
+    /// The interface that the runtime asked for.
+    pub ifname: IfName,
+    /// The network namespace that the runtime gave, if it is known.
+    pub netns: Option<String>,
+    /// The pod, if it is known.
+    pub pod: PodRef,
+    /// In the order in which they were run; the first is the default network.
+    pub delegates: Vec<Delegate>,
+}
+
+/// A pod's identity; empty where only upstream's file is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// One attachment of a container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delegate {
+    /// What status and events call it.
+    pub name: String,
+    /// The interface it has in the container.
+    pub ifname: IfName,
+    /// Its complete configuration.
+    pub config: NetworkConfig,
+    /// What the pod asked for.
+    pub requested: Requested,
+    /// The capability arguments that it got at ADD.
+    pub capability_args: Map<String, Value>,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+/// What of a pod's selection has to be known again at DEL.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Requested {
+    /// A chosen interface name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// A hardware address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// An InfiniBand GUID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub infiniband_guid: Option<String>,
+    /// Addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ips: Vec<String>,
+    /// Gateways of a default route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_route: Option<Vec<IpAddr>>,
+    /// A device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_id: Option<String>,
+}
+
+/// How far a delegate is. Written before the step, so `Started` may mean that nothing has happened yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Progress {
+    /// ADD was not begun: nothing is to be undone.
+    Planned,
+    /// ADD was begun: DEL is due.
+    Started,
+    /// DEL has succeeded.
+    Removed,
+}

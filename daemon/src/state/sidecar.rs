@@ -1,0 +1,131 @@
+//! The file `<cniDir>/.multus-rs/<containerID>.json`: what upstream's file has no place for, bound to it by a digest.
+//! It holds complete configurations too, so that a damaged upstream file loses nothing.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use cni::config::NetworkConfig;
+use cni::env::ContainerId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::{Delegate, PodRef, Progress, Requested, State, upstream};
+
+const SCHEMA: u32 = 1;
+
+/// The file's content.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Sidecar {
+    schema: u32,
+    sha256: String,
+    #[serde(rename = "containerID")]
+    container_id: String,
+    ifname: String,
+    netns: Option<String>,
+    pod: PodRef,
+    delegates: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Entry {
+    name: String,
+    ifname: String,
+    progress: Progress,
+    requested: Requested,
+    capability_args: Map<String, Value>,
+    config: String,
+}
+
+/// Writes the sidecar of `state` for an upstream file with this content.
+pub(super) fn encode(state: &State, upstream_file: &[u8]) -> Vec<u8> {
+    let sidecar = Sidecar {
+        schema: SCHEMA,
+        sha256: digest(upstream_file),
+        container_id: state.container_id.to_string(),
+        ifname: state.ifname.to_string(),
+        netns: state.netns.clone(),
+        pod: state.pod.clone(),
+        delegates: state.delegates.iter().map(entry).collect(),
+    };
+    serde_json::to_vec(&sidecar).expect("plain values always serialise")
+}
+
+impl Sidecar {
+    /// Reads a sidecar of this schema.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let sidecar: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        if sidecar.schema != SCHEMA {
+            return Err(format!("schema {} is not {SCHEMA}", sidecar.schema));
+        }
+        Ok(sidecar)
+    }
+
+    /// Whether it was written for an upstream file with this content.
+    pub(super) fn belongs_to(&self, id: &ContainerId, upstream_file: &[u8]) -> bool {
+        self.is_of(id) && self.sha256 == digest(upstream_file)
+    }
+
+    /// Whether it was written for this container.
+    pub(super) fn is_of(&self, id: &ContainerId) -> bool {
+        self.container_id == id.as_str()
+    }
+
+    /// The state that it holds, complete in itself.
+    pub(super) fn into_state(self, id: &ContainerId) -> Result<State, String> {
+        Ok(State {
+            container_id: id.clone(),
+            ifname: self.ifname.parse().map_err(text)?,
+            netns: self.netns,
+            pod: self.pod,
+            delegates: self
+                .delegates
+                .into_iter()
+                .map(delegate)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn entry(delegate: &Delegate) -> Entry {
+    Entry {
+        name: delegate.name.clone(),
+        ifname: delegate.ifname.to_string(),
+        progress: delegate.progress,
+        requested: delegate.requested.clone(),
+        capability_args: delegate.capability_args.clone(),
+        config: STANDARD.encode(delegate.config.bytes()),
+    }
+}
+
+fn delegate(entry: Entry) -> Result<Delegate, String> {
+    let bytes = upstream::from_base64(&entry.config)?;
+    Ok(Delegate {
+        name: entry.name,
+        ifname: entry.ifname.parse().map_err(text)?,
+        config: NetworkConfig::parse(&bytes).map_err(text)?,
+        requested: entry.requested,
+        capability_args: entry.capability_args,
+        progress: entry.progress,
+    })
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .fold(String::with_capacity(64), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "used as a function of map_err"
+)]
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
