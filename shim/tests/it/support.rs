@@ -213,7 +213,7 @@ fn serve(mut stream: UnixStream, script: &Script, asked: &Mutex<Vec<(String, Vec
         match line.trim().split_once(':') {
             None => break,
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.trim().parse().unwrap()
+                length = value.trim().parse().unwrap();
             }
             Some(_) => {}
         }
