@@ -10,9 +10,12 @@ use cni::{CniError, ContainerId, IfName, NetworkConfig};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
+/// What a plugin says to a verb.
+type Answer = dyn Fn(&str, &str) -> Result<String, ExecError> + Send + Sync;
+
 /// Answers as told and remembers everything.
 struct Recorder {
-    answer: Box<dyn Fn(&str, &str) -> Result<String, ExecError> + Send + Sync>,
+    answer: Box<Answer>,
     runs: Mutex<Vec<Run>>,
 }
 
