@@ -98,6 +98,10 @@ impl Engine {
         netconf: &Netconf,
         pod: &PodView,
     ) -> Result<Added, AddError> {
+        if request.netns.is_none() {
+            let text = "required env variables [CNI_NETNS] missing";
+            return Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into());
+        }
         self.wait_until_ready(netconf)?;
         let attachments =
             plan::attachments(Some(pod), self.inputs(netconf)).map_err(|error| AddError {

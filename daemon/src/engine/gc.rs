@@ -110,8 +110,7 @@ impl Engine {
         ];
         let request = Request {
             container_id: id.clone(),
-            // The container is gone, and with it, as a rule, its namespace.
-            netns: None,
+            netns: self.netns_left(state.netns.as_deref()),
             ifname: state.ifname.clone(),
             args: args
                 .into_iter()
@@ -120,6 +119,14 @@ impl Engine {
             path: path.to_vec(),
         };
         self.remove_known(&request, netconf, store, state)
+    }
+
+    /// The namespace of a container that is gone, if it is still there. One that is named by a process id is not taken:
+    /// the id may be another process's by now.
+    fn netns_left(&self, netns: Option<&str>) -> Option<String> {
+        netns
+            .filter(|netns| !netns.starts_with("/proc/") && self.root.exists(netns))
+            .map(str::to_owned)
     }
 
     /// Every network in use with all of its valid attachments, by CNI name: that is what plugins keep their data under.

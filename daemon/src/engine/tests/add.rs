@@ -241,6 +241,16 @@ fn a_container_with_attachments_is_not_added_again() {
 }
 
 #[test]
+fn there_is_no_add_without_a_namespace() {
+    let world = World::new();
+    let mut request = request("c1");
+    request.netns = None;
+    let failure = world.engine.add(&request, &world.netconf(), &pod(""));
+    assert_eq!(failure.unwrap_err().error.code, 4);
+    world.check_calls(&[]);
+}
+
+#[test]
 fn state_that_cannot_be_written_stops_it_before_the_first_runs() {
     let world = World::new();
     world.put(

@@ -49,6 +49,20 @@ fn what_the_runtime_does_not_list_is_detached() {
 }
 
 #[test]
+fn a_namespace_that_is_left_is_cleaned_too() {
+    let mut world = World::new();
+    world.add("c1", "").unwrap();
+    world.put("var/run/netns/x", "");
+    world.add("c2", "").unwrap();
+    world.calls();
+    world.gc(listed(&["c2"])).unwrap();
+    assert_eq!(world.calls()[0].env["CNI_NETNS"], "/var/run/netns/x");
+    std::fs::remove_file(world.dir.path().join("var/run/netns/x")).unwrap();
+    world.gc(listed(&[])).unwrap();
+    assert_eq!(world.calls()[0].env["CNI_NETNS"], "");
+}
+
+#[test]
 fn the_default_network_hears_of_containers_older_than_multus() {
     let mut world = World::new();
     world.primary("1.1.0");
