@@ -7,3 +7,15 @@ pub mod netconf;
 pub mod netstatus;
 pub mod plan;
 pub mod state;
+
+pub mod cluster;
+pub mod commands;
+pub mod config;
+pub mod confmgr;
+pub mod exec;
+pub mod journal;
+pub mod links;
+pub mod readiness;
+pub mod run;
+pub mod server;
+pub mod service;

@@ -127,6 +127,22 @@ impl Root {
         .is_ok()
     }
 
+    /// Whether the path leads to a program, links followed.
+    pub fn is_executable(&self, path: impl AsRef<Path>) -> bool {
+        let found = self.at(path.as_ref(), OFlags::PATH, Mode::empty());
+        found.and_then(|fd| rustix::fs::fstat(&fd)).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_mode & 0o111 != 0
+        })
+    }
+
+    /// Opens a file for reading, links followed.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        self.at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+            .map(File::from)
+            .map_err(|e| fail("open", path, e))
+    }
+
     /// What the path is, its last component not followed; `None` when there is nothing.
     pub fn kind(&self, path: impl AsRef<Path>) -> Result<Option<Kind>> {
         let path = path.as_ref();

@@ -1,0 +1,160 @@
+//! The API server as the daemon sees it: what watches keep, one look at a pod they do not have yet, status and events.
+
+mod store;
+mod types;
+mod watch;
+
+pub use store::{Definitions, Pods};
+pub use watch::{Ownership, follow_daemon_set, follow_definitions, follow_pods};
+
+use std::{sync::Arc, time::Duration};
+
+use cni::types::CniError;
+use k8s_openapi::{
+    api::core::v1::{Event, ObjectReference, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+    core::PartialObjectMeta,
+};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tracing::warn;
+
+use crate::{
+    netstatus,
+    plan::{self, PodView},
+};
+
+/// How long the watch may need until it shows a pod that the runtime already knows.
+const WATCH_PATIENCE: Duration = Duration::from_millis(2500);
+/// No request takes longer.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks and tells the API server from threads that may block.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    runtime: Handle,
+    pods: Arc<Pods>,
+}
+
+impl Cluster {
+    /// Requests run on `runtime`.
+    pub fn new(client: Client, runtime: Handle, pods: Arc<Pods>) -> Self {
+        Self {
+            client,
+            runtime,
+            pods,
+        }
+    }
+
+    /// The pod for an ADD: from the watch, which gets a moment to show it, else by one direct request.
+    pub fn pod_for_add(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) -> Result<Arc<PodView>, CniError> {
+        // A watch that still shows the pod's predecessor counts as one that does not show it.
+        let current = |pod: &PodView| uid.is_none_or(|uid| pod.is_static || pod.uid == uid);
+        if let Some(pod) = self.pods.wait(namespace, name, WATCH_PATIENCE, current) {
+            return Ok(pod);
+        }
+        let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
+        let asked = self.wait_for(async { api.get_opt(name).await });
+        match asked {
+            Ok(Some(pod)) => Ok(Arc::new(types::pod_view(pod.metadata))),
+            Ok(None) => Err(plan::pod_gone(namespace, name)),
+            Err(reason) => Err(CniError::new(
+                CniError::TRY_AGAIN_LATER,
+                format!(
+                    "error waiting for pod: {namespace}/{name} is not in the watch and the API server did not answer: {reason}"
+                ),
+            )),
+        }
+    }
+
+    /// The pod as the watch has it, if it has.
+    pub fn pod_known(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
+        self.pods.get(namespace, name)
+    }
+
+    /// Writes the network status into the pod; a pod that is gone is no error.
+    pub fn write_status(&self, pod: &PodView, status: &str) -> Result<(), CniError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        // The uid in the patch makes it a conflict when the name has gone to another pod meanwhile.
+        let metadata = if pod.is_static {
+            json!({"annotations": {netstatus::ANNOTATION: status}})
+        } else {
+            json!({"uid": pod.uid, "annotations": {netstatus::ANNOTATION: status}})
+        };
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        let params = PatchParams::default();
+        let asked = self.wait_for(async {
+            match api.patch_status(&pod.name, &params, &patch).await {
+                Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => Ok(()),
+                other => other.map(|_| ()),
+            }
+        });
+        asked.map_err(|reason| {
+            CniError::new(
+                CniError::TRY_AGAIN_LATER,
+                format!(
+                    "cannot write the network status of pod {}/{}: {reason}",
+                    pod.namespace, pod.name
+                ),
+            )
+        })
+    }
+
+    /// Sends an event about the pod and does not wait for it.
+    pub fn event(&self, pod: &PodView, warning: bool, reason: &'static str, message: String) {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let event = event(pod, warning, reason, message);
+        self.runtime.spawn(async move {
+            if let Err(error) = api.create(&PostParams::default(), &event).await {
+                warn!(%error, reason, "cannot send an event");
+            }
+        });
+    }
+
+    fn wait_for<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+        let bounded = async { tokio::time::timeout(REQUEST_PATIENCE, request).await };
+        match self.runtime.block_on(bounded) {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", REQUEST_PATIENCE.as_secs())),
+        }
+    }
+}
+
+fn event(pod: &PodView, warning: bool, reason: &str, message: String) -> Event {
+    let now = Time(Timestamp::now());
+    let mut event = Event {
+        count: Some(1),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        involved_object: ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            name: Some(pod.name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            uid: Some(pod.uid.clone()),
+            ..ObjectReference::default()
+        },
+        message: Some(message),
+        reason: Some(reason.to_owned()),
+        type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    };
+    event.metadata.generate_name = Some(format!("{}.", pod.name));
+    event.metadata.namespace = Some(pod.namespace.clone());
+    event.source = Some(k8s_openapi::api::core::v1::EventSource {
+        component: Some("multus".into()),
+        host: None,
+    });
+    event
+}

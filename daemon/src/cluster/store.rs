@@ -1,0 +1,158 @@
+//! What watches keep: pods of this node and definitions of the cluster, in the smallest form that a plan can use.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use crate::plan::{self, Nad, PodView};
+
+type Key = (String, String);
+
+/// Pods of this node.
+#[derive(Debug, Default)]
+pub struct Pods {
+    pods: Mutex<HashMap<Key, Arc<PodView>>>,
+    changed: Condvar,
+}
+
+impl Pods {
+    /// One pod.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
+        self.lock().get(&key(namespace, name)).cloned()
+    }
+
+    /// One pod that is as wanted, waited for.
+    pub fn wait(
+        &self,
+        namespace: &str,
+        name: &str,
+        patience: Duration,
+        wanted: impl Fn(&PodView) -> bool,
+    ) -> Option<Arc<PodView>> {
+        let (key, end) = (key(namespace, name), Instant::now() + patience);
+        let mut pods = self.lock();
+        loop {
+            if let Some(pod) = pods.get(&key).filter(|pod| wanted(pod)) {
+                return Some(Arc::clone(pod));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            pods = self
+                .changed
+                .wait_timeout(pods, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// The pod is as it stands here.
+    pub fn put(&self, pod: PodView) {
+        self.lock()
+            .insert(key(&pod.namespace, &pod.name), Arc::new(pod));
+        self.changed.notify_all();
+    }
+
+    /// The pod is gone.
+    pub fn remove(&self, namespace: &str, name: &str) {
+        self.lock().remove(&key(namespace, name));
+    }
+
+    /// These are all pods.
+    pub fn replace(&self, pods: Vec<PodView>) {
+        *self.lock() = pods
+            .into_iter()
+            .map(|pod| (key(&pod.namespace, &pod.name), Arc::new(pod)))
+            .collect();
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<PodView>>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Definitions of the cluster.
+#[derive(Debug, Default)]
+pub struct Definitions(RwLock<HashMap<Key, Arc<Nad>>>);
+
+impl Definitions {
+    /// The definition is as it stands here.
+    pub fn put(&self, nad: Arc<Nad>) {
+        self.write().insert(key(&nad.namespace, &nad.name), nad);
+    }
+
+    /// The definition is gone.
+    pub fn remove(&self, namespace: &str, name: &str) {
+        self.write().remove(&key(namespace, name));
+    }
+
+    /// These are all definitions.
+    pub fn replace(&self, nads: Vec<Arc<Nad>>) {
+        *self.write() = nads
+            .into_iter()
+            .map(|nad| (key(&nad.namespace, &nad.name), nad))
+            .collect();
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Key, Arc<Nad>>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl plan::Definitions for Definitions {
+    fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key(namespace, name))
+            .cloned()
+    }
+}
+
+fn key(namespace: &str, name: &str) -> Key {
+    (namespace.to_owned(), name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str) -> PodView {
+        PodView {
+            namespace: "shop".into(),
+            name: "cart".into(),
+            uid: uid.into(),
+            annotations: std::collections::BTreeMap::new(),
+            is_static: false,
+        }
+    }
+
+    #[test]
+    fn a_pod_that_comes_late_is_waited_for() {
+        let pods = Arc::new(Pods::default());
+        pods.put(pod("old"));
+        let writer = Arc::clone(&pods);
+        let thread = std::thread::spawn(move || writer.put(pod("new")));
+        let found = pods.wait("shop", "cart", Duration::from_secs(20), |pod| {
+            pod.uid == "new"
+        });
+        thread.join().unwrap();
+        assert_eq!(found.unwrap().uid, "new");
+    }
+
+    #[test]
+    fn patience_ends() {
+        let pods = Pods::default();
+        assert!(
+            pods.wait("shop", "cart", Duration::from_millis(5), |_| true)
+                .is_none()
+        );
+        pods.put(pod("a"));
+        pods.replace(vec![]);
+        assert!(pods.get("shop", "cart").is_none());
+    }
+}

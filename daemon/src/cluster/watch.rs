@@ -1,0 +1,197 @@
+//! The watches: each runs for ever, starts again after every failure, and keeps its store as the API server has it.
+
+use std::{
+    future::ready,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::{WatchStreamExt, watcher},
+};
+use tracing::{debug, warn};
+
+use super::{
+    store::{Definitions, Pods},
+    types::{self, Definition},
+};
+
+/// Keeps this node's pods; `synced` is called after each complete list.
+pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    let stream = watcher(Api::<PartialObjectMeta<Pod>>::all(client), config);
+    let mut listed = Vec::new();
+    follow(
+        "pods",
+        stream,
+        || {},
+        |event: watcher::Event<PartialObjectMeta<Pod>>| match event {
+            watcher::Event::Apply(pod) => pods.put(types::pod_view(pod.metadata)),
+            watcher::Event::Delete(pod) => {
+                let metadata = pod.metadata;
+                pods.remove(
+                    metadata.namespace.as_deref().unwrap_or_default(),
+                    metadata.name.as_deref().unwrap_or_default(),
+                );
+            }
+            watcher::Event::Init => listed = Vec::new(),
+            watcher::Event::InitApply(pod) => listed.push(types::pod_view(pod.metadata)),
+            watcher::Event::InitDone => {
+                pods.replace(std::mem::take(&mut listed));
+                synced();
+            }
+        },
+    )
+    .await;
+}
+
+/// Keeps the cluster's definitions; `synced` is called after each complete list, and when the cluster does not know the kind.
+pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, synced: impl Fn()) {
+    let stream = watcher(Api::<Definition>::all(client), watcher::Config::default());
+    let mut listed = Vec::new();
+    let unknown_kind = || {
+        definitions.replace(Vec::new());
+        synced();
+    };
+    follow(
+        "network-attachment-definitions",
+        stream,
+        unknown_kind,
+        |event| match event {
+            watcher::Event::Apply(definition) => definitions.put(types::nad(definition)),
+            watcher::Event::Delete(definition) => {
+                let nad = types::nad(definition);
+                definitions.remove(&nad.namespace, &nad.name);
+            }
+            watcher::Event::Init => listed = Vec::new(),
+            watcher::Event::InitApply(definition) => listed.push(types::nad(definition)),
+            watcher::Event::InitDone => {
+                definitions.replace(std::mem::take(&mut listed));
+                synced();
+            }
+        },
+    )
+    .await;
+}
+
+/// What is known of our own DaemonSet.
+#[derive(Debug, Default)]
+pub struct Ownership(AtomicU8);
+
+impl Ownership {
+    const SEEN: u8 = 1;
+    const DELETED: u8 = 2;
+
+    /// Whether it was there and is gone, or is being deleted: the next SIGTERM is the end.
+    pub fn is_deleted(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == Self::DELETED
+    }
+
+    fn seen(&self, being_deleted: bool) {
+        self.0.store(
+            if being_deleted {
+                Self::DELETED
+            } else {
+                Self::SEEN
+            },
+            Ordering::SeqCst,
+        );
+    }
+
+    /// It is not there: that means something only after it was.
+    fn absent(&self) {
+        let _ = self.0.compare_exchange(
+            Self::SEEN,
+            Self::DELETED,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+    }
+}
+
+/// Watches the one DaemonSet that this process belongs to.
+pub async fn follow_daemon_set(
+    client: Client,
+    namespace: &str,
+    name: &str,
+    ownership: Arc<Ownership>,
+) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let stream = watcher(
+        Api::<PartialObjectMeta<DaemonSet>>::namespaced(client, namespace),
+        config,
+    );
+    let mut listed = None;
+    follow(
+        "daemonsets",
+        stream,
+        || {},
+        |event: watcher::Event<PartialObjectMeta<DaemonSet>>| match event {
+            watcher::Event::Apply(object) => {
+                ownership.seen(object.metadata.deletion_timestamp.is_some());
+            }
+            watcher::Event::Delete(_) => ownership.absent(),
+            watcher::Event::Init => listed = None,
+            watcher::Event::InitApply(object) => {
+                listed = Some(object.metadata.deletion_timestamp.is_some());
+            }
+            watcher::Event::InitDone => match listed {
+                Some(being_deleted) => ownership.seen(being_deleted),
+                None => ownership.absent(),
+            },
+        },
+    )
+    .await;
+}
+
+async fn follow<K>(
+    what: &str,
+    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    unknown_kind: impl Fn(),
+    mut handle: impl FnMut(watcher::Event<K>),
+) where
+    K: Send,
+{
+    let mut stream = pin!(stream.default_backoff());
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => handle(event),
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(answer)))
+                if answer.code == 404 =>
+            {
+                debug!(what, "the cluster does not know this kind");
+                unknown_kind();
+            }
+            Err(error) => warn!(what, %error, "the watch was interrupted"),
+        }
+    }
+    // A watch ends only with the process; should that ever change, nobody must believe that it still goes on.
+    ready(()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deleted_means_seen_and_gone() {
+        let ownership = Ownership::default();
+        ownership.absent();
+        assert!(!ownership.is_deleted());
+        ownership.seen(false);
+        assert!(!ownership.is_deleted());
+        ownership.absent();
+        assert!(ownership.is_deleted());
+        ownership.seen(false);
+        assert!(!ownership.is_deleted());
+        ownership.seen(true);
+        assert!(ownership.is_deleted());
+    }
+}

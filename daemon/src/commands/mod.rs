@@ -1,0 +1,45 @@
+//! Subcommands, one file each. What they print is their answer: data on stdout, talk on stderr.
+
+pub mod discover;
+pub mod install;
+pub mod status;
+pub mod uninstall;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use node::root::Root;
+
+use crate::{config::Config, run::Identity};
+
+/// What every command goes by.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The daemon's file.
+    pub config: PathBuf,
+    /// The directory that stands for the node's `/`.
+    pub root: PathBuf,
+    /// Who we are.
+    pub identity: Identity,
+}
+
+impl Setting {
+    /// Reads the file; without one every default holds.
+    pub fn config(&self) -> anyhow::Result<Config> {
+        if self.config.exists() {
+            Ok(Config::load(&self.config)?)
+        } else {
+            Ok(Config::parse(serde_json::Map::new())?)
+        }
+    }
+
+    /// Opens the node's file tree.
+    pub fn root(&self) -> anyhow::Result<Root> {
+        Root::open(&self.root).with_context(|| {
+            format!(
+                "{} must be the node's root: mount it there, or name it with --root",
+                self.root.display()
+            )
+        })
+    }
+}

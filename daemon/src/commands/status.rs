@@ -1,0 +1,65 @@
+//! `multus-daemon status [--ready]`: asks the running daemon over its socket; the exit status is a probe's answer.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use anyhow::Context;
+use node::root::proc_path;
+
+use super::Setting;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// With `ready` the daemon must be ready, without it must answer.
+pub fn run(setting: &Setting, ready: bool) -> anyhow::Result<()> {
+    let path = if ready {
+        api::PATH_READYZ
+    } else {
+        api::PATH_HEALTHZ
+    };
+    let (status, body) = ask(setting, path)?;
+    if status == 200 {
+        let word = if ready { "ready" } else { "running" };
+        writeln!(std::io::stdout(), "{word}")?;
+        return Ok(());
+    }
+    anyhow::bail!("not ready: {}", body.trim())
+}
+
+fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
+    let config = setting.config()?;
+    let root = setting.root()?;
+    let dir = root
+        .open_dir(&config.socket_dir)
+        .context("the daemon has not opened its socket")?;
+    let mut stream =
+        UnixStream::connect(proc_path(&dir).join(api::SOCKET_NAME)).with_context(|| {
+            format!(
+                "the daemon does not answer on {}",
+                config.socket_dir.join(api::SOCKET_NAME).display()
+            )
+        })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream
+        .take(64 << 10)
+        .read_to_string(&mut answer)
+        .context("the daemon did not answer in time")?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .context("the daemon's answer is not HTTP")?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .context("the daemon's answer has no status")?;
+    Ok((status, body.to_owned()))
+}

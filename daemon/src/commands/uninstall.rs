@@ -1,0 +1,45 @@
+//! `multus-daemon uninstall`: takes our configuration and our shim off the node; leases and state of running pods stay.
+
+use std::io::Write;
+
+use node::{
+    dirs::Overrides,
+    discover::{Question, discover},
+    install,
+};
+
+use super::Setting;
+use crate::confmgr;
+
+/// Removes the configuration first, then what was installed.
+pub async fn run(setting: &Setting) -> anyhow::Result<()> {
+    let (config, root) = (setting.config()?, setting.root()?);
+    let dir = if let Some(dir) = &config.conf_dir {
+        dir.clone()
+    } else {
+        let question = Question {
+            socket: config.cri_socket.clone(),
+            pod_uid: setting.identity.pod_uid.clone(),
+            overrides: Overrides::default(),
+        };
+        let report = discover(&root, &question).await;
+        let problem = report
+            .problem
+            .unwrap_or_else(|| "the runtime did not tell its directories".to_owned());
+        let dirs = report.dirs.ok_or_else(|| {
+            anyhow::anyhow!(
+                "{problem}; set cniConfigDir in {}",
+                setting.config.display()
+            )
+        })?;
+        dirs.conf_dir
+    };
+    let mut out = std::io::stdout();
+    if confmgr::remove(&root, &dir)? {
+        writeln!(out, "removed {}", dir.join(confmgr::FILE_NAME).display())?;
+    }
+    for path in install::remove_all(&root, None)? {
+        writeln!(out, "removed {path}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Why the daemon is not ready, if it is not: one reason per part, shown by `/readyz`, `status --ready` and the log.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+/// The parts that must be well before pods are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The runtime and its CNI directories.
+    Discovery,
+    /// The shim in the runtime's directory.
+    Shim,
+    /// Replayed DELs.
+    Journal,
+    /// The watches of pods and definitions.
+    Watches,
+    /// The primary configuration and ours.
+    Configuration,
+    /// The process is about to end.
+    Shutdown,
+}
+
+/// Reasons by part.
+#[derive(Debug)]
+pub struct Readiness {
+    reasons: Mutex<BTreeMap<Part, String>>,
+    changed: Notify,
+}
+
+impl Readiness {
+    /// Nothing is ready yet but what is not in `missing`.
+    pub fn new(missing: &[Part]) -> Self {
+        let reasons = missing
+            .iter()
+            .map(|part| (*part, "not started yet".to_owned()))
+            .collect();
+        Self {
+            reasons: Mutex::new(reasons),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The part is well.
+    pub fn well(&self, part: Part) {
+        if self.reasons().remove(&part).is_some() {
+            info!(?part, "ready");
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// The part is not, for this reason.
+    pub fn missing(&self, part: Part, reason: impl Into<String>) {
+        let reason = reason.into();
+        let before = self.reasons().insert(part, reason.clone());
+        if before.as_ref() != Some(&reason) {
+            warn!(?part, reason, "not ready");
+        }
+    }
+
+    /// Nothing when all is well, else all reasons in one line.
+    pub fn problem(&self) -> Option<String> {
+        let reasons = self.reasons();
+        let lines: Vec<String> = reasons
+            .iter()
+            .map(|(part, reason)| format!("{part:?}: {reason}").to_lowercase_first())
+            .collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+
+    /// The reason of one part.
+    pub fn reason(&self, part: Part) -> Option<String> {
+        self.reasons().get(&part).cloned()
+    }
+
+    /// Returns once all these parts are well.
+    pub async fn wait_for(&self, parts: &[Part]) {
+        loop {
+            let changed = self.changed.notified();
+            if parts.iter().all(|part| self.reason(*part).is_none()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn reasons(&self) -> std::sync::MutexGuard<'_, BTreeMap<Part, String>> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+trait LowercaseFirst {
+    fn to_lowercase_first(&self) -> String;
+}
+
+impl LowercaseFirst for String {
+    fn to_lowercase_first(&self) -> String {
+        let mut chars = self.chars();
+        chars.next().map_or_else(Self::new, |first| {
+            first.to_lowercase().chain(chars).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_once_every_part_is_well() {
+        let readiness = Readiness::new(&[Part::Watches, Part::Discovery]);
+        readiness.missing(Part::Discovery, "no runtime");
+        assert_eq!(
+            readiness.problem().unwrap(),
+            "discovery: no runtime; watches: not started yet"
+        );
+        readiness.well(Part::Discovery);
+        readiness.well(Part::Watches);
+        assert_eq!(readiness.problem(), None);
+        readiness.missing(Part::Shutdown, "shutting down");
+        assert_eq!(readiness.reason(Part::Shutdown).unwrap(), "shutting down");
+    }
+}

@@ -1,0 +1,337 @@
+//! One request of the socket, from its JSON to its answer. Blocks; whoever calls it brings a thread.
+
+use std::{path::PathBuf, sync::Arc};
+
+use api::{Request, Response};
+use cni::{
+    args,
+    env::{Command, ContainerId, IfName},
+    types::CniError,
+};
+use tracing::{debug, info, info_span, warn};
+
+use crate::{
+    cluster::Cluster,
+    config::Config,
+    engine::{self, AddError, Added, Engine},
+    netconf::Netconf,
+    netstatus,
+    plan::PodView,
+    readiness::{Part, Readiness},
+};
+
+/// Serves requests.
+pub struct Service {
+    /// Runs the verbs.
+    pub engine: Engine,
+    /// The API server, where there is one.
+    pub cluster: Option<Cluster>,
+    /// The daemon's file.
+    pub config: Arc<Config>,
+    /// What is missing.
+    pub readiness: Arc<Readiness>,
+}
+
+/// Who asks for what.
+struct Call {
+    command: Command,
+    request: Option<engine::Request>,
+    path: Vec<PathBuf>,
+    pod: Option<PodName>,
+}
+
+struct PodName {
+    namespace: String,
+    name: String,
+    uid: Option<String>,
+}
+
+impl Service {
+    /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
+    pub fn cni(&self, body: &[u8]) -> Result<Vec<u8>, CniError> {
+        let request = Request::from_json(body).map_err(|error| {
+            CniError::new(
+                CniError::DECODING_FAILURE,
+                format!("the request is not JSON: {error}"),
+            )
+        })?;
+        self.serve(&request)
+    }
+
+    /// Serves a request that is read already.
+    pub fn serve(&self, request: &Request) -> Result<Vec<u8>, CniError> {
+        let call = Call::parse(request)?;
+        let (id, ifname) = call
+            .request
+            .as_ref()
+            .map_or(("", ""), |r| (r.container_id.as_str(), r.ifname.as_str()));
+        let pod = call
+            .pod
+            .as_ref()
+            .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        let _span =
+            info_span!("cni", command = %call.command, container_id = id, ifname, pod).entered();
+        let answer = self.dispatch(&call, &request.config);
+        match &answer {
+            Ok(_) => debug!("done"),
+            Err(error) => warn!(
+                code = error.code,
+                msg = error.msg,
+                details = error.details,
+                "failed"
+            ),
+        }
+        answer.map_err(|error| in_upstreams_words(&call, error))
+    }
+
+    fn dispatch(&self, call: &Call, config: &[u8]) -> Result<Vec<u8>, CniError> {
+        let netconf =
+            Netconf::effective(config, &self.config.raw, self.config.config_file.is_none())?;
+        if call.command != Command::Status
+            && let Some(reason) = self.readiness.reason(Part::Discovery)
+        {
+            return Err(CniError::new(
+                CniError::TRY_AGAIN_LATER,
+                format!("this node is not known yet: {reason}"),
+            ));
+        }
+        match (call.command, &call.request) {
+            (Command::Add, Some(request)) => self.add(call, request, &netconf),
+            (Command::Del, Some(request)) => {
+                let pod = self.pod_for_del(call);
+                self.engine
+                    .del(request, &netconf, pod.as_deref())
+                    .map(|()| Vec::new())
+            }
+            (Command::Check, Some(request)) => {
+                self.engine.check(request, &netconf).map(|()| Vec::new())
+            }
+            (Command::Gc, _) => self.engine.gc(&call.path, &netconf).map(|()| Vec::new()),
+            (Command::Status, _) => self.status(call, &netconf),
+            (command, _) => Err(CniError::new(
+                CniError::INVALID_ENVIRONMENT,
+                format!("{command} is not served here"),
+            )),
+        }
+    }
+
+    fn status(&self, call: &Call, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
+        if let Some(problem) = self.readiness.problem() {
+            return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
+        }
+        self.engine.status(&call.path, netconf).map(|()| Vec::new())
+    }
+
+    fn add(
+        &self,
+        call: &Call,
+        request: &engine::Request,
+        netconf: &Netconf,
+    ) -> Result<Vec<u8>, CniError> {
+        if let Some(reason) = self.readiness.reason(Part::Journal) {
+            return Err(CniError::new(
+                CniError::TRY_AGAIN_LATER,
+                format!("earlier deletions come first: {reason}"),
+            ));
+        }
+        let name = call.pod.as_ref().ok_or_else(no_pod_name)?;
+        let cluster = self.cluster.as_ref().ok_or_else(|| {
+            CniError::new(
+                CniError::TRY_AGAIN_LATER,
+                "the daemon has no access to the API server: see its log",
+            )
+        })?;
+        let pod = cluster.pod_for_add(&name.namespace, &name.name, name.uid.as_deref())?;
+        pod.check_uid(name.uid.as_deref())?;
+        let added =
+            self.engine
+                .add(request, netconf, &pod)
+                .map_err(|AddError { error, event }| {
+                    let (reason, message) =
+                        event.unwrap_or_else(|| ("FailedAddNetwork", error.msg.clone()));
+                    cluster.event(&pod, true, reason, message);
+                    error
+                })?;
+        tell(cluster, &pod, &added)?;
+        info!(networks = added.attached.len(), "attached");
+        Ok(Response::new(added.result).to_json())
+    }
+
+    /// For a container without state; a pod with another uid is another pod.
+    fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
+        let name = call.pod.as_ref()?;
+        let pod = self
+            .cluster
+            .as_ref()?
+            .pod_known(&name.namespace, &name.name)?;
+        pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)
+    }
+}
+
+/// What the pod's owner gets to know.
+fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError> {
+    if let Some(status) = netstatus::build(&added.attached) {
+        cluster.write_status(pod, &status)?;
+    }
+    for message in added.attached.iter().filter_map(engine::Attached::event) {
+        cluster.event(pod, false, "AddedInterface", message);
+    }
+    Ok(())
+}
+
+impl Call {
+    fn parse(request: &Request) -> Result<Self, CniError> {
+        let variable = |name: &str| {
+            request
+                .env
+                .get(name)
+                .map(String::as_str)
+                .unwrap_or_default()
+        };
+        let word = variable("CNI_COMMAND");
+        let command = [
+            Command::Add,
+            Command::Del,
+            Command::Check,
+            Command::Gc,
+            Command::Status,
+        ]
+        .into_iter()
+        .find(|command| command.as_str() == word)
+        .ok_or_else(|| {
+            let text = if word.is_empty() {
+                "unexpected or missing CNI_COMMAND".to_owned()
+            } else {
+                format!("unknown cmd type: {word}")
+            };
+            CniError::new(CniError::INVALID_ENVIRONMENT, text)
+        })?;
+        let path: Vec<PathBuf> = std::env::split_paths(variable("CNI_PATH"))
+            .filter(|path| path.is_absolute())
+            .collect();
+        let args = args::parse(variable("CNI_ARGS"));
+        let pod = match (
+            args::get(&args, "K8S_POD_NAMESPACE"),
+            args::get(&args, "K8S_POD_NAME"),
+        ) {
+            (Some(namespace), Some(name)) if !namespace.is_empty() && !name.is_empty() => {
+                Some(PodName {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                    uid: args::get(&args, "K8S_POD_UID")
+                        .filter(|uid| !uid.is_empty())
+                        .map(str::to_owned),
+                })
+            }
+            _ => None,
+        };
+        let request = if command.is_about_attachment() {
+            let ifname = Some(variable("CNI_IFNAME"))
+                .filter(|name| !name.is_empty())
+                .unwrap_or("eth0");
+            let invalid = |error: cni::env::EnvError| {
+                CniError::new(CniError::INVALID_ENVIRONMENT, error.to_string())
+            };
+            Some(engine::Request {
+                container_id: ContainerId::parse(variable("CNI_CONTAINERID")).map_err(invalid)?,
+                netns: Some(variable("CNI_NETNS"))
+                    .filter(|netns| !netns.is_empty())
+                    .map(str::to_owned),
+                ifname: IfName::parse(ifname).map_err(invalid)?,
+                args,
+                path: path.clone(),
+            })
+        } else {
+            None
+        };
+        Ok(Self {
+            command,
+            request,
+            path,
+            pod,
+        })
+    }
+}
+
+fn no_pod_name() -> CniError {
+    CniError::new(
+        CniError::INVALID_ENVIRONMENT,
+        "CNI_ARGS holds no K8S_POD_NAMESPACE and K8S_POD_NAME: multus serves pods only",
+    )
+}
+
+/// What operators look for in events: which pod, before the cause.
+fn in_upstreams_words(call: &Call, error: CniError) -> CniError {
+    match (&call.pod, call.command) {
+        (Some(pod), Command::Add | Command::Check | Command::Del)
+            if !error
+                .msg
+                .contains(&format!("{}/{}", pod.namespace, pod.name)) =>
+        {
+            error.context(&format!(
+                "error configuring pod [{}/{}] networking",
+                pod.namespace, pod.name
+            ))
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(pairs: &[(&str, &str)]) -> Request {
+        let mut request = Request::default();
+        request.env.extend(
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
+        );
+        request
+    }
+
+    #[test]
+    fn ids_are_checked_here_too() {
+        let error = Call::parse(&request(&[
+            ("CNI_COMMAND", "DEL"),
+            ("CNI_CONTAINERID", "../evil"),
+        ]))
+        .err()
+        .unwrap();
+        assert_eq!(error.code, 4);
+    }
+
+    #[test]
+    fn an_absent_netns_is_none_and_the_interface_is_eth0() {
+        let call = Call::parse(&request(&[
+            ("CNI_COMMAND", "DEL"),
+            ("CNI_CONTAINERID", "a"),
+            ("CNI_PATH", "/x:rel:/y"),
+            ("CNI_ARGS", "K8S_POD_NAMESPACE=n;K8S_POD_NAME=p;"),
+        ]))
+        .unwrap();
+        let request = call.request.unwrap();
+        assert_eq!((request.netns, request.ifname.as_str()), (None, "eth0"));
+        assert_eq!(call.path, [PathBuf::from("/x"), PathBuf::from("/y")]);
+        assert_eq!(call.pod.unwrap().name, "p");
+    }
+
+    #[test]
+    fn commands_are_named_when_unknown() {
+        assert!(
+            Call::parse(&request(&[]))
+                .err()
+                .unwrap()
+                .msg
+                .contains("missing CNI_COMMAND")
+        );
+        assert!(
+            Call::parse(&request(&[("CNI_COMMAND", "JUMP")]))
+                .err()
+                .unwrap()
+                .msg
+                .contains("JUMP")
+        );
+    }
+}
