@@ -1,11 +1,8 @@
-//! `ci`: everything that a change must pass, cheapest first.
+//! `ci`: everything that a change must pass, cheapest first. The e2e levels join as they land.
 
-use crate::{
-    cmd::{e2e, lint, test},
-    project::Project,
-};
+use crate::cmd::{lint, test};
 
-/// Run what CI runs: test, lint, then every e2e level
+/// Run what CI runs: test, then lint
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask ci --install")]
 pub(crate) struct Args {
@@ -20,15 +17,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     lint::run(&lint::Args {
         install: args.install,
     })?;
-    let project = Project::open()?;
-    let dist = e2e::current_dist(&project, args.install)?;
-    for level in [
-        e2e::Level::Chart,
-        e2e::Level::Netns,
-        e2e::Level::Cri,
-        e2e::Level::Cluster,
-    ] {
-        e2e::one(&project, level, &dist, args.install)?;
-    }
     Ok(())
 }
