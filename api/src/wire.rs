@@ -6,25 +6,21 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cni::convert::{ConvertError, parse_value, result_to};
 use cni::{CniResult, Version};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 /// One verb, as it travels to `/cni` and `/delegate`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     /// The environment of the process that the runtime started.
     #[serde(default, deserialize_with = "or_default")]
     pub env: BTreeMap<String, String>,
     /// What it read from stdin; base64 on the wire.
-    #[serde(
-        default,
-        serialize_with = "to_base64",
-        deserialize_with = "from_base64"
-    )]
+    #[serde(default, deserialize_with = "from_base64")]
     pub config: Vec<u8>,
     /// Wishes for the one interface of a hot plug.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub interface_attributes: Option<InterfaceAttributes>,
 }
 
@@ -70,8 +66,30 @@ impl Request {
 
     /// Writes a request.
     pub fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a request has string keys and writes to memory")
+        let attributes = self.interface_attributes.as_ref();
+        let attributes = attributes
+            .map(|attributes| serde_json::to_value(attributes).expect("texts always serialise"));
+        to_json(&self.env, &self.config, attributes)
     }
+}
+
+/// A request without attributes, as the shim sends it; by hand, as the shim is small.
+pub fn to_json(
+    env: &BTreeMap<String, String>,
+    config: &[u8],
+    interface_attributes: Option<Value>,
+) -> Vec<u8> {
+    let env = env
+        .iter()
+        .map(|(key, value)| (key.clone(), Value::String(value.clone())));
+    let mut request = Map::new();
+    request.insert("env".to_owned(), Value::Object(env.collect()));
+    request.insert("config".to_owned(), Value::String(STANDARD.encode(config)));
+    if let Some(attributes) = interface_attributes {
+        request.insert("interfaceAttributes".to_owned(), attributes);
+    }
+    serde_json::to_vec(&Value::Object(request))
+        .expect("JSON values have string keys and memory takes them")
 }
 
 impl Response {
@@ -103,10 +121,6 @@ impl Response {
             .map(|result| result_to(result, Version::LATEST));
         json!({"Result": result}).to_string().into_bytes()
     }
-}
-
-fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&STANDARD.encode(bytes))
 }
 
 fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {

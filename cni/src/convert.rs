@@ -3,21 +3,24 @@
 //! In memory there is one form, [`CniResult`]. 0.1.0 and 0.2.0 have `ip4` and `ip6` instead of `ips` and no interfaces; 0.3.0 to
 //! 0.4.0 want `version` in each of `ips`; what 1.1.0 added is left out of anything older.
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use crate::fields::{
+    FieldError, Object, as_object, field, list, number, put, put_list, put_number, put_text,
+    put_texts, text, texts,
+};
 use crate::types::{CniResult, Dns, Interface, IpConfig, Route};
 use crate::version::{Version, VersionError};
 
 /// Why a result cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// Not JSON, or not of the shape its version demands.
-    #[error("result does not parse")]
+    /// Not JSON.
+    #[error("result is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// JSON, but no object.
-    #[error("result is not a JSON object")]
-    NotAnObject,
+    /// Not of the shape its version demands.
+    #[error("unusable result: {0}")]
+    Field(#[from] FieldError),
     /// `cniVersion` is no version.
     #[error("result has an invalid cniVersion: {0}")]
     Version(#[from] VersionError),
@@ -38,25 +41,20 @@ pub fn parse_result_as(bytes: &[u8], assumed: Version) -> Result<CniResult, Conv
 
 /// Reads a result that is JSON already.
 pub fn parse_value(value: &Value, assumed: Option<Version>) -> Result<CniResult, ConvertError> {
-    // A list would do for a structure without required fields.
-    let fields = value.as_object().ok_or(ConvertError::NotAnObject)?;
-    let stated = match fields.get("cniVersion") {
-        None | Some(Value::Null) => "",
-        Some(Value::String(stated)) => stated,
-        Some(other) => return Err(VersionError(other.to_string()).into()),
-    };
+    let object = as_object(value, "result")?;
+    let stated = text(object, "cniVersion")?;
     let version = if stated.is_empty() {
         assumed.unwrap_or(Version::V0_1_0)
     } else {
-        Version::parse(stated)?
+        Version::parse(&stated)?
     };
     if !version.is_supported() {
         return Err(ConvertError::Unsupported(version));
     }
     let mut result = if version < Version::V0_3_0 {
-        from_old(value)?
+        read_old(object)?
     } else {
-        CniResult::deserialize(value)?
+        read(object)?
     };
     result.cni_version = version.to_string();
     Ok(result)
@@ -64,134 +62,227 @@ pub fn parse_value(value: &Value, assumed: Option<Version>) -> Result<CniResult,
 
 /// The result as JSON in the given version; fields that version does not know are left out.
 pub fn result_to(result: &CniResult, version: Version) -> Value {
+    let mut object = Object::new();
+    put(&mut object, "cniVersion", version.to_string());
     if version < Version::V0_3_0 {
-        return to_old(result, version);
+        write_old(result, &mut object);
+    } else {
+        put_list(
+            &mut object,
+            "interfaces",
+            result
+                .interfaces
+                .iter()
+                .map(|interface| write_interface(interface, version))
+                .collect(),
+        );
+        put_list(
+            &mut object,
+            "ips",
+            result.ips.iter().map(|ip| write_ip(ip, version)).collect(),
+        );
+        put_list(
+            &mut object,
+            "routes",
+            result
+                .routes
+                .iter()
+                .map(|route| write_route(route, version))
+                .collect(),
+        );
     }
-    let mut result = result.clone();
-    result.cni_version = version.to_string();
-    if version < Version::V1_1_0 {
-        drop_newer_fields(&mut result);
-    }
-    let mut value = serde_json::to_value(&result).expect("a result always serialises");
-    if version < Version::V1_0_0
-        && let Some(Value::Array(ips)) = value.get_mut("ips")
-    {
-        for ip in ips.iter_mut().filter_map(Value::as_object_mut) {
-            let family = if ip.get("address").and_then(Value::as_str).is_some_and(is_v6) {
-                "6"
-            } else {
-                "4"
-            };
-            ip.shift_insert(0, "version".to_owned(), json!(family));
-        }
-    }
-    value
+    put(&mut object, "dns", write_dns(&result.dns));
+    Value::Object(object)
 }
 
-/// What 1.1.0 added, by name, so that a field added later is not forgotten here.
-fn drop_newer_fields(result: &mut CniResult) {
-    for interface in &mut result.interfaces {
-        let Interface {
-            name: _,
-            mac: _,
-            mtu,
-            sandbox: _,
-            socket_path,
-            pci_id,
-        } = interface;
-        *mtu = 0;
-        socket_path.clear();
-        pci_id.clear();
-    }
-    for route in &mut result.routes {
-        let Route {
-            dst: _,
-            gw: _,
-            mtu,
-            advmss,
-            priority,
-            table,
-            scope,
-        } = route;
-        *mtu = 0;
-        *advmss = 0;
-        *priority = 0;
-        *table = None;
-        *scope = None;
+/// In the version it says, or in the newest one if it says none that is known.
+impl From<CniResult> for Value {
+    fn from(result: CniResult) -> Self {
+        let stated = Version::parse(&result.cni_version)
+            .ok()
+            .filter(|version| version.is_supported() && !result.cni_version.is_empty());
+        result_to(&result, stated.unwrap_or(Version::LATEST))
     }
 }
 
-/// `ip4` and `ip6` of 0.1.0 and 0.2.0.
-#[derive(Deserialize)]
-struct OldIp {
-    ip: String,
-    #[serde(default)]
-    gateway: Option<String>,
-    #[serde(default)]
-    routes: Option<Vec<Route>>,
+impl TryFrom<Value> for CniResult {
+    type Error = ConvertError;
+
+    fn try_from(value: Value) -> Result<Self, ConvertError> {
+        parse_value(&value, Some(Version::LATEST))
+    }
 }
 
-fn from_old(value: &Value) -> Result<CniResult, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Old {
-        #[serde(default)]
-        ip4: Option<OldIp>,
-        #[serde(default)]
-        ip6: Option<OldIp>,
-        #[serde(default)]
-        dns: Option<Dns>,
+impl From<Dns> for Value {
+    fn from(dns: Dns) -> Self {
+        write_dns(&dns)
     }
-    let old = Old::deserialize(value)?;
+}
+
+fn read(object: &Object) -> Result<CniResult, FieldError> {
+    Ok(CniResult {
+        cni_version: String::new(),
+        interfaces: list(object, "interfaces", read_interface)?,
+        ips: list(object, "ips", read_ip)?,
+        routes: list(object, "routes", read_route)?,
+        dns: read_dns(object)?,
+    })
+}
+
+/// One object for each family, with an address and the routes of that family.
+fn read_old(object: &Object) -> Result<CniResult, FieldError> {
     let mut result = CniResult {
-        dns: old.dns.unwrap_or_default(),
+        dns: read_dns(object)?,
         ..CniResult::default()
     };
-    for ip in [old.ip4, old.ip6].into_iter().flatten() {
+    for name in ["ip4", "ip6"] {
+        let Some(ip) = field(object, name) else {
+            continue;
+        };
+        let ip = as_object(ip, name)?;
+        let address = text(ip, "ip")?;
+        if address.is_empty() {
+            return Err(FieldError {
+                field: name,
+                expected: "an object with an address",
+            });
+        }
         result.ips.push(IpConfig {
             interface: None,
-            address: ip.ip,
-            gateway: ip.gateway.unwrap_or_default(),
+            address,
+            gateway: text(ip, "gateway")?,
         });
-        result.routes.extend(ip.routes.unwrap_or_default());
+        result.routes.append(&mut list(ip, "routes", read_route)?);
     }
     Ok(result)
 }
 
 /// One address of each family is all that these versions can say; the first of each is taken, with the routes of its family.
-fn to_old(result: &CniResult, version: Version) -> Value {
-    let mut old = Map::new();
-    old.insert("cniVersion".to_owned(), json!(version.to_string()));
-    for (key, v6) in [("ip4", false), ("ip6", true)] {
+fn write_old(result: &CniResult, object: &mut Object) {
+    for (name, v6) in [("ip4", false), ("ip6", true)] {
         let Some(ip) = result.ips.iter().find(|ip| is_v6(&ip.address) == v6) else {
             continue;
         };
-        let mut entry = Map::new();
-        entry.insert("ip".to_owned(), json!(ip.address));
-        if !ip.gateway.is_empty() {
-            entry.insert("gateway".to_owned(), json!(ip.gateway));
-        }
-        let routes: Vec<Value> = result
-            .routes
-            .iter()
-            .filter(|route| is_v6(&route.dst) == v6)
-            .map(old_route)
-            .collect();
-        if !routes.is_empty() {
-            entry.insert("routes".to_owned(), Value::Array(routes));
-        }
-        old.insert(key.to_owned(), Value::Object(entry));
+        let routes = result.routes.iter().filter(|route| is_v6(&route.dst) == v6);
+        let mut entry = Object::new();
+        put(&mut entry, "ip", ip.address.as_str());
+        put_text(&mut entry, "gateway", &ip.gateway);
+        put_list(
+            &mut entry,
+            "routes",
+            routes
+                .map(|route| write_route(route, Version::V0_2_0))
+                .collect(),
+        );
+        put(object, name, entry);
     }
-    old.insert("dns".to_owned(), json!(result.dns));
-    Value::Object(old)
 }
 
-fn old_route(route: &Route) -> Value {
-    let plain = Route {
-        dst: route.dst.clone(),
-        gw: route.gw.clone(),
-        ..Route::default()
+fn read_interface(value: &Value) -> Result<Interface, FieldError> {
+    let object = as_object(value, "an interface")?;
+    Ok(Interface {
+        name: text(object, "name")?,
+        mac: text(object, "mac")?,
+        mtu: number(object, "mtu")?.unwrap_or_default(),
+        sandbox: text(object, "sandbox")?,
+        socket_path: text(object, "socketPath")?,
+        pci_id: text(object, "pciID")?,
+    })
+}
+
+fn write_interface(interface: &Interface, version: Version) -> Value {
+    let newest = version >= Version::V1_1_0;
+    let mut object = Object::new();
+    put(&mut object, "name", interface.name.as_str());
+    put_text(&mut object, "mac", &interface.mac);
+    put_number(
+        &mut object,
+        "mtu",
+        nonzero(interface.mtu).filter(|_| newest),
+    );
+    put_text(&mut object, "sandbox", &interface.sandbox);
+    if newest {
+        put_text(&mut object, "socketPath", &interface.socket_path);
+        put_text(&mut object, "pciID", &interface.pci_id);
+    }
+    Value::Object(object)
+}
+
+fn read_ip(value: &Value) -> Result<IpConfig, FieldError> {
+    let object = as_object(value, "an ip")?;
+    Ok(IpConfig {
+        interface: number(object, "interface")?,
+        address: text(object, "address")?,
+        gateway: text(object, "gateway")?,
+    })
+}
+
+fn write_ip(ip: &IpConfig, version: Version) -> Value {
+    let mut object = Object::new();
+    if version < Version::V1_0_0 {
+        put(
+            &mut object,
+            "version",
+            if is_v6(&ip.address) { "6" } else { "4" },
+        );
+    }
+    put_number(&mut object, "interface", ip.interface);
+    put(&mut object, "address", ip.address.as_str());
+    put_text(&mut object, "gateway", &ip.gateway);
+    Value::Object(object)
+}
+
+fn read_route(value: &Value) -> Result<Route, FieldError> {
+    let object = as_object(value, "a route")?;
+    Ok(Route {
+        dst: text(object, "dst")?,
+        gw: text(object, "gw")?,
+        mtu: number(object, "mtu")?.unwrap_or_default(),
+        advmss: number(object, "advmss")?.unwrap_or_default(),
+        priority: number(object, "priority")?.unwrap_or_default(),
+        table: number(object, "table")?,
+        scope: number(object, "scope")?,
+    })
+}
+
+fn write_route(route: &Route, version: Version) -> Value {
+    let mut object = Object::new();
+    put(&mut object, "dst", route.dst.as_str());
+    put_text(&mut object, "gw", &route.gw);
+    if version >= Version::V1_1_0 {
+        put_number(&mut object, "mtu", nonzero(route.mtu));
+        put_number(&mut object, "advmss", nonzero(route.advmss));
+        put_number(&mut object, "priority", nonzero(route.priority));
+        put_number(&mut object, "table", route.table);
+        put_number(&mut object, "scope", route.scope);
+    }
+    Value::Object(object)
+}
+
+fn read_dns(result: &Object) -> Result<Dns, FieldError> {
+    let Some(dns) = field(result, "dns") else {
+        return Ok(Dns::default());
     };
-    json!(plain)
+    let object = as_object(dns, "dns")?;
+    Ok(Dns {
+        nameservers: texts(object, "nameservers")?,
+        domain: text(object, "domain")?,
+        search: texts(object, "search")?,
+        options: texts(object, "options")?,
+    })
+}
+
+fn write_dns(dns: &Dns) -> Value {
+    let mut object = Object::new();
+    put_texts(&mut object, "nameservers", &dns.nameservers);
+    put_text(&mut object, "domain", &dns.domain);
+    put_texts(&mut object, "search", &dns.search);
+    put_texts(&mut object, "options", &dns.options);
+    Value::Object(object)
+}
+
+fn nonzero(number: i64) -> Option<i64> {
+    Some(number).filter(|number| *number != 0)
 }
 
 fn is_v6(address: &str) -> bool {

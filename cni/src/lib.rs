@@ -23,7 +23,10 @@ pub mod chain;
 
 pub mod cache;
 
+mod fields;
+
 pub use self::config::NetworkConfig;
 pub use self::env::{Command, ContainerId, IfName};
+pub use self::fields::FieldError;
 pub use self::types::{CniError, CniResult};
 pub use self::version::Version;

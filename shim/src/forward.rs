@@ -6,7 +6,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use api::{Request, Response};
+use api::Response;
+use api::wire::to_json;
 use cni::convert::result_to;
 use cni::{CniError, Command};
 use serde_json::Value;
@@ -179,12 +180,7 @@ fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
 }
 
 fn body(call: &Call) -> Vec<u8> {
-    Request {
-        env: call.variables.clone(),
-        config: call.stdin.clone(),
-        interface_attributes: None,
-    }
-    .to_json()
+    to_json(&call.variables, &call.stdin, None)
 }
 
 fn read(call: &Call, answer: &Answer) -> Result<Option<Value>, CniError> {

@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 
+use cni::CniResult;
 use cni::convert::{ConvertError, parse_result, parse_result_as, parse_value, result_to};
 use cni::version::{SUPPORTED, Version};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 fn check(case: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -73,28 +74,61 @@ fn a_result_without_version_is_what_its_configuration_was() {
 
 #[test]
 fn what_is_no_result_is_refused() {
-    assert!(matches!(parse_result(b""), Err(ConvertError::Json(_))));
+    let error = |text: &str| parse_result(text.as_bytes()).unwrap_err();
+    assert!(matches!(error(""), ConvertError::Json(_)));
+    assert_eq!(
+        error("[]").to_string(),
+        "unusable result: result is not an object"
+    );
+    assert_eq!(
+        error(r#"{"cniVersion":1}"#).to_string(),
+        "unusable result: cniVersion is not a string"
+    );
+    assert_eq!(
+        error(r#"{"cniVersion":"1.0.0","ips":{}}"#).to_string(),
+        "unusable result: ips is not an array"
+    );
+    assert_eq!(
+        error(r#"{"cniVersion":"1.0.0","ips":["10.0.0.2/8"]}"#).to_string(),
+        "unusable result: an ip is not an object"
+    );
+    assert_eq!(
+        error(r#"{"cniVersion":"1.0.0","interfaces":[{"name":7}]}"#).to_string(),
+        "unusable result: name is not a string"
+    );
+    assert_eq!(
+        error(r#"{"cniVersion":"1.0.0","routes":[{"mtu":1.5}]}"#).to_string(),
+        "unusable result: mtu is not a whole number"
+    );
+    assert_eq!(
+        error(r#"{"cniVersion":"1.0.0","dns":{"search":[1]}}"#).to_string(),
+        "unusable result: an entry is not a string"
+    );
+    assert_eq!(
+        error(r#"{"cniVersion":"0.2.0","ip4":{}}"#).to_string(),
+        "unusable result: ip4 is not an object with an address"
+    );
     assert!(matches!(
-        parse_result(br#"{"cniVersion":"1.0.0","ips":{}}"#),
-        Err(ConvertError::Json(_))
-    ));
-    assert!(matches!(
-        parse_result(b"[]"),
-        Err(ConvertError::NotAnObject)
-    ));
-    assert!(matches!(
-        parse_result(br#"{"cniVersion":"0.2.0","ip4":{}}"#),
-        Err(ConvertError::Json(_))
-    ));
-    assert!(matches!(
-        parse_result(br#"{"cniVersion":"one"}"#),
-        Err(ConvertError::Version(_))
-    ));
-    assert!(matches!(
-        parse_result(br#"{"cniVersion":1}"#),
-        Err(ConvertError::Version(_))
+        error(r#"{"cniVersion":"one"}"#),
+        ConvertError::Version(_)
     ));
     assert!(
-        matches!(parse_value(&json!({"cniVersion": "1.2.0"}), None), Err(ConvertError::Unsupported(version)) if version == Version::new(1, 2, 0))
+        matches!(error(r#"{"cniVersion":"1.2.0"}"#), ConvertError::Unsupported(version) if version == Version::new(1, 2, 0))
     );
+}
+
+#[test]
+fn serde_writes_and_reads_the_version_it_finds() {
+    let text = r#"{"cniVersion":"0.4.0","ips":[{"version":"6","address":"fd00::2/64"}],"dns":{}}"#;
+    let result: CniResult = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&result).unwrap(), text);
+    let result = CniResult {
+        cni_version: String::new(),
+        ..result
+    };
+    assert_eq!(
+        serde_json::to_string(&result).unwrap(),
+        r#"{"cniVersion":"1.1.0","ips":[{"address":"fd00::2/64"}],"dns":{}}"#
+    );
+    assert!(serde_json::from_str::<CniResult>("7").is_err());
 }
