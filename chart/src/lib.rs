@@ -1,1 +1,16 @@
-//! Being written.
+//! The Helm chart: one template tree, published under two names. Everything here is a function from data to bytes.
+
+pub mod identity;
+pub mod pack;
+
+pub mod bindata;
+pub mod check;
+pub mod index;
+pub mod manifest;
+pub mod schema;
+
+pub use identity::{Distro, IDENTITIES, Identity};
+pub use pack::{Chart, pack};
+
+/// The version of the release, the images and all charts.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

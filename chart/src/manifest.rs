@@ -1,0 +1,102 @@
+//! HelmChart documents (helm.cattle.io/v1) as each distro's deploy controller reads them: the CRD chart first, then the chart.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use crate::{
+    Distro, Identity,
+    pack::{CHARTS, Chart, PackError, pack},
+};
+
+/// The file's name in the distro's manifests directory.
+pub const FILE_NAME: &str = "multus.yaml";
+/// The folder of charts below the distro's static files.
+pub const STATIC_DIR: &str = "charts";
+
+/// `multus.yaml` of a distro. Variables of the form `%{NAME}%` are the distro's to replace.
+pub fn helm_charts(distro: Distro, version: &str) -> Result<String, PackError> {
+    let identity = Identity::of(distro);
+    let documents: Result<Vec<String>, PackError> = CHARTS
+        .into_iter()
+        .map(|chart| document(chart, identity, version))
+        .collect();
+    Ok(documents?.join("---\n"))
+}
+
+fn document(chart: Chart, identity: Identity, version: &str) -> Result<String, PackError> {
+    let name = chart.name(identity);
+    let (annotations, source) = match identity.distro {
+        Distro::K3s => {
+            let file = chart.file_name(identity, version);
+            (
+                String::new(),
+                format!("  chart: https://%{{KUBERNETES_API}}%/static/{STATIC_DIR}/{file}\n"),
+            )
+        }
+        Distro::Rke2 => {
+            let content = STANDARD.encode(pack(chart, identity, version)?);
+            let annotations =
+                "  annotations:\n    rke2.cattle.io/inject-cluster-config: \"true\"\n".to_owned();
+            (annotations, format!("  chartContent: {content}\n"))
+        }
+    };
+    // RKE2 injects the registry itself.
+    let set = match (chart, identity.distro) {
+        (Chart::Main, Distro::K3s) => {
+            "  set:\n    global.systemDefaultRegistry: \"%{SYSTEM_DEFAULT_REGISTRY_RAW}%\"\n"
+        }
+        _ => "",
+    };
+    Ok(format!(
+        "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: {name}\n  namespace: kube-system\n{annotations}spec:\n\
+         {source}  targetNamespace: kube-system\n  bootstrap: false\n  failurePolicy: retry\n  takeOwnership: true\n{set}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    fn documents(distro: Distro) -> Vec<serde_yaml::Value> {
+        let text = helm_charts(distro, "5.0.0").unwrap();
+        serde_yaml::Deserializer::from_str(&text)
+            .map(|document| serde_yaml::Value::deserialize(document).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn the_crd_comes_first_and_ownership_is_taken() {
+        for (distro, names) in [
+            (Distro::K3s, ["k3s-multus-crd", "k3s-multus"]),
+            (Distro::Rke2, ["rke2-multus-crd", "rke2-multus"]),
+        ] {
+            let documents = documents(distro);
+            let found: Vec<&str> = documents
+                .iter()
+                .map(|one| one["metadata"]["name"].as_str().unwrap())
+                .collect();
+            assert_eq!(found, names);
+            assert!(
+                documents
+                    .iter()
+                    .all(|one| one["spec"]["takeOwnership"] == true)
+            );
+        }
+    }
+
+    #[test]
+    fn rke2_carries_the_published_bytes() {
+        let documents = documents(Distro::Rke2);
+        let content = STANDARD
+            .decode(documents[1]["spec"]["chartContent"].as_str().unwrap())
+            .unwrap();
+        assert_eq!(
+            content,
+            pack(Chart::Main, Identity::of(Distro::Rke2), "5.0.0").unwrap()
+        );
+        assert!(
+            content.len() * 4 / 3 < 1 << 20,
+            "etcd refuses larger requests"
+        );
+    }
+}

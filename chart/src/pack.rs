@@ -1,0 +1,205 @@
+//! From the template tree to a `.tgz`: the same input gives the same bytes, wherever and whenever.
+
+use archive::{gzip, tar};
+use include_dir::{Dir, include_dir};
+
+use crate::{Identity, schema};
+
+static MAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/main");
+static CRD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/crd");
+/// Stands for the version in template files.
+const VERSION_MARK: &str = "@VERSION@";
+
+/// Which of an identity's two charts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chart {
+    /// The definition of `NetworkAttachmentDefinition`.
+    Crd,
+    /// Everything else.
+    Main,
+}
+
+/// Both, in the order in which they are installed.
+pub const CHARTS: [Chart; 2] = [Chart::Crd, Chart::Main];
+
+/// The chart cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// A leftover of an editor or of patch.
+    #[error("chart/template holds {0}, a leftover: remove it")]
+    Leftover(String),
+    /// A file that is not text.
+    #[error("chart/template/{0} is not UTF-8 text")]
+    NotText(String),
+    /// The version is none.
+    #[error("`{version}` is no strict version (x.y.z): {reason}")]
+    Version {
+        /// What was given.
+        version: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The archive was refused.
+    #[error(transparent)]
+    Tar(#[from] tar::Error),
+}
+
+impl Chart {
+    /// The chart's name under an identity.
+    pub fn name(self, identity: Identity) -> String {
+        match self {
+            Self::Main => identity.name.to_owned(),
+            Self::Crd => identity.crd_name(),
+        }
+    }
+
+    /// The archive's file name.
+    pub fn file_name(self, identity: Identity, version: &str) -> String {
+        format!("{}-{version}.tgz", self.name(identity))
+    }
+}
+
+/// The chart as `<name>-<version>.tgz`.
+pub fn pack(chart: Chart, identity: Identity, version: &str) -> Result<Vec<u8>, PackError> {
+    let name = chart.name(identity);
+    let entries: Vec<tar::Entry> = files(chart, identity, version)?
+        .into_iter()
+        .map(|(path, bytes)| tar::Entry::file(format!("{name}/{path}"), 0o644, bytes))
+        .collect();
+    // Helm's own order: its description first, then sorted; no entries for directories.
+    Ok(gzip::compress(&tar::write_in_order(&entries)?))
+}
+
+/// The chart's files by path below its folder: `Chart.yaml` first, the rest sorted.
+pub fn files(
+    chart: Chart,
+    identity: Identity,
+    version: &str,
+) -> Result<Vec<(String, Vec<u8>)>, PackError> {
+    let not_strict = |reason: String| PackError::Version {
+        version: version.to_owned(),
+        reason,
+    };
+    semver::Version::parse(version).map_err(|error| not_strict(error.to_string()))?;
+    let mut files = Vec::new();
+    let tree = match chart {
+        Chart::Main => &MAIN,
+        Chart::Crd => &CRD,
+    };
+    collect(tree, version, &mut files)?;
+    if chart == Chart::Main {
+        files.push((
+            "values.schema.json".to_owned(),
+            schema::values_schema().into_bytes(),
+        ));
+    }
+    files.sort();
+    files.insert(
+        0,
+        (
+            "Chart.yaml".to_owned(),
+            description(chart, identity, version).into_bytes(),
+        ),
+    );
+    Ok(files)
+}
+
+fn collect(
+    dir: &Dir<'_>,
+    version: &str,
+    files: &mut Vec<(String, Vec<u8>)>,
+) -> Result<(), PackError> {
+    for file in dir.files() {
+        let path = file.path().to_string_lossy().into_owned();
+        if is_leftover(&path) {
+            return Err(PackError::Leftover(path));
+        }
+        let text = file
+            .contents_utf8()
+            .ok_or_else(|| PackError::NotText(path.clone()))?;
+        files.push((path, text.replace(VERSION_MARK, version).into_bytes()));
+    }
+    dir.dirs().try_for_each(|dir| collect(dir, version, files))
+}
+
+/// Whether a file was left by an editor or by patch and must never be shipped.
+pub fn is_leftover(path: &str) -> bool {
+    [".orig", ".rej", "~"]
+        .iter()
+        .any(|ending| path.ends_with(ending))
+}
+
+fn description(chart: Chart, identity: Identity, version: &str) -> String {
+    let (name, what) = (
+        chart.name(identity),
+        match chart {
+            Chart::Main => "Several network interfaces for pods, on every node of a mixed cluster",
+            Chart::Crd => "The definition of NetworkAttachmentDefinition",
+        },
+    );
+    format!(
+        "apiVersion: v2\nname: {name}\nversion: {version}\nappVersion: {version}\ntype: application\ndescription: {what}\n\
+         home: https://github.com/multus-rs/multus-rs\n\
+         annotations:\n  fleet.cattle.io/bundle-id: {}\n",
+        identity.distro.as_str()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IDENTITIES;
+
+    #[test]
+    fn packing_twice_gives_the_same_bytes_and_they_read_back() {
+        for identity in IDENTITIES {
+            for chart in CHARTS {
+                let bytes = pack(chart, identity, "5.0.0").unwrap();
+                assert_eq!(bytes, pack(chart, identity, "5.0.0").unwrap());
+                let tar = gzip::decompress(&bytes, 1 << 20).unwrap();
+                let entries = archive::read::entries(
+                    &tar,
+                    &archive::read::Limits {
+                        entries: 100,
+                        total: 1 << 20,
+                        links: false,
+                    },
+                )
+                .unwrap();
+                assert_eq!(
+                    entries[0].path,
+                    format!("{}/Chart.yaml", chart.name(identity))
+                );
+                assert!(entries.len() > 2);
+            }
+        }
+    }
+
+    #[test]
+    fn leftovers_and_loose_versions_are_refused() {
+        assert!(
+            is_leftover("values.yaml.orig")
+                && is_leftover("a.rej")
+                && is_leftover("x~")
+                && !is_leftover("values.yaml")
+        );
+        for version in ["v5.0.0", "4.3.017", "5.0"] {
+            assert!(
+                pack(Chart::Main, IDENTITIES[0], version)
+                    .unwrap_err()
+                    .to_string()
+                    .contains(version)
+            );
+        }
+    }
+
+    #[test]
+    fn no_mark_is_left() {
+        for (path, bytes) in files(Chart::Main, IDENTITIES[0], "5.1.2").unwrap() {
+            assert!(
+                !String::from_utf8(bytes).unwrap().contains(VERSION_MARK),
+                "{path}"
+            );
+        }
+    }
+}

@@ -1,0 +1,49 @@
+{{- define "multus.labels" -}}
+tier: node
+app: {{ .Chart.Name }}
+{{- end -}}
+
+{{- /* "true" for true and "true", nothing for everything else. */ -}}
+{{- define "multus.true" -}}
+{{- if eq (toString .) "true" }}true{{ end -}}
+{{- end -}}
+
+{{- define "multus.image" -}}
+{{- $image := .Values.image | default dict -}}
+{{- $own := (.Values.thickPlugin | default dict).image | default dict -}}
+{{- $registry := (.Values.global | default dict).systemDefaultRegistry | default "" -}}
+{{- if $registry }}{{ trimSuffix "/" $registry }}/{{ end -}}
+{{ $own.repository | default $image.repository }}:{{ $own.tag | default $image.tag }}
+{{- end -}}
+
+{{- define "multus.pullPolicy" -}}
+{{- $own := (.Values.thickPlugin | default dict).image | default dict -}}
+{{ $own.pullPolicy | default (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
+{{- end -}}
+
+{{- /* A path on the node: what was meant for a container that saw the node below /host. */ -}}
+{{- define "multus.nodePath" -}}
+{{- $path := toString . -}}
+{{- if hasPrefix "/host/" $path }}{{ trimPrefix "/host" $path }}{{ else }}{{ $path }}{{ end -}}
+{{- end -}}
+
+{{- /* daemon-config.json: cni_conf in the daemon's words, then daemon_conf over it. */ -}}
+{{- define "multus.daemonConfig" -}}
+{{- $cni := .Values.config.cni_conf | default dict -}}
+{{- $out := dict "cniVersion" "auto" "multusConfigFile" "auto" "logToStderr" true -}}
+{{- $paths := dict "confDir" "cniConfigDir" "binDir" "binDir" "multusAutoconfigDir" "multusAutoconfigDir" "readinessIndicatorFile" "readinessindicatorfile" "multusCniConfDir" "confDir" -}}
+{{- range $key, $name := $paths -}}
+{{- with get $cni $key }}{{ $_ := set $out $name (include "multus.nodePath" .) }}{{ end -}}
+{{- end -}}
+{{- $words := dict "globalNamespaces" "globalNamespaces" "masterCniFilename" "multusMasterCNI" "logFile" "logFile" "logLevel" "logLevel" "cniVersion" "cniVersion" "multusConfFile" "multusConfigFile" -}}
+{{- range $key, $name := $words -}}
+{{- with get $cni $key }}{{ $_ := set $out $name . }}{{ end -}}
+{{- end -}}
+{{- range $key := list "namespaceIsolation" "overrideNetworkName" "logToStderr" -}}
+{{- if and (hasKey $cni $key) (not (kindIs "invalid" (get $cni $key))) }}{{ $_ := set $out $key (eq (toString (get $cni $key)) "true") }}{{ end -}}
+{{- end -}}
+{{- range $key, $value := .Values.config.daemon_conf | default dict -}}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $out $key $value }}{{ end -}}
+{{- end -}}
+{{- toPrettyJson $out -}}
+{{- end -}}
