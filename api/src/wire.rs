@@ -69,19 +69,21 @@ impl Request {
         let attributes = self.interface_attributes.as_ref();
         let attributes = attributes
             .map(|attributes| serde_json::to_value(attributes).expect("texts always serialise"));
-        to_json(&self.env, &self.config, attributes)
+        let env = self
+            .env
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone()));
+        to_json(env, &self.config, attributes)
     }
 }
 
-/// A request without attributes, as the shim sends it; by hand, as the shim is small.
+/// A request from its parts, as the shim sends it; by hand, as the shim is small. Of a variable that comes twice the last one counts.
 pub fn to_json(
-    env: &BTreeMap<String, String>,
+    env: impl Iterator<Item = (String, String)>,
     config: &[u8],
     interface_attributes: Option<Value>,
 ) -> Vec<u8> {
-    let env = env
-        .iter()
-        .map(|(key, value)| (key.clone(), Value::String(value.clone())));
+    let env = env.map(|(key, value)| (key, Value::String(value)));
     let mut request = Map::new();
     request.insert("env".to_owned(), Value::Object(env.collect()));
     request.insert("config".to_owned(), Value::String(STANDARD.encode(config)));

@@ -1,8 +1,6 @@
 //! What the runtime wants: environment and stdin, checked once, before anything else happens.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,6 +8,7 @@ use api::options;
 use cni::env::{Command, ContainerId, IfName, check_network_name};
 use cni::{CniError, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use crate::log::{Level, Log};
@@ -19,11 +18,22 @@ const MAX_STDIN: u64 = 8 << 20;
 /// A runtime that does not close our stdin must not keep us for ever.
 const STDIN_TIME: Duration = Duration::from_secs(30);
 
+/// The environment, as it is.
+pub(crate) struct Variables(pub(crate) Vec<(String, String)>);
+
+impl Variables {
+    /// The value, empty if there is none.
+    pub(crate) fn get(&self, name: &str) -> &str {
+        let found = self.0.iter().rev().find(|(key, _)| key == name);
+        found.map_or("", |(_, value)| value)
+    }
+}
+
 /// The environment, checked.
 pub(crate) struct Environment {
     pub(crate) command: Command,
     attachment: Option<(ContainerId, IfName)>,
-    variables: BTreeMap<String, String>,
+    variables: Variables,
 }
 
 /// One call, checked.
@@ -31,7 +41,7 @@ pub(crate) struct Call {
     pub(crate) command: Command,
     /// Container and interface, for the verbs that have them.
     pub(crate) attachment: Option<(ContainerId, IfName)>,
-    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) variables: Variables,
     /// stdin, byte for byte.
     pub(crate) stdin: Vec<u8>,
     pub(crate) config: Map<String, Value>,
@@ -48,10 +58,10 @@ impl Environment {
         all: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Option<Self>, CniError> {
         let mut wrong = Vec::new();
-        let mut variables = BTreeMap::new();
+        let mut variables = Variables(Vec::new());
         for (key, value) in all {
             match (key.into_string(), value.into_string()) {
-                (Ok(key), Ok(value)) => drop(variables.insert(key, value)),
+                (Ok(key), Ok(value)) => variables.0.push((key, value)),
                 (Ok(key), Err(_)) if key.starts_with("CNI_") => {
                     wrong.push(format!("{key} is not UTF-8"));
                 }
@@ -60,14 +70,14 @@ impl Environment {
             }
         }
         let invalid = |msg: String| CniError::new(CniError::INVALID_ENVIRONMENT, msg);
-        let command: Command = match variables.get("CNI_COMMAND").map_or("", String::as_str) {
+        let command: Command = match variables.get("CNI_COMMAND") {
             "" if wrong.is_empty() => return Ok(None),
             "" => return Err(invalid(wrong.join("; "))),
             command => command
                 .parse()
                 .map_err(|error: cni::env::EnvError| invalid(error.to_string()))?,
         };
-        let value = |name: &str| variables.get(name).map_or("", String::as_str);
+        let value = |name: &str| variables.get(name);
         let missing: Vec<_> = command
             .required_variables()
             .iter()
@@ -179,7 +189,7 @@ impl Environment {
 impl Call {
     /// `CNI_NETNS`, empty if there is none.
     pub(crate) fn netns(&self) -> &str {
-        self.variables.get("CNI_NETNS").map_or("", String::as_str)
+        self.variables.get("CNI_NETNS")
     }
 }
 
@@ -192,21 +202,22 @@ pub(crate) fn read_stdin() -> Result<Vec<u8>, CniError> {
         )
     };
     let deadline = Instant::now() + STDIN_TIME;
-    let mut stdin = io::stdin().lock();
+    let stdin = rustix::stdio::stdin();
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 << 10];
     loop {
-        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
-            .expect("half a minute is within the range of the clock");
-        match poll(&mut [PollFd::new(&io::stdin(), PollFlags::IN)], Some(&left)) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left =
+            Timespec::try_from(left).expect("half a minute is within the range of the clock");
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&left)) {
             Ok(0) => return Err(failed("it was not closed in time".to_owned())),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(failed(error.to_string())),
         }
-        match stdin.read(&mut buffer) {
+        match rustix::io::read(stdin, &mut buffer) {
             Ok(0) => return Ok(bytes),
             Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(Errno::INTR) => {}
             Err(error) => return Err(failed(error.to_string())),
         }
         if bytes.len() as u64 > MAX_STDIN {

@@ -180,7 +180,7 @@ fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
 }
 
 fn body(call: &Call) -> Vec<u8> {
-    to_json(&call.variables, &call.stdin, None)
+    to_json(call.variables.0.iter().cloned(), &call.stdin, None)
 }
 
 fn read(call: &Call, answer: &Answer) -> Result<Option<Value>, CniError> {

@@ -1,6 +1,5 @@
 //! Leaves a DEL to a daemon that is not there: temporary file, fsync, rename, fsync of the directory.
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -21,15 +20,13 @@ pub(crate) fn write(call: &Call) -> io::Result<PathBuf> {
         .expect("DEL is about an attachment");
     let name = api::journal::file_name(container_id, ifname, call.netns());
     // Other variables of the runtime may be secrets, and nobody replaying would look at them.
-    let mut env = BTreeMap::new();
-    for (key, value) in call
+    let env = call
         .variables
+        .0
         .iter()
-        .filter(|(key, _)| key.starts_with("CNI_"))
-    {
-        env.insert(key.clone(), value.clone());
-    }
-    write_file(&dir, &name, &to_json(&env, &call.stdin, None)).map_err(named)?;
+        .filter(|(key, _)| key.starts_with("CNI_"));
+    let request = to_json(env.cloned(), &call.stdin, None);
+    write_file(&dir, &name, &request).map_err(named)?;
     Ok(dir.join(name))
 }
 

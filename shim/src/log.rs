@@ -1,10 +1,12 @@
 //! The shim's own few log lines, to where the configuration says: a file, stderr, or nowhere. Never stdout.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::output;
 
 /// From quiet to loud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +48,7 @@ impl Log {
         let line = format!("{} [error] {}\n", timestamp(now), text.replace('\n', " "));
         // A log that cannot be written must not fail a pod.
         if self.to_stderr {
-            let _ = io::stderr().write_all(line.as_bytes());
+            output::write_all(rustix::stdio::stderr(), line.as_bytes());
         }
         if let Some(file) = &self.file {
             let file = OpenOptions::new()
@@ -54,7 +56,7 @@ impl Log {
                 .create(true)
                 .mode(0o600)
                 .open(file);
-            let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+            let _ = file.map(|file| output::write_all(file.as_fd(), line.as_bytes()));
         }
     }
 }

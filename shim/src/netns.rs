@@ -10,10 +10,8 @@ use crate::call::Call;
 /// Fails with code 8 if this process is in `CNI_NETNS`, unless `CNI_NETNS_OVERRIDE` allows it. A namespace that is gone is somebody
 /// else's problem.
 pub(crate) fn check(call: &Call) -> Result<(), CniError> {
-    let overridden = call
-        .variables
-        .get("CNI_NETNS_OVERRIDE")
-        .is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
+    let value = call.variables.get("CNI_NETNS_OVERRIDE");
+    let overridden = value == "1" || value.eq_ignore_ascii_case("true");
     if overridden || call.netns().is_empty() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! The only place that writes to stdout: one document, once.
 
-use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,9 +45,10 @@ pub(crate) fn about(name: &str, versions: &[Version]) -> ExitCode {
         "{name}: a CNI plugin; it is started by a container runtime\nCNI protocol versions supported: {}\n",
         versions.join(", ")
     );
-    match io::stderr().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+    if write_all(rustix::stdio::stderr(), text.as_bytes()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -62,12 +63,18 @@ pub(crate) fn guard_against_panics() {
 }
 
 fn write(bytes: &[u8]) -> bool {
-    if WRITTEN.swap(true, Ordering::SeqCst) {
-        return false;
+    !WRITTEN.swap(true, Ordering::SeqCst) && write_all(rustix::stdio::stdout(), bytes)
+}
+
+/// Writes without the library's buffers, which nobody needs for one document.
+pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match rustix::io::write(fd, bytes) {
+            Ok(0) => return false,
+            Ok(count) => bytes = &bytes[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
     }
-    let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(bytes)
-        .and_then(|()| stdout.flush())
-        .is_ok()
+    true
 }
