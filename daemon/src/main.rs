@@ -9,7 +9,8 @@ use daemon::{
     config,
     run::{self, Identity},
 };
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing::Level;
+use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Gives pods their networks: serves multus-shim, runs delegates, keeps state.
 #[derive(Debug, Parser)]
@@ -137,20 +138,25 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn log_to_stderr(level: &str, format: LogFormat) {
     let level = match level {
-        "debug" => "debug",
-        "error" | "panic" => "error",
-        _ => "info",
+        "debug" => Level::DEBUG,
+        "error" | "panic" => Level::ERROR,
+        _ => Level::INFO,
     };
-    let filter = EnvFilter::new(format!(
-        "{level},kube=warn,hyper=warn,tower=warn,h2=warn,rustls=warn"
-    ));
-    let builder = fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false);
+    // Libraries talk of their own inner life below that.
+    let filter = Targets::new()
+        .with_target("daemon", level)
+        .with_target("node", level)
+        .with_default(level.min(Level::WARN));
+    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     match format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
+        LogFormat::Text => tracing_subscriber::registry()
+            .with(filter)
+            .with(layer)
+            .init(),
+        LogFormat::Json => tracing_subscriber::registry()
+            .with(filter)
+            .with(layer.json())
+            .init(),
     }
 }
 

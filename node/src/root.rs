@@ -130,9 +130,12 @@ impl Root {
     /// Whether the path leads to a program, links followed.
     pub fn is_executable(&self, path: impl AsRef<Path>) -> bool {
         let found = self.at(path.as_ref(), OFlags::PATH, Mode::empty());
-        found.and_then(|fd| rustix::fs::fstat(&fd)).is_ok_and(|stat| {
-            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_mode & 0o111 != 0
-        })
+        found
+            .and_then(|fd| rustix::fs::fstat(&fd))
+            .is_ok_and(|stat| {
+                FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                    && stat.st_mode & 0o111 != 0
+            })
     }
 
     /// Opens a file for reading, links followed.

@@ -1,0 +1,21 @@
+//! `version [--json]`.
+
+use super::print;
+use crate::assets;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    if !args.json {
+        return print(&format!("multus-distro {version}\n"));
+    }
+    let charts: Vec<&str> = assets::charts().iter().map(|chart| chart.file).collect();
+    let json = serde_json::json!({"version": version, "charts": charts, "images": assets::IMAGES});
+    print(&format!("{json:#}\n"))
+}

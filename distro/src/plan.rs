@@ -1,0 +1,135 @@
+//! Which files staging means: a function from distro and registry to paths below the data directory and bytes.
+
+use clap::ValueEnum;
+
+use crate::assets;
+
+/// The distro beside which charts are staged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Distro {
+    /// K3s: charts among the static files, a manifest that names their address.
+    K3s,
+    /// RKE2: a manifest that carries the charts.
+    Rke2,
+}
+
+impl Distro {
+    /// The distro's word for itself.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::K3s => "k3s",
+            Self::Rke2 => "rke2",
+        }
+    }
+}
+
+/// A file to stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct File {
+    /// Path below the data directory.
+    pub(crate) path: String,
+    /// Its content.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A manifest holds a variable that nobody replaces.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the manifest holds the unknown variable %{{{0}}}%")]
+pub(crate) struct UnknownVariable(String);
+
+/// Replaced later, inside the job that installs the chart.
+const LEFT_ALONE: &str = "KUBERNETES_API";
+
+/// The files, the manifest last: the distro acts on it as soon as it is there.
+pub(crate) fn files(distro: Distro, registry: &str) -> Result<Vec<File>, UnknownVariable> {
+    let mut files = Vec::new();
+    if distro == Distro::K3s {
+        let own = assets::charts()
+            .into_iter()
+            .filter(|chart| chart.name().starts_with("k3s-"));
+        files.extend(own.map(|chart| File {
+            path: format!("server/static/charts/{}", chart.file),
+            bytes: chart.bytes.to_vec(),
+        }));
+    }
+    let manifest = assets::manifest(distro.as_str()).unwrap_or_default();
+    let bytes = substitute(manifest, registry)?.into_bytes();
+    files.push(File {
+        path: "server/manifests/multus.yaml".to_owned(),
+        bytes,
+    });
+    Ok(files)
+}
+
+/// Replaces the distro's variables in one pass, so that no value is read as a variable.
+fn substitute(text: &str, registry: &str) -> Result<String, UnknownVariable> {
+    let registry = registry.trim_end_matches('/');
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("%{") {
+        let Some((name, after)) = after.split_once("}%") else {
+            break;
+        };
+        out.push_str(before);
+        match name {
+            "SYSTEM_DEFAULT_REGISTRY_RAW" => out.push_str(registry),
+            "SYSTEM_DEFAULT_REGISTRY" if registry.is_empty() => {}
+            "SYSTEM_DEFAULT_REGISTRY" => {
+                out.push_str(registry);
+                out.push('/');
+            }
+            LEFT_ALONE => {
+                out.push_str("%{");
+                out.push_str(name);
+                out.push_str("}%");
+            }
+            other => return Err(UnknownVariable(other.to_owned())),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k3s_gets_its_own_charts_and_the_manifest_last() {
+        let files = files(Distro::K3s, "reg.example:5000/").unwrap();
+        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(
+            paths,
+            [
+                format!("server/static/charts/k3s-multus-{version}.tgz"),
+                format!("server/static/charts/k3s-multus-crd-{version}.tgz"),
+                "server/manifests/multus.yaml".to_owned(),
+            ]
+        );
+        let manifest = String::from_utf8(files[2].bytes.clone()).unwrap();
+        assert!(
+            manifest.contains("systemDefaultRegistry: \"reg.example:5000\"")
+                && manifest.contains("%{KUBERNETES_API}%"),
+            "{manifest}"
+        );
+    }
+
+    #[test]
+    fn rke2_gets_one_file() {
+        assert_eq!(files(Distro::Rke2, "").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn unknown_variables_are_an_error_and_values_are_not_read_again() {
+        assert_eq!(
+            substitute("a %{CLUSTER_DNS}% b", ""),
+            Err(UnknownVariable("CLUSTER_DNS".into()))
+        );
+        assert_eq!(
+            substitute("%{SYSTEM_DEFAULT_REGISTRY}%x 100%{", "%{Y}%").unwrap(),
+            "%{Y}%/x 100%{"
+        );
+    }
+}
