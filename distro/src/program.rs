@@ -145,7 +145,7 @@ mod tests {
                 &[("RKE2_DATA_DIR", "/e")],
                 &[]
             ),
-            Path::new("/a")
+            Path::new("/b")
         );
     }
 

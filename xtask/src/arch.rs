@@ -24,6 +24,9 @@ pub(crate) struct Facts {
     /// Debian packages with the C compiler and, for glibc, its static library.
     pub(crate) packages: &'static [&'static str],
     pub(crate) rustflags: &'static [&'static str],
+    /// Further flags, and the optimisation level, of the shim.
+    pub(crate) shim_rustflags: &'static [&'static str],
+    pub(crate) shim_opt_level: &'static str,
     /// Bytes that the shim may have.
     pub(crate) shim_budget: u64,
     /// ELF machine and whether it is a 64-bit file.
@@ -39,6 +42,8 @@ const AMD64: Facts = Facts {
     cc: "musl-gcc",
     packages: &["musl-tools"],
     rustflags: &[],
+    shim_rustflags: &[],
+    shim_opt_level: "s",
     shim_budget: 600_000,
     machine: object::elf::EM_X86_64,
     is_64: true,
@@ -52,6 +57,8 @@ const ARM64: Facts = Facts {
     cc: "aarch64-linux-gnu-gcc",
     packages: &["gcc-aarch64-linux-gnu"],
     rustflags: &[],
+    shim_rustflags: &[],
+    shim_opt_level: "s",
     shim_budget: 600_000,
     machine: object::elf::EM_AARCH64,
     is_64: true,
@@ -64,7 +71,11 @@ const ARM: Facts = Facts {
     linker: "arm-linux-gnueabihf-gcc",
     cc: "arm-linux-gnueabihf-gcc",
     packages: &["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"],
-    rustflags: &["-Ctarget-feature=+crt-static"],
+    // Thumb code saves a twentieth; every ARMv7 has it.
+    rustflags: &["-Ctarget-feature=+crt-static,+thumb-mode"],
+    // A static glibc alone takes 300 kB of the budget; these two bring 810 kB down to 794 kB.
+    shim_rustflags: &["-Cllvm-args=-enable-machine-outliner=always"],
+    shim_opt_level: "z",
     shim_budget: 800_000,
     machine: object::elf::EM_ARM,
     is_64: false,
