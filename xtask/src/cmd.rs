@@ -2,9 +2,11 @@
 
 pub(crate) mod airgap;
 pub(crate) mod build;
+pub(crate) mod chart;
 pub(crate) mod ci;
 pub(crate) mod dist;
 pub(crate) mod e2e;
+pub(crate) mod generate;
 pub(crate) mod images;
 pub(crate) mod lint;
 pub(crate) mod test;

@@ -3,6 +3,7 @@
 //! It links no program of the workspace; programs are built by cargo and looked at from outside.
 
 mod arch;
+mod charts;
 mod cmd;
 mod elf;
 mod project;
@@ -33,6 +34,8 @@ struct Cli {
 enum Command {
     Build(cmd::build::Args),
     Images(cmd::images::Args),
+    Chart(cmd::chart::Args),
+    Generate(cmd::generate::Args),
     Airgap(cmd::airgap::Args),
     Dist(cmd::dist::Args),
     Verify(cmd::verify::Args),
@@ -46,6 +49,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Build(args) => cmd::build::run(&args),
         Command::Images(args) => cmd::images::run(&args),
+        Command::Chart(args) => cmd::chart::run(&args),
+        Command::Generate(args) => cmd::generate::run(&args),
         Command::Airgap(args) => cmd::airgap::run(&args),
         Command::Dist(args) => cmd::dist::run(&args),
         Command::Verify(args) => cmd::verify::run(&args),

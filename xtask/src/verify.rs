@@ -3,6 +3,7 @@
 //! Each check claims the files it has looked at; a file that nothing claims is no part of a release. So a change is
 //! found although `SHA256SUMS` and `release.json` were rewritten to match it.
 
+mod charts;
 mod images;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub(crate) fn check(tree: &Tree) -> anyhow::Result<Release> {
     let arches = architectures(&release)?;
     let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
     let followed = images::check(tree, &arches, &mut claimed)?;
+    let charts = charts::check(tree, &release, &arches, &mut claimed)?;
     if let Some(path) = tree.0.keys().find(|path| !claimed.contains(*path)) {
         bail!("{path} is no part of a release");
     }
@@ -47,7 +49,7 @@ pub(crate) fn check(tree: &Tree) -> anyhow::Result<Release> {
         toolchain: release.toolchain.clone(),
         architectures: arches,
     };
-    let expected = Release::of(origin, tree, &followed, Vec::new());
+    let expected = Release::of(origin, tree, &followed, charts);
     ensure!(
         release.images == expected.images,
         "{}: its digests of images are not those of oci/",

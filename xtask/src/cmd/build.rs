@@ -160,6 +160,7 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
     shell.set_var(format!("CARGO_TARGET_{upper}_LINKER"), facts.linker);
     shell.set_var(format!("CC_{lower}"), facts.cc);
     shell.set_var(format!("CFLAGS_{lower}"), cflags.join(" "));
+    shell.set_var("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\u{1f}"));
     shell.set_var("CARGO_INCREMENTAL", "0");
     // Programs carry no time; a commit that changes no source must not rebuild what C compilers were asked for.
     shell.set_var("SOURCE_DATE_EPOCH", "0");
@@ -181,12 +182,6 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
         for name in foreign_variables() {
             build = build.env_remove(name);
         }
-        let mut rustflags = rustflags.clone();
-        if profile == "shim" {
-            rustflags.extend(facts.shim_rustflags.iter().map(|&flag| flag.into()));
-            build = build.env("CARGO_PROFILE_SHIM_OPT_LEVEL", facts.shim_opt_level);
-        }
-        build = build.env("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\u{1f}"));
         build
             .quiet()
             .run()

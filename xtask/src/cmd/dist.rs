@@ -13,14 +13,16 @@ use archive::{
     layout::Layout,
     verify::Image,
 };
+use chart::index::Packed;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     arch::{Arch, Arches},
+    charts,
     cmd::{
         airgap,
         build::{self, Binaries},
-        images,
+        generate, images,
     },
     project::{PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
@@ -94,8 +96,9 @@ pub(crate) fn make(
     Ok(())
 }
 
-/// Everything in order: programs → images → airgap.
+/// Everything in order: chart → programs → images → generate → airgap.
 fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<Tree> {
+    let charts = talk::step("charts", || charts::pack(project.version))?;
     let programs = build::all(project, arches, install)?;
     let layout = images::layout(project, &programs)?;
     let origin = Origin {
@@ -106,22 +109,24 @@ fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result
         architectures: arches.to_vec(),
     };
     talk::step("generate and airgap", || {
-        compose(origin, &programs, &layout)
+        compose(origin, &charts, &programs, &layout)
     })
 }
 
 /// All files of a release from its parts.
 pub(crate) fn compose(
     origin: Origin,
+    charts: &[Packed],
     programs: &BTreeMap<Arch, Binaries>,
     layout: &Layout,
 ) -> anyhow::Result<Tree> {
-    let mut tree = Tree::default();
+    let mut tree = charts::repository(charts, origin.epoch);
     tree.extend(build::tree(programs));
     tree.extend(images::tree(layout));
+    tree.extend(generate::tree(&origin.version, charts)?);
     tree.extend(airgap::tree(layout, &origin.architectures)?);
     let followed = archive::verify::images(layout, &verify::unpack)?;
-    describe(origin, &mut tree, &followed, Vec::new())?;
+    describe(origin, &mut tree, &followed, charts::entries(charts))?;
     Ok(tree)
 }
 

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use xshell::{Shell, cmd};
 
-use crate::{project::Project, talk};
+use crate::{charts, project::Project, talk};
 
 /// Check formatting, clippy, tidiness, the chart and the workflows
 #[derive(Debug, clap::Args)]
@@ -30,6 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     cmd!(shell, "cargo fmt --all --check").quiet().run()?;
     talk::say("tidy");
     tidy(&project.root)?;
+    talk::say("chart");
+    charts::check(project.version)?;
     workflows(&project, &shell, args.install)?;
     talk::say("clippy");
     cmd!(

@@ -1,0 +1,107 @@
+//! The packed charts of a release, and the bindata and manifests that are generated from them.
+
+use anyhow::Context as _;
+use archive::digest::sha256;
+use chart::{
+    Distro, IDENTITIES,
+    bindata::{self, Asset},
+    index::{self, Packed},
+    manifest,
+    pack::CHARTS,
+};
+
+use crate::{release::ChartEntry, tree::Tree};
+
+/// Charts as assets of a distro's static files.
+const STATIC: &str = "static";
+/// Manifests as assets of K3s' deploy controller; RKE2 reads files beside its charts instead.
+const DEPLOY: &str = "deploy";
+/// The build tag under which K3s leaves its assets out.
+const TAG: &str = "!no_stage";
+
+/// Packs both names and their CRD charts, after every gate.
+pub(crate) fn pack(version: &str) -> anyhow::Result<Vec<Packed>> {
+    check(version)?;
+    index::pack_all(version).context("cannot pack the charts")
+}
+
+/// Passes every gate, or names the one that is closed.
+pub(crate) fn check(version: &str) -> anyhow::Result<usize> {
+    chart::check::check(version).context("the chart is not sound")
+}
+
+/// The names that a release's charts have.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    let of = |identity| CHARTS.into_iter().map(move |chart| chart.name(identity));
+    IDENTITIES.into_iter().flat_map(of)
+}
+
+/// The distros that have a manifest.
+pub(crate) fn distros() -> impl Iterator<Item = Distro> {
+    IDENTITIES.into_iter().map(|identity| identity.distro)
+}
+
+/// Where a distro's manifest lies.
+pub(crate) fn manifest_path(distro: Distro) -> String {
+    format!("manifests/{}/{}", distro.as_str(), manifest::FILE_NAME)
+}
+
+/// Everything below `charts/`.
+pub(crate) fn repository(charts: &[Packed], epoch: u64) -> Tree {
+    let mut tree = Tree::default();
+    for chart in charts {
+        tree.add(format!("charts/{}", chart.path), chart.bytes.clone());
+    }
+    tree.add("charts/index.yaml", index(charts, epoch));
+    tree
+}
+
+/// The repository's index.
+pub(crate) fn index(charts: &[Packed], epoch: u64) -> String {
+    index::index_yaml(charts, &airgap::time::rfc3339(epoch))
+}
+
+/// Everything below `manifests/`.
+pub(crate) fn manifests(version: &str) -> anyhow::Result<Tree> {
+    let mut tree = Tree::default();
+    for distro in distros() {
+        let text = manifest::helm_charts(distro, version)
+            .with_context(|| format!("cannot make the manifest for {}", distro.as_str()))?;
+        tree.add(manifest_path(distro), text);
+    }
+    Ok(tree)
+}
+
+/// Everything below `bindata/`: the same assets as Go sources and as a tree for `go:embed`.
+pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
+    let mut tree = Tree::default();
+    let of_chart = |chart: &Packed| {
+        let file = chart.path.rsplit('/').next().unwrap_or(&chart.path);
+        let name = format!("{}/{file}", manifest::STATIC_DIR);
+        (name, chart.bytes.clone())
+    };
+    let charts: Vec<Asset> = charts.iter().map(of_chart).collect();
+    let manifest = (manifest::FILE_NAME.to_owned(), k3s_manifest.to_vec());
+    for (package, assets) in [(STATIC, charts), (DEPLOY, vec![manifest])] {
+        let source = bindata::go(package, Some(TAG), &assets);
+        tree.add(
+            format!("bindata/go/{package}/zz_generated_bindata.go"),
+            source,
+        );
+        for (name, bytes) in assets {
+            tree.add(format!("bindata/embed/{package}/{name}"), bytes);
+        }
+    }
+    tree
+}
+
+/// The charts as `release.json` names them.
+pub(crate) fn entries(charts: &[Packed]) -> Vec<ChartEntry> {
+    let entry = |chart: &Packed| ChartEntry {
+        name: chart.name.clone(),
+        version: chart.version.clone(),
+        path: format!("charts/{}", chart.path),
+        digest: sha256(&chart.bytes),
+    };
+    charts.iter().map(entry).collect()
+}

@@ -1,0 +1,35 @@
+//! `generate`: what a distro compiles in or deploys, made from the packed charts.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use chart::{Distro, index::Packed};
+
+use crate::{charts, project::Project, tree::Tree};
+
+/// Write Go bindata, a Go embed tree and HelmChart manifests from the charts
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cargo xtask generate\n  cargo xtask generate --out /tmp/dist")]
+pub(crate) struct Args {
+    /// Folder to write bindata/ and manifests/ into
+    #[arg(long, default_value = "dist")]
+    out: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    let packed = charts::pack(project.version)?;
+    tree(project.version, &packed)?.update(&args.out, &["bindata/", "manifests/"])
+}
+
+/// Everything below `bindata/` and `manifests/`.
+pub(crate) fn tree(version: &str, charts: &[Packed]) -> anyhow::Result<Tree> {
+    let mut tree = charts::manifests(version)?;
+    let k3s = tree
+        .get(&charts::manifest_path(Distro::K3s))
+        .context("K3s has a manifest")?
+        .to_vec();
+    tree.extend(charts::bindata(charts, &k3s));
+    Ok(tree)
+}

@@ -1,0 +1,180 @@
+//! The charts in each of their places: repository, bindata, manifests, and inside every multus-distro.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, bail, ensure};
+use archive::{
+    gzip,
+    oci::REF_NAME,
+    read::{self, Limits},
+    tar::Kind,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chart::{Distro, bindata, index::Packed};
+
+use super::{part, same};
+use crate::{
+    arch::Arch,
+    charts, elf,
+    release::{ChartEntry, Release},
+    tree::Tree,
+};
+
+/// What Helm takes, and more than any chart here has.
+const LIMITS: Limits = Limits {
+    entries: 1000,
+    total: 5 << 20,
+    links: false,
+};
+
+/// Checks `charts/`, `bindata/`, `manifests/` and what the programs carry.
+pub(crate) fn check(
+    tree: &Tree,
+    release: &Release,
+    arches: &[Arch],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<Vec<ChartEntry>> {
+    let mut packed = Vec::new();
+    for name in charts::names() {
+        let version = &release.version;
+        let path = format!("assets/{name}/{name}-{version}.tgz");
+        let full = format!("charts/{path}");
+        let bytes = part(tree, &full)?.to_vec();
+        content(&bytes, &name, release).with_context(|| full.clone())?;
+        claimed.insert(full);
+        packed.push(Packed {
+            name,
+            version: version.clone(),
+            path,
+            bytes,
+        });
+    }
+    let index = charts::index(&packed, release.epoch);
+    let path = "charts/index.yaml".to_owned();
+    same(tree, claimed, path, index.as_bytes(), "the charts")?;
+    for distro in charts::distros() {
+        manifest(tree, distro, &packed, claimed)?;
+    }
+    generated(tree, &packed, claimed)?;
+    for arch in arches {
+        embedded(tree, *arch, &packed)?;
+    }
+    Ok(charts::entries(&packed))
+}
+
+/// The archive is a chart of this name and version, and the main chart runs an image of this release.
+fn content(bytes: &[u8], name: &str, release: &Release) -> anyhow::Result<()> {
+    let entries = read::entries(&gzip::decompress(bytes, LIMITS.total)?, &LIMITS)?;
+    let text = |path: &str| {
+        let path = format!("{name}/{path}");
+        let found = entries.iter().find_map(|entry| match &entry.kind {
+            Kind::File(bytes) if entry.path == path => Some(String::from_utf8_lossy(bytes)),
+            _ => None,
+        });
+        found.with_context(|| format!("{path} is missing in it"))
+    };
+    let description = text("Chart.yaml")?;
+    for line in [
+        format!("name: {name}"),
+        format!("version: {}", release.version),
+    ] {
+        ensure!(
+            description.lines().any(|found| found == line),
+            "its Chart.yaml does not say `{line}`"
+        );
+    }
+    if name.ends_with("-crd") {
+        return Ok(());
+    }
+    let values = text("values.yaml")?;
+    let names_image = release.images.iter().any(|image| {
+        let name = image.reference.split_once('/').map(|(_, name)| name);
+        let parts = name.and_then(|name| name.rsplit_once(':'));
+        parts.is_some_and(|(repository, tag)| {
+            let has = |line: String| values.lines().any(|found| found.trim() == line);
+            has(format!("repository: {repository}")) && has(format!("tag: {tag}"))
+        })
+    });
+    ensure!(
+        names_image,
+        "its values name no image of this release ({REF_NAME})"
+    );
+    Ok(())
+}
+
+/// K3s' manifest points at its charts by file name; RKE2's carries them.
+fn manifest(
+    tree: &Tree,
+    distro: Distro,
+    packed: &[Packed],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let path = charts::manifest_path(distro);
+    let text = String::from_utf8_lossy(part(tree, &path)?).into_owned();
+    let prefix = format!("{}-", distro.as_str());
+    let own = packed
+        .iter()
+        .filter(|chart| chart.name.starts_with(&prefix));
+    let key = match distro {
+        Distro::K3s => "  chart: ",
+        Distro::Rke2 => "  chartContent: ",
+    };
+    let mut found: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(key))
+        .collect();
+    for chart in own {
+        let at = found.iter().position(|value| match distro {
+            Distro::K3s => chart.path.rsplit('/').next() == value.rsplit('/').next(),
+            Distro::Rke2 => STANDARD
+                .decode(value)
+                .is_ok_and(|bytes| bytes == chart.bytes),
+        });
+        let at = at.with_context(|| format!("{path} does not bring charts/{}", chart.path))?;
+        found.remove(at);
+    }
+    ensure!(found.is_empty(), "{path} brings a chart of no name");
+    claimed.insert(path);
+    Ok(())
+}
+
+/// Go sources hold the assets of the embed tree, which are the charts and K3s' manifest.
+fn generated(tree: &Tree, packed: &[Packed], claimed: &mut BTreeSet<String>) -> anyhow::Result<()> {
+    let k3s = part(tree, &charts::manifest_path(Distro::K3s))?;
+    for (path, file) in charts::bindata(packed, k3s).0 {
+        let found = part(tree, &path)?;
+        if path.starts_with("bindata/go/") {
+            let read = |bytes: &[u8]| {
+                let assets = bindata::read(&String::from_utf8_lossy(bytes));
+                assets.with_context(|| format!("{path} is damaged"))
+            };
+            let expected = read(&file.bytes)?;
+            if let Some((name, _)) = read(found)?.iter().find(|one| !expected.contains(one)) {
+                bail!("{path}: its asset {name} is not the packed one");
+            }
+        }
+        same(tree, claimed, path, &file.bytes, "charts/ and manifests/")?;
+    }
+    Ok(())
+}
+
+/// Every `multus-distro` carries the published charts and manifests, byte by byte.
+fn embedded(tree: &Tree, arch: Arch, packed: &[Packed]) -> anyhow::Result<()> {
+    let path = format!("bin/{}/multus-distro", arch.name());
+    let program = part(tree, &path)?;
+    for chart in packed {
+        ensure!(
+            elf::contains(program, &chart.bytes),
+            "{path} does not carry charts/{}",
+            chart.path
+        );
+    }
+    for distro in charts::distros() {
+        let manifest = charts::manifest_path(distro);
+        ensure!(
+            elf::contains(program, part(tree, &manifest)?),
+            "{path} does not carry {manifest}"
+        );
+    }
+    Ok(())
+}
