@@ -8,3 +8,6 @@ mod chain;
 
 #[cfg(test)]
 mod exec;
+
+#[cfg(test)]
+mod recorder;
