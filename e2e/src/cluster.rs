@@ -1,0 +1,189 @@
+//! A cluster of unlike nodes on one machine.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::{
+    control::{Control, Extent},
+    inspect::{Addresses, addresses},
+    kubelet::{self, Cgroup},
+    lan::Lan,
+    layout::{Generation, Layout},
+    node::Node,
+    objects,
+    runtime::Runtime,
+    sh,
+    workplace::Workplace,
+};
+
+/// A node with what runs on it.
+pub(crate) struct Member {
+    pub(crate) runtime: Runtime,
+    pub(crate) node: Node,
+    _cgroup: Cgroup,
+}
+
+/// The cluster; the control plane is on the first node.
+pub(crate) struct Cluster {
+    pub(crate) members: Vec<Member>,
+    pub(crate) control: Control,
+    _lan: Lan,
+}
+
+/// Who is in it: unlike in layout, runtime and plugins.
+const NODES: &[(Layout, Generation)] = &[
+    (Layout::K3s, Generation::One),
+    (Layout::Rke2, Generation::Two),
+    (Layout::Kubeadm, Generation::Two),
+];
+
+impl Cluster {
+    /// Starts it and waits until every node is Ready.
+    pub(crate) fn start(work: &Workplace) -> anyhow::Result<Self> {
+        let lan = Lan::new()?;
+        let mut nodes = (1..)
+            .take(NODES.len())
+            .map(|number| Node::start(work, &lan, number, &[&work.bin]))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        route(&nodes)?;
+        let control = Control::start(&nodes[0], Extent::Cluster)?;
+        let mut members = Vec::new();
+        for (node, (layout, generation)) in nodes.drain(..).zip(NODES) {
+            let runtime = Runtime::start(work, &node, *layout, *generation)?;
+            let server = members
+                .first()
+                .map_or(&node, |member: &Member| &member.node);
+            let cgroup = kubelet::join(&node, server, &control, &runtime)?;
+            members.push(Member {
+                runtime,
+                node,
+                _cgroup: cgroup,
+            });
+        }
+        let cluster = Self {
+            members,
+            control,
+            _lan: lan,
+        };
+        sh::until(90, "every node is Ready", || {
+            cluster.kubectl(&[
+                "wait",
+                "--for=condition=Ready",
+                "node",
+                "--all",
+                "--timeout=1s",
+            ])?;
+            let nodes = cluster.get(&["nodes"])?;
+            let count = nodes["items"].as_array().map_or(0, Vec::len);
+            ensure!(count == NODES.len(), "{count} nodes are there");
+            Ok(())
+        })?;
+        Ok(cluster)
+    }
+
+    /// The node with the control plane.
+    pub(crate) fn server(&self) -> &Node {
+        &self.members[0].node
+    }
+
+    pub(crate) fn kubectl(&self, words: &[&str]) -> anyhow::Result<String> {
+        self.control.kubectl(self.server(), words)
+    }
+
+    pub(crate) fn get(&self, words: &[&str]) -> anyhow::Result<Value> {
+        self.control.get(self.server(), words)
+    }
+
+    pub(crate) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
+        self.control.apply(self.server(), objects)
+    }
+
+    /// Helm, on the node with the control plane.
+    pub(crate) fn helm(&self) -> Command {
+        let mut helm = self.server().command("helm");
+        helm.env("KUBECONFIG", self.control.admin());
+        helm
+    }
+
+    /// Installs a packed chart as a release of its own name.
+    pub(crate) fn install(&self, chart: &Path, name: &str, more: &[&str]) -> anyhow::Result<()> {
+        let mut helm = self.helm();
+        helm.args(["install", "--namespace", "kube-system", name])
+            .arg(chart)
+            .args(more);
+        sh::run(&mut helm).map(drop)
+    }
+
+    /// Waits until a pod runs, and looks inside.
+    pub(crate) fn inside(&self, pod: &str) -> anyhow::Result<Addresses> {
+        sh::until(90, &format!("{pod} runs"), || {
+            let object = self.get(&["pod", pod])?;
+            let phase = object["status"]["phase"].as_str().unwrap_or_default();
+            ensure!(
+                phase == "Running",
+                "it is {phase}: {}",
+                self.last_event(pod)
+            );
+            Ok(())
+        })?;
+        Ok(addresses(
+            &self.kubectl(&["exec", pod, "--", "ip", "-o", "address"])?,
+        ))
+    }
+
+    /// Fails unless inside a running pod are these interfaces, with what its status tells.
+    pub(crate) fn has(&self, pod: &str, interfaces: &[&str]) -> anyhow::Result<Addresses> {
+        let inside = self.inside(pod)?;
+        let names: Vec<_> = inside.keys().map(String::as_str).collect();
+        ensure!(
+            names == interfaces,
+            "inside {pod} are {inside:?}, expected {interfaces:?}"
+        );
+        let object = self.get(&["pod", pod])?;
+        let own = object["status"]["podIP"]
+            .as_str()
+            .context("a running pod has an address")?;
+        let first = inside["eth0"]
+            .iter()
+            .any(|address| address.starts_with(&format!("{own}/")));
+        ensure!(
+            first,
+            "{pod} is known as {own}, eth0 has {:?}",
+            inside["eth0"]
+        );
+        objects::status_tells(&object, &inside).with_context(|| pod.to_owned())?;
+        Ok(inside)
+    }
+
+    /// Deletes pods and waits until they have gone.
+    pub(crate) fn delete(&self, pods: &[String]) -> anyhow::Result<()> {
+        let names: Vec<_> = pods.iter().map(String::as_str).collect();
+        self.kubectl(&[&["delete", "pod", "--timeout=120s"], &names[..]].concat())
+            .map(drop)
+    }
+
+    /// Why a pod does not start.
+    fn last_event(&self, pod: &str) -> String {
+        let events = self.kubectl(&[
+            "get",
+            "events",
+            "--field-selector",
+            &format!("involvedObject.name={pod}"),
+            "--output=jsonpath={.items[-1:].message}",
+        ]);
+        events.unwrap_or_default()
+    }
+}
+
+/// Every node reaches the pods of every other through its address.
+fn route(nodes: &[Node]) -> anyhow::Result<()> {
+    for node in nodes {
+        for other in nodes.iter().filter(|other| other.number != node.number) {
+            let pods = format!("10.244.{}.0/24", other.number);
+            node.run(&["ip", "route", "add", &pods, "via", &other.address()])?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! The control plane of a run: etcd, kube-apiserver and, for a whole cluster, its controllers.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::{
+    node::{Node, Service},
+    pki::Pki,
+    sh,
+};
+
+/// How much of a control plane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// etcd and kube-apiserver; pods are objects that nobody runs.
+    Server,
+    /// Controllers and scheduler too.
+    Cluster,
+}
+
+/// A control plane on one node.
+pub(crate) struct Control {
+    pub(crate) pki: Pki,
+    server: Service,
+    dir: PathBuf,
+}
+
+const ADMIN: &str = "admin.conf";
+/// Service addresses; the first is the API server's.
+const SERVICES: &str = "10.96.0.0/16";
+/// Pod addresses of all nodes.
+pub(crate) const PODS: &str = "10.244.0.0/16";
+
+impl Control {
+    /// Starts it on a node and waits until it answers.
+    pub(crate) fn start(node: &Node, extent: Extent) -> anyhow::Result<Self> {
+        let dir = node.dir.join("control");
+        let names = format!(
+            "DNS:kubernetes.default.svc,IP:127.0.0.1,IP:{},IP:10.96.0.1",
+            node.address()
+        );
+        let pki = Pki::new(dir.join("pki"), &names)?;
+        fs::write(dir.join("tokens.csv"), tokens()?)?;
+        for name in ["admin", "controllers", "scheduler"] {
+            let path = dir.join(format!("{name}.conf"));
+            pki.kubeconfig(&path, "https://127.0.0.1:6443", name)?;
+        }
+        node.serve("etcd", "etcd", |command| {
+            command
+                .arg("--unsafe-no-fsync")
+                .arg("--data-dir")
+                .arg(dir.join("etcd"))
+        })?;
+        let server = api_server(node, &pki, &dir, extent)?;
+        let control = Self { pki, server, dir };
+        control.wait(node)?;
+        if extent == Extent::Cluster {
+            control.controllers(node)?;
+        }
+        Ok(control)
+    }
+
+    /// A kubeconfig of the administrator, for programs on the node.
+    pub(crate) fn admin(&self) -> PathBuf {
+        self.dir.join(ADMIN)
+    }
+
+    /// Ends the API server; its data stays.
+    pub(crate) fn stop_server(&self, node: &Node) -> anyhow::Result<()> {
+        node.end(&self.server, "KILL")
+    }
+
+    /// Starts it again.
+    pub(crate) fn start_server(&mut self, node: &Node, extent: Extent) -> anyhow::Result<()> {
+        self.server = api_server(node, &self.pki, &self.dir, extent)?;
+        self.wait(node)
+    }
+
+    /// Runs kubectl; whatever it does needs to be asked only once.
+    pub(crate) fn kubectl(&self, node: &Node, words: &[&str]) -> anyhow::Result<String> {
+        sh::run(
+            node.command("kubectl")
+                .arg("--kubeconfig")
+                .arg(self.admin())
+                .args(words),
+        )
+    }
+
+    /// Creates or changes objects.
+    pub(crate) fn apply(&self, node: &Node, objects: &[Value]) -> anyhow::Result<()> {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        self.apply_text(node, &list.to_string())
+    }
+
+    /// The same with documents as text.
+    pub(crate) fn apply_text(&self, node: &Node, documents: &str) -> anyhow::Result<()> {
+        let mut command = node.command("kubectl");
+        command
+            .arg("--kubeconfig")
+            .arg(self.admin())
+            .args(["apply", "--filename", "-"]);
+        sh::feed(&mut command, documents.as_bytes()).map(drop)
+    }
+
+    /// Reads objects: the words that follow `kubectl get`.
+    pub(crate) fn get(&self, node: &Node, words: &[&str]) -> anyhow::Result<Value> {
+        let text = self.kubectl(node, &[&["get", "--output=json"], words].concat())?;
+        serde_json::from_str(&text).context("kubectl printed no JSON")
+    }
+
+    fn wait(&self, node: &Node) -> anyhow::Result<()> {
+        sh::until(60, "the API server is ready", || {
+            self.kubectl(node, &["get", "--raw=/readyz", "--request-timeout=5s"])
+        })
+        .map(drop)
+    }
+
+    fn controllers(&self, node: &Node) -> anyhow::Result<()> {
+        node.serve("controllers", "kube-controller-manager", |command| {
+            command
+                .arg("--kubeconfig")
+                .arg(self.dir.join("controllers.conf"))
+                .arg("--service-account-private-key-file")
+                .arg(self.pki.file("sa.key"))
+                .arg("--root-ca-file")
+                .arg(self.pki.file("ca.crt"))
+                .args([
+                    "--use-service-account-credentials",
+                    "--leader-elect=false",
+                    "--allocate-node-cidrs",
+                ])
+                .arg(format!("--cluster-cidr={PODS}"))
+        })?;
+        node.serve("scheduler", "kube-scheduler", |command| {
+            command
+                .arg("--kubeconfig")
+                .arg(self.dir.join("scheduler.conf"))
+                .arg("--leader-elect=false")
+        })?;
+        sh::until(60, "pods can be created", || {
+            self.get(node, &["serviceaccount", "default"])
+        })
+        .map(drop)
+    }
+}
+
+fn api_server(node: &Node, pki: &Pki, dir: &Path, extent: Extent) -> anyhow::Result<Service> {
+    node.serve("apiserver", "kube-apiserver", |command| {
+        command
+            .args([
+                "--etcd-servers=http://127.0.0.1:2379",
+                "--secure-port=6443",
+                "--allow-privileged",
+            ])
+            .arg(format!("--advertise-address={}", node.address()))
+            .arg(format!("--service-cluster-ip-range={SERVICES}"))
+            .args([
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+            ])
+            .args([
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--kubelet-preferred-address-types=InternalIP",
+            ])
+            .arg("--token-auth-file")
+            .arg(dir.join("tokens.csv"))
+            .arg("--tls-cert-file")
+            .arg(pki.file("apiserver.crt"))
+            .arg("--tls-private-key-file")
+            .arg(pki.file("apiserver.key"))
+            .arg("--service-account-key-file")
+            .arg(pki.file("sa.key"))
+            .arg("--service-account-signing-key-file")
+            .arg(pki.file("sa.key"))
+            .arg("--kubelet-client-certificate")
+            .arg(pki.file("client.crt"))
+            .arg("--kubelet-client-key")
+            .arg(pki.file("client.key"));
+        if extent == Extent::Server {
+            // Nobody makes service accounts here, so no pod can have one.
+            command.arg("--disable-admission-plugins=ServiceAccount");
+        }
+        command
+    })
+}
+
+/// Who shows which token: each is its own name.
+fn tokens() -> anyhow::Result<String> {
+    let mut csv = String::from(
+        "admin,admin,admin,system:masters\n\
+         controllers,system:kube-controller-manager,controllers,\n\
+         scheduler,system:kube-scheduler,scheduler,\n\
+         proxy,system:kube-proxy,proxy,\n",
+    );
+    for number in 1..=9 {
+        writeln!(
+            csv,
+            "node{number},system:node:n{number},n{number},system:nodes"
+        )?;
+    }
+    Ok(csv)
+}

@@ -1,0 +1,101 @@
+//! What pods leave on a node, and what is inside one.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::{node::Node, sh};
+
+/// Addresses with prefix length, by interface; `lo` apart.
+pub(crate) type Addresses = BTreeMap<String, Vec<String>>;
+
+/// Reads what `ip -o address` prints, iproute's and busybox's: `2: eth0@if7    inet 10.0.0.9/24 brd …`.
+pub(crate) fn addresses(text: &str) -> Addresses {
+    let mut found = Addresses::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace().skip(1);
+        let (Some(name), Some(kind), Some(address)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let name = name.trim_end_matches(':').split('@').next().unwrap_or(name);
+        let is_kernels_own = address.starts_with("fe80:");
+        if name != "lo" && kind.starts_with("inet") && !is_kernels_own {
+            found
+                .entry(name.to_owned())
+                .or_default()
+                .push(address.to_owned());
+        }
+    }
+    found
+}
+
+/// Everything on the node that exists because of pods: links, leases, state, results, journal.
+pub(crate) fn leftovers(node: &Node) -> anyhow::Result<Vec<String>> {
+    let mut left = links(node)?;
+    let networks = "/var/lib/cni/networks";
+    for network in node.list(networks)? {
+        let folder = format!("{networks}/{network}");
+        let leases = node.list(&folder)?.into_iter();
+        left.extend(
+            leases
+                .filter(|name| name != "lock" && !name.starts_with("last_reserved_ip"))
+                .map(|name| format!("lease {folder}/{name}")),
+        );
+    }
+    let state = "/var/lib/cni/multus";
+    let folders = [
+        state.to_owned(),
+        format!("{state}/.multus-rs"),
+        format!("{state}/.multus-rs/pending"),
+        format!("{state}/results"),
+        "/var/lib/cni/results".to_owned(),
+    ];
+    for folder in folders {
+        for name in node.list(&folder)? {
+            let path = format!("{folder}/{name}");
+            if node.path(&path).is_file() {
+                left.push(path);
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// Fails while pods have left anything; deletions take a moment to arrive at a node.
+pub(crate) fn nothing_left(node: &Node) -> anyhow::Result<()> {
+    sh::until(30, "nothing is left", || {
+        let left = leftovers(node)?;
+        ensure!(left.is_empty(), "on {}: {}", node.name, left.join(", "));
+        Ok(())
+    })
+}
+
+/// Virtual links in the node's namespace, its own leg on the wire apart.
+fn links(node: &Node) -> anyhow::Result<Vec<String>> {
+    let text = node.run(&["ip", "-json", "link", "show", "type", "veth"])?;
+    let links: Vec<Value> = serde_json::from_str(&text).context("ip printed no list")?;
+    let names = links.iter().filter_map(|link| link["ifname"].as_str());
+    Ok(names
+        .filter(|name| *name != "eth0")
+        .map(|name| format!("link {name}"))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_both_programs_are_read() {
+        let text = "1: lo    inet 127.0.0.1/8 scope host lo\n\
+                    2: eth0@if7    inet 10.0.0.9/24 brd 10.0.0.255 scope global eth0\\       valid_lft forever\n\
+                    2: eth0    inet6 fe80::1/64 scope link\n3: net1    inet6 fd00::9/64 scope global\n";
+        let expected = Addresses::from([
+            ("eth0".to_owned(), vec!["10.0.0.9/24".to_owned()]),
+            ("net1".to_owned(), vec!["fd00::9/64".to_owned()]),
+        ]);
+        assert_eq!(addresses(text), expected);
+    }
+}

@@ -1,0 +1,402 @@
+//! Level `cluster`: a cluster of unlike nodes without any registry imports the archive, real Helm installs the chart with
+//! its default values, and pods come and go.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::json;
+
+use crate::{
+    cluster::{Cluster, Member},
+    inspect::nothing_left,
+    objects,
+    report::{Ended, Report},
+    sh,
+    tools::{Module, Needs},
+    workplace::Workplace,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: super::cri::NEEDS.debian,
+    modules: &[
+        Module::Plugins,
+        Module::Containerd,
+        Module::Helm,
+        Module::Kubernetes,
+    ],
+};
+
+const NAMESPACE: &str = "--namespace=kube-system";
+/// Pods of a burst on each node.
+const BURST: usize = 4;
+
+pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
+    let cluster = report.check(
+        "three nodes are Ready: k3s with containerd 1.6, rke2 and kubeadm with 2.x",
+        || Cluster::start(work),
+    )?;
+    let scene = Scene { work, cluster };
+    report.check("every node imports the archive", || scene.import())?;
+    report.check("Helm installs rke2-multus with default values", || {
+        scene.install("rke2-multus-crd", &work.chart("rke2-multus-crd")?, &[])?;
+        scene.install("rke2-multus", &work.chart("rke2-multus")?, &[])
+    })?;
+    report.check(
+        "the daemon is ready on every node, from the imported image",
+        || scene.is_deployed("rke2-multus"),
+    )?;
+    scene.pods_come_and_go("rke2-multus", report)?;
+    report.check("helm uninstall leaves nodes as they were", || {
+        scene.uninstall("rke2-multus")
+    })?;
+    report.check("new pods start on the primary network alone", || {
+        scene.primary_alone()
+    })?;
+
+    report.check(
+        "multus-distro stages k3s-multus, and Helm installs what lies there",
+        || {
+            scene.helm_uninstall("rke2-multus-crd")?;
+            scene.install_staged()
+        },
+    )?;
+    report.check("the daemon of k3s-multus is ready on every node", || {
+        scene.is_deployed("k3s-multus")
+    })?;
+    scene.pods_come_and_go("k3s-multus", report)?;
+    report.check(
+        "helm uninstall of k3s-multus leaves nodes as they were",
+        || scene.uninstall("k3s-multus"),
+    )?;
+    report.check(
+        "new pods start on the primary network alone once more",
+        || scene.primary_alone(),
+    )
+}
+
+struct Scene<'a> {
+    work: &'a Workplace,
+    cluster: Cluster,
+}
+
+impl Scene<'_> {
+    fn import(&self) -> anyhow::Result<()> {
+        let archive = self.work.image_archive()?;
+        self.each(|member| member.runtime.import(&member.node, &archive))
+    }
+
+    fn install(&self, name: &str, chart: &Path, more: &[&str]) -> anyhow::Result<()> {
+        self.cluster.install(chart, name, more)
+    }
+
+    /// As a server of K3s finds them: charts and the manifest that names them.
+    fn install_staged(&self) -> anyhow::Result<()> {
+        let (server, data) = (self.cluster.server(), "/var/lib/rancher/k3s");
+        let program = self.work.program("multus-distro");
+        sh::run(server.command(program).args([
+            "stage",
+            "--multus",
+            "--distro=k3s",
+            "--data-dir",
+            data,
+        ]))?;
+        let manifest =
+            std::fs::read_to_string(server.path(&format!("{data}/server/manifests/multus.yaml")))?;
+        let mut installed = Vec::new();
+        for document in manifest.split("\n---\n") {
+            let value = |key: &str| {
+                let line = document
+                    .lines()
+                    .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
+                line.map(|value| value.trim().trim_matches('"').to_owned())
+            };
+            let (Some(name), Some(url)) = (value("name"), value("chart")) else {
+                bail!("a document of the manifest has no name or no chart: {document}");
+            };
+            ensure!(
+                value("targetNamespace").as_deref() == Some("kube-system"),
+                "{document}"
+            );
+            let file = url
+                .split_once("/static/")
+                .context("the chart is served by the distro")?
+                .1;
+            let chart = format!("{data}/server/static/{file}");
+            ensure!(
+                server.path(&chart).exists(),
+                "the manifest names {chart}, which is not there"
+            );
+            let mut more = Vec::new();
+            if value("takeOwnership").as_deref() == Some("true") {
+                more.push("--take-ownership");
+            }
+            self.install(&name, Path::new(&chart), &more)?;
+            installed.push(name);
+        }
+        ensure!(
+            installed == ["k3s-multus-crd", "k3s-multus"],
+            "installed {installed:?}"
+        );
+        Ok(())
+    }
+
+    /// Ready on every node, and no image was asked of a registry.
+    fn is_deployed(&self, name: &str) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let nodes = cluster.members.len();
+        sh::until(60, "the DaemonSet is ready", || {
+            let set = cluster.get(&["daemonset", name, NAMESPACE])?;
+            let ready = &set["status"]["numberReady"];
+            ensure!(
+                ready.as_u64() == Some(nodes as u64),
+                "{ready} of {nodes} are ready: {}",
+                self.complaints(name)
+            );
+            Ok(())
+        })?;
+        let events = cluster.get(&["events", NAMESPACE])?.to_string();
+        ensure!(
+            !events.contains("Pulling image"),
+            "an image was pulled: {events}"
+        );
+        self.each(|member| {
+            let places = &member.runtime.places;
+            for file in [
+                format!("{}/multus-shim", places.bin_dir),
+                format!("{}/00-multus.conf", places.conf_dir),
+            ] {
+                ensure!(member.node.path(&file).exists(), "there is no {file}");
+            }
+            Ok(())
+        })
+    }
+
+    /// What the daemons last said.
+    fn complaints(&self, name: &str) -> String {
+        let logs = self.cluster.kubectl(&[
+            "logs",
+            NAMESPACE,
+            &format!("--selector=app={name}"),
+            "--tail=3",
+            "--prefix",
+        ]);
+        logs.unwrap_or_else(|error| error.to_string())
+    }
+
+    /// The life of pods with a chart installed.
+    fn pods_come_and_go(&self, chart: &str, report: &mut Report) -> Result<(), Ended> {
+        let cluster = &self.cluster;
+        let of = |what: &str| format!("{chart}: {what}");
+        let pods = report.check(&of("pods of every kind start on every node"), || {
+            self.create()
+        })?;
+        report.check(&of("inside are the addresses that status tells"), || {
+            self.each(|member| self.inspect(member))
+        })?;
+        report.check(&of("pods reach each other over the second network"), || {
+            self.each(|member| {
+                let name = &member.node.name;
+                let other = cluster.inside(&format!("named-{name}"))?;
+                let address = other["stor0"][0]
+                    .split('/')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
+                cluster.kubectl(&[
+                    "exec",
+                    &format!("second-{name}"),
+                    "--",
+                    "ping",
+                    "-c1",
+                    "-W5",
+                    &address,
+                ])?;
+                Ok(())
+            })
+        })?;
+        report.check(
+            &of("the daemons' pods are deleted while pods come and go"),
+            || self.disturb(chart, &pods),
+        )?;
+        report.check(&of("deleted pods leave nothing"), || {
+            cluster.delete(&self.late())?;
+            self.each(|member| nothing_left(&member.node))
+        })
+    }
+
+    /// One pod of each kind on each node.
+    fn create(&self) -> anyhow::Result<Vec<String>> {
+        let mut objects = vec![objects::storage(), objects::wire()];
+        let named =
+            json!([{"name": "storage", "interface": "stor0"}, {"name": "storage"}]).to_string();
+        let wired = |number: u8| {
+            json!([{"name": "wire", "ips": [format!("10.77.1.{number}/24")]}]).to_string()
+        };
+        for member in &self.cluster.members {
+            let node = &member.node.name;
+            let mut add = |kind: &str, networks: Option<&str>| {
+                objects.push(objects::pod(&format!("{kind}-{node}"), node, networks));
+            };
+            add("plain", None);
+            add("second", Some("storage"));
+            add("named", Some(&named));
+            if member.runtime.layout.has("macvlan") {
+                add("wired", Some(&wired(member.node.number)));
+            }
+        }
+        self.cluster.apply(&objects)?;
+        let names = objects.iter().filter(|object| object["kind"] == "Pod");
+        let names: Vec<_> = names
+            .filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned))
+            .collect();
+        for name in &names {
+            self.cluster.inside(name)?;
+        }
+        Ok(names)
+    }
+
+    fn inspect(&self, member: &Member) -> anyhow::Result<()> {
+        let node = &member.node.name;
+        self.cluster.has(&format!("plain-{node}"), &["eth0"])?;
+        let second = self
+            .cluster
+            .has(&format!("second-{node}"), &["eth0", "net1"])?;
+        ensure!(second["net1"][0].starts_with("10.20.0."), "{second:?}");
+        // The second entry keeps its place in the count: net2.
+        self.cluster
+            .has(&format!("named-{node}"), &["eth0", "net2", "stor0"])?;
+        if member.runtime.layout.has("macvlan") {
+            let wired = self
+                .cluster
+                .has(&format!("wired-{node}"), &["eth0", "net1"])?;
+            ensure!(
+                wired["net1"] == [format!("10.77.1.{}/24", member.node.number)],
+                "{wired:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Daemons go while one burst of pods is deleted and another created: each new pod has all its networks.
+    fn disturb(&self, chart: &str, pods: &[String]) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let late = self.late();
+        let objects: Vec<_> = cluster
+            .members
+            .iter()
+            .flat_map(|member| {
+                late_names(&member.node.name)
+                    .map(move |name| objects::pod(&name, &member.node.name, Some("storage")))
+            })
+            .collect();
+        cluster.kubectl(&[
+            "delete",
+            "pod",
+            NAMESPACE,
+            &format!("--selector=app={chart}"),
+            "--wait=false",
+        ])?;
+        let names: Vec<_> = pods.iter().map(String::as_str).collect();
+        cluster.kubectl(&[&["delete", "pod", "--wait=false"], &names[..]].concat())?;
+        cluster.apply(&objects)?;
+        for name in &late {
+            cluster.has(name, &["eth0", "net1"])?;
+        }
+        for name in pods {
+            cluster.kubectl(&[
+                "wait",
+                "--for=delete",
+                &format!("pod/{name}"),
+                "--timeout=60s",
+            ])?;
+        }
+        self.is_deployed(chart)
+    }
+
+    fn late(&self) -> Vec<String> {
+        let nodes = self.cluster.members.iter();
+        nodes
+            .flat_map(|member| late_names(&member.node.name))
+            .collect()
+    }
+
+    fn helm_uninstall(&self, name: &str) -> anyhow::Result<()> {
+        sh::run(self.cluster.helm().args([
+            "uninstall",
+            "--wait",
+            "--namespace",
+            "kube-system",
+            name,
+        ]))
+        .map(drop)
+    }
+
+    /// Removes the chart; what it had put on nodes goes, what was there stays.
+    fn uninstall(&self, name: &str) -> anyhow::Result<()> {
+        self.helm_uninstall(name)?;
+        self.each(|member| {
+            let places = &member.runtime.places;
+            let ours = [
+                format!("{}/multus-shim", places.bin_dir),
+                format!("{}/00-multus.conf", places.conf_dir),
+            ];
+            sh::until(60, "the node is clean", || {
+                for file in &ours {
+                    ensure!(
+                        !member.node.path(file).exists(),
+                        "{file} is still on {}",
+                        member.node.name
+                    );
+                }
+                Ok(())
+            })?;
+            let left = member.node.list(&places.conf_dir)?;
+            ensure!(
+                left == ["10-primary.conflist"],
+                "in {} are {left:?}",
+                places.conf_dir
+            );
+            Ok(())
+        })
+    }
+
+    fn primary_alone(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let pods: Vec<_> = cluster
+            .members
+            .iter()
+            .map(|member| {
+                let node = &member.node.name;
+                objects::pod(&format!("after-{node}"), node, Some("storage"))
+            })
+            .collect();
+        cluster.apply(&pods)?;
+        let names: Vec<_> = cluster
+            .members
+            .iter()
+            .map(|member| format!("after-{}", member.node.name))
+            .collect();
+        for name in &names {
+            let inside = cluster.inside(name)?;
+            ensure!(
+                inside.len() == 1 && inside.contains_key("eth0"),
+                "inside {name} are {inside:?}"
+            );
+        }
+        cluster.delete(&names)?;
+        self.each(|member| nothing_left(&member.node))
+    }
+
+    fn each(&self, act: impl Fn(&Member) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        for member in &self.cluster.members {
+            act(member)
+                .with_context(|| format!("{} ({:?})", member.node.name, member.runtime.layout))?;
+        }
+        Ok(())
+    }
+}
+
+fn late_names(node: &str) -> impl Iterator<Item = String> {
+    let node = node.to_owned();
+    (0..BURST).map(move |number| format!("late-{node}-{number}"))
+}

@@ -1,0 +1,286 @@
+//! Level `cri`: containerd of both generations with an empty store and no way out imports the archive, as an agent would,
+//! runs the daemon from it, and gives sandboxes their networks.
+//!
+//! The test is the kubelet: it speaks CRI. Pods are objects of a real API server.
+
+use std::{collections::BTreeMap, process::Command};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    control::{Control, Extent},
+    cri::{self, Client, ContainerConfig, KeyValue, Mount, NamespaceOption, PodSandboxConfig},
+    inspect::{addresses, nothing_left},
+    lan::Lan,
+    layout::{Generation, Layout},
+    node::Node,
+    objects,
+    report::{Ended, Report},
+    runtime::Runtime,
+    sh,
+    tools::{Module, Needs},
+    workplace::{Workplace, arch},
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: &[
+        ("busybox", "busybox-static"),
+        ("containerd", "containerd"),
+        ("etcd", "etcd-server"),
+        ("ip", "iproute2"),
+        ("iptables", "iptables"),
+        ("macvlan", "containernetworking-plugins"),
+        ("openssl", "openssl"),
+        ("runc", "runc"),
+        ("skopeo", "skopeo"),
+        ("sysctl", "procps"),
+        ("umoci", "umoci"),
+        ("zstd", "zstd"),
+    ],
+    modules: &[Module::Plugins, Module::Containerd, Module::Kubernetes],
+};
+
+const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
+const KUBECONFIG: &str = "/var/lib/multus/e2e-kubeconfig";
+const STATE: &str = "/var/lib/cni/multus";
+
+pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
+    for (generation, layout) in [
+        (Generation::One, Layout::K3s),
+        (Generation::Two, Layout::Kubeadm),
+    ] {
+        let of = |what: &str| format!("containerd {generation:?}, {layout:?} layout: {what}");
+        let mut scene = report.check(&of("an empty store, no way out"), || {
+            Scene::new(work, layout, generation)
+        })?;
+        report.check(&of("the archive is imported whole"), || scene.import(work))?;
+        report.check(
+            &of("the image's daemon finds the directories and becomes ready"),
+            || scene.start_daemon(),
+        )?;
+        report.check(&of("a sandbox has its default network"), || {
+            scene.attaches("plain", None, &["eth0"])
+        })?;
+        report.check(&of("a sandbox has a second network"), || {
+            scene.attaches("second", Some("storage"), &["eth0", "net1"])
+        })?;
+        report.check(&of("both deletions leave nothing"), || scene.deletes())?;
+    }
+    Ok(())
+}
+
+/// One node with a runtime and an API server.
+struct Scene {
+    sandboxes: Vec<String>,
+    runtime: Runtime,
+    client: Client,
+    control: Control,
+    node: Node,
+    reference: String,
+    _lan: Lan,
+}
+
+impl Scene {
+    fn new(work: &Workplace, layout: Layout, generation: Generation) -> anyhow::Result<Self> {
+        let lan = Lan::new()?;
+        let node = Node::start(work, &lan, 1, &[&work.bin])?;
+        let control = Control::start(&node, Extent::Server)?;
+        objects::definitions(work, &control, &node, &[objects::storage()])?;
+        let runtime = Runtime::start(work, &node, layout, generation)?;
+        let client = Client::connect(node.path(&runtime.places.socket))?;
+        let release: Value = serde_json::from_slice(&work.read("release.json")?)?;
+        let reference = release["images"][0]["reference"]
+            .as_str()
+            .context("release.json names no image")?;
+        Ok(Self {
+            sandboxes: Vec::new(),
+            runtime,
+            client,
+            control,
+            node,
+            reference: reference.to_owned(),
+            _lan: lan,
+        })
+    }
+
+    fn import(&self, work: &Workplace) -> anyhow::Result<()> {
+        let ctr = |words: &[&str]| sh::run(self.runtime.ctr(&self.node).args(words));
+        let before = ctr(&["images", "list", "--quiet"])?;
+        ensure!(
+            !before.contains(&self.reference),
+            "the store was not empty: {before}"
+        );
+        self.runtime.import(&self.node, &work.image_archive()?)?;
+        let lists =
+            String::from_utf8(work.read(&format!("airgap/multus-images.linux-{}.txt", arch()))?)?;
+        let names = ctr(&["images", "list", "--quiet"])?;
+        for image in lists.lines() {
+            ensure!(
+                names.lines().any(|name| name == image),
+                "{image} is not among {names}"
+            );
+        }
+        // Every blob is there, and the layers unpack.
+        let check = ctr(&["images", "check", &format!("name=={}", self.reference)])?;
+        ensure!(check.contains("complete"), "{check}");
+        Ok(())
+    }
+
+    fn start_daemon(&mut self) -> anyhow::Result<()> {
+        self.node
+            .write(DAEMON_CONFIG, json!({"logLevel": "debug"}).to_string())?;
+        let kubeconfig = std::fs::read_to_string(self.control.admin())?;
+        self.node.write(KUBECONFIG, inline(&kubeconfig)?)?;
+        let mut pod = self.pod("multus", None)?;
+        let node_s = NamespaceOption {
+            network: cri::NAMESPACE_NODE,
+            pid: cri::NAMESPACE_NODE,
+        };
+        pod.linux = Some(cri::LinuxConfig {
+            security: Some(cri::SandboxSecurity {
+                namespaces: Some(node_s.clone()),
+                privileged: true,
+            }),
+        });
+        let uid = pod
+            .metadata
+            .as_ref()
+            .map(|metadata| metadata.uid.clone())
+            .unwrap_or_default();
+        let sandbox = self.client.run(&pod)?;
+        let text = |name: &str| {
+            Some(cri::Text {
+                name: name.to_owned(),
+            })
+        };
+        let variable = |key: &str, value: &str| KeyValue {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let config = ContainerConfig {
+            metadata: text("multus"),
+            image: text(&self.reference),
+            args: ["run", "--config", &format!("/hostroot{DAEMON_CONFIG}")]
+                .map(str::to_owned)
+                .to_vec(),
+            envs: vec![
+                variable("MULTUS_NODE_NAME", &self.node.name),
+                variable("POD_UID", &uid),
+                variable("KUBECONFIG", &format!("/hostroot{KUBECONFIG}")),
+            ],
+            mounts: vec![Mount {
+                container: "/hostroot".to_owned(),
+                host: "/".to_owned(),
+                propagation: cri::HOST_TO_CONTAINER,
+            }],
+            linux: Some(cri::ContainerLinux {
+                security: Some(cri::ContainerSecurity {
+                    privileged: true,
+                    namespaces: Some(node_s),
+                }),
+            }),
+        };
+        let container = self.client.container(&sandbox, &pod, config)?;
+        let program = "/usr/src/multus-cni/bin/multus-daemon";
+        sh::until(60, "the daemon is ready", || {
+            let mut status = self.runtime.ctr(&self.node);
+            status.args([
+                "task",
+                "exec",
+                "--exec-id",
+                "ready",
+                &container,
+                program,
+                "status",
+                "--ready",
+            ]);
+            sh::run(status.args(["--config", &format!("/hostroot{DAEMON_CONFIG}")]))
+        })?;
+        for file in [
+            format!("{}/multus-shim", self.runtime.places.bin_dir),
+            format!("{}/00-multus.conf", self.runtime.places.conf_dir),
+        ] {
+            ensure!(
+                self.node.path(&file).exists(),
+                "ready, but there is no {file}"
+            );
+        }
+        Ok(())
+    }
+
+    fn attaches(
+        &mut self,
+        name: &str,
+        networks: Option<&str>,
+        interfaces: &[&str],
+    ) -> anyhow::Result<()> {
+        let pod = self.pod(name, networks)?;
+        let sandbox = self.client.run(&pod)?;
+        let process = self.client.process(&sandbox)?;
+        let inside = sh::run(
+            Command::new("nsenter")
+                .arg(format!("--target={process}"))
+                .args(["--net", "ip", "-o", "address"]),
+        )?;
+        let inside = addresses(&inside);
+        let names: Vec<_> = inside.keys().map(String::as_str).collect();
+        ensure!(names == interfaces, "inside are {inside:?}");
+        ensure!(
+            self.node.path(&format!("{STATE}/{sandbox}")).exists(),
+            "no state of {sandbox}"
+        );
+        objects::status_tells(&self.control.get(&self.node, &["pod", name])?, &inside)?;
+        self.sandboxes.push(sandbox);
+        Ok(())
+    }
+
+    /// As a kubelet does it: stop, which is the first DEL, then remove, which is the second where the runtime asks twice.
+    fn deletes(&mut self) -> anyhow::Result<()> {
+        for sandbox in std::mem::take(&mut self.sandboxes) {
+            self.client.stop(&sandbox)?;
+            self.client.stop(&sandbox)?;
+            self.client.remove(&sandbox)?;
+        }
+        nothing_left(&self.node)
+    }
+
+    /// The pod as an object, and as the runtime is told of it.
+    fn pod(&self, name: &str, networks: Option<&str>) -> anyhow::Result<PodSandboxConfig> {
+        self.control
+            .apply(&self.node, &[objects::pod(name, &self.node.name, networks)])?;
+        let object = self.control.get(&self.node, &["pod", name])?;
+        let uid = object["metadata"]["uid"]
+            .as_str()
+            .context("a pod has a uid")?
+            .to_owned();
+        let labels = [
+            ("io.kubernetes.pod.name", name),
+            ("io.kubernetes.pod.namespace", "default"),
+            ("io.kubernetes.pod.uid", &uid),
+        ];
+        let labels: BTreeMap<_, _> = labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+        Ok(PodSandboxConfig {
+            labels,
+            metadata: Some(cri::PodSandboxMetadata {
+                name: name.to_owned(),
+                namespace: "default".to_owned(),
+                uid,
+            }),
+            linux: None,
+        })
+    }
+}
+
+/// A kubeconfig with its certificate inside: the daemon's container sees no file beside it.
+fn inline(text: &str) -> anyhow::Result<String> {
+    let mut config: Value = serde_json::from_str(text)?;
+    let cluster = &mut config["clusters"][0]["cluster"];
+    let path = cluster["certificate-authority"].take();
+    let bytes = std::fs::read(path.as_str().context("a kubeconfig names its authority")?)?;
+    *cluster = json!({"server": cluster["server"], "certificate-authority-data": base64::Engine::encode(
+        &base64::engine::general_purpose::STANDARD, bytes)});
+    Ok(config.to_string())
+}

@@ -1,0 +1,416 @@
+//! Level `netns`: the built shim and daemon with real plugins in network namespaces, against a real API server.
+//!
+//! The test is the runtime: it makes the namespaces and calls the shim as the specification says.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    control::{Control, Extent},
+    inspect::{self, Addresses, addresses, nothing_left},
+    lan::Lan,
+    layout,
+    node::{Node, Service},
+    objects,
+    report::{Ended, Report},
+    sh,
+    tools::{Module, Needs},
+    workplace::Workplace,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: &[
+        ("etcd", "etcd-server"),
+        ("ip", "iproute2"),
+        ("iptables", "iptables"),
+        ("openssl", "openssl"),
+        ("sysctl", "procps"),
+    ],
+    modules: &[Module::Plugins, Module::Kubernetes],
+};
+
+const CONF_DIR: &str = "/etc/cni/net.d";
+const BIN_DIR: &str = "/opt/cni/bin";
+const DAEMON_CONFIG: &str = "/etc/cni/daemon-config.json";
+const GENERATED: &str = "/etc/cni/net.d/00-multus.conf";
+
+/// One node with an API server.
+struct Scene<'a> {
+    work: &'a Workplace,
+    control: Control,
+    node: Node,
+    _lan: Lan,
+}
+
+pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
+    let mut scene = report.check("a node with an API server and real plugins", || {
+        Scene::new(work)
+    })?;
+    let mut daemon = report.check("the daemon becomes ready", || scene.start_daemon())?;
+    report.check("the shim answers VERSION and STATUS", || scene.answers())?;
+    report.check("a pod without annotation has its default network", || {
+        scene.attaches("plain", None, &["eth0"]).map(drop)
+    })?;
+    report.check("short form: a bridge with host-local addresses", || {
+        scene
+            .attaches("short", Some("storage"), &["eth0", "net1"])
+            .map(drop)
+    })?;
+    report.check(
+        "JSON form: macvlan with chosen interface and static address",
+        || {
+            let asked = json!([
+                {"name": "storage"},
+                {"name": "wire", "interface": "wire0", "ips": ["10.77.1.9/24"]},
+            ])
+            .to_string();
+            let inside = scene.attaches("json", Some(&asked), &["eth0", "net1", "wire0"])?;
+            ensure!(inside["wire0"] == ["10.77.1.9/24"], "{inside:?}");
+            Ok(())
+        },
+    )?;
+    report.check("CHECK tells a whole pod from a damaged one", || {
+        scene.checks()
+    })?;
+    report.check("GC takes what the runtime does not list", || {
+        scene.collects()
+    })?;
+    report.check(
+        "DEL twice, the second without namespace, leaves nothing",
+        || {
+            for pod in ["plain", "short", "json"] {
+                scene.remove(pod)?;
+            }
+            nothing_left(&scene.node)
+        },
+    )?;
+    report.check(
+        "a failing network takes the others along and keeps its code",
+        || scene.rolls_back(),
+    )?;
+    report.check("an absent network and an absent plugin are named", || {
+        scene.refuses("absent", "nowhere", &["absent", "nowhere"])?;
+        scene.refuses(
+            "pluginless",
+            "pluginless",
+            &["pluginless", "e2e-no-such-plugin"],
+        )
+    })?;
+    report.check("DEL needs no API server, nor pod, nor definition", || {
+        scene.deletes_alone()
+    })?;
+    report.check("DEL without a daemon is kept and made up for", || {
+        daemon = scene.deletes_later(&daemon)?;
+        Ok(())
+    })?;
+    report.check("state outlives a killed daemon", || {
+        scene.attaches("survivor", Some("storage"), &["eth0", "net1"])?;
+        scene.node.end(&daemon, "KILL")?;
+        daemon = scene.start_daemon()?;
+        scene.remove("survivor")?;
+        nothing_left(&scene.node)
+    })?;
+    report.check("the configuration stays when the daemon stops", || {
+        scene.node.end(&daemon, "TERM")?;
+        ensure!(scene.node.path(GENERATED).exists(), "{GENERATED} is gone");
+        Ok(())
+    })
+}
+
+impl<'a> Scene<'a> {
+    fn new(work: &'a Workplace) -> anyhow::Result<Self> {
+        let lan = Lan::new()?;
+        let node = Node::start(work, &lan, 1, &[&work.bin])?;
+        let control = Control::start(&node, Extent::Server)?;
+        for plugin in fs::read_dir(&work.plugins)? {
+            let plugin = plugin?;
+            let place = Path::new(BIN_DIR).join(plugin.file_name());
+            node.write(&place.to_string_lossy(), b"")?;
+            fs::copy(plugin.path(), node.path(&place.to_string_lossy()))?;
+        }
+        node.write(
+            &format!("{CONF_DIR}/10-primary.conflist"),
+            layout::primary("1.1.0", 1),
+        )?;
+        node.write(
+            DAEMON_CONFIG,
+            json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug"}).to_string(),
+        )?;
+        let broken = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "absent0", "ipam": {"type": "static"}});
+        let pluginless = json!({"cniVersion": "1.0.0", "type": "e2e-no-such-plugin"});
+        let definitions = [
+            objects::storage(),
+            objects::wire(),
+            objects::network("broken", &broken),
+            objects::network("pluginless", &pluginless),
+        ];
+        objects::definitions(work, &control, &node, &definitions)?;
+        Ok(Self {
+            work,
+            control,
+            node,
+            _lan: lan,
+        })
+    }
+
+    fn start_daemon(&self) -> anyhow::Result<Service> {
+        let program = self.work.program("multus-daemon");
+        let admin = self.control.admin();
+        let daemon = self.node.serve("daemon", &program, |command| {
+            command
+                .env("MULTUS_NODE_NAME", &self.node.name)
+                .env("KUBECONFIG", &admin)
+                .args(["run", "--root", "/", "--config", DAEMON_CONFIG])
+        })?;
+        sh::until(60, "the daemon is ready", || {
+            let mut status = self.node.command(&program);
+            sh::run(status.args([
+                "status",
+                "--ready",
+                "--root",
+                "/",
+                "--config",
+                DAEMON_CONFIG,
+            ]))
+        })?;
+        ensure!(
+            self.node.path(GENERATED).exists(),
+            "ready, but there is no {GENERATED}"
+        );
+        Ok(daemon)
+    }
+
+    fn answers(&self) -> anyhow::Result<()> {
+        let version = self.shim(
+            &[("CNI_COMMAND", "VERSION")],
+            &json!({"cniVersion": "1.1.0"}),
+        )?;
+        ensure!(
+            version["supportedVersions"].to_string().contains("1.1.0"),
+            "{version}"
+        );
+        self.shim(
+            &[("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)],
+            &self.config()?,
+        )?;
+        Ok(())
+    }
+
+    /// Makes a pod, attaches it, and compares result, inside and status.
+    fn attaches(
+        &self,
+        pod: &str,
+        networks: Option<&str>,
+        interfaces: &[&str],
+    ) -> anyhow::Result<Addresses> {
+        let result = self.add(pod, networks)?;
+        let inside = addresses(
+            &self
+                .node
+                .run(&["ip", "netns", "exec", pod, "ip", "-o", "address"])?,
+        );
+        let names: Vec<_> = inside.keys().map(String::as_str).collect();
+        ensure!(names == interfaces, "inside are {inside:?}");
+        let given = result["ips"][0]["address"].as_str().unwrap_or_default();
+        ensure!(
+            inside["eth0"] == [given],
+            "the result names {given}, inside are {inside:?}"
+        );
+        objects::status_tells(&self.control.get(&self.node, &["pod", pod])?, &inside)?;
+        Ok(inside)
+    }
+
+    fn checks(&self) -> anyhow::Result<()> {
+        let result = self.add("checked", Some("storage"))?;
+        self.verb("CHECK", "checked", Some(&result))?;
+        self.node.run(&[
+            "ip", "netns", "exec", "checked", "ip", "link", "delete", "net1",
+        ])?;
+        match self.verb("CHECK", "checked", Some(&result)) {
+            Ok(_) => bail!("CHECK found nothing wrong with a pod that has lost net1"),
+            Err(error) => ensure!(error.to_string().contains("storage"), "{error:#}"),
+        }
+        self.remove("checked")
+    }
+
+    fn collects(&self) -> anyhow::Result<()> {
+        self.add("forgotten", Some("storage"))?;
+        let mut config = self.config()?;
+        let valid: Vec<_> = ["plain", "short", "json"]
+            .iter()
+            .map(|pod| Ok(json!({"containerID": self.container(pod)?, "ifname": "eth0"})))
+            .collect::<anyhow::Result<_>>()?;
+        config["cni.dev/valid-attachments"] = Value::from(valid);
+        let before = inspect::leftovers(&self.node)?;
+        let id = self.container("forgotten")?;
+        ensure!(
+            before.iter().any(|path| path.contains(&id)),
+            "no state of {id}: {before:?}"
+        );
+        self.shim(&[("CNI_COMMAND", "GC"), ("CNI_PATH", BIN_DIR)], &config)?;
+        let after = inspect::leftovers(&self.node)?;
+        ensure!(
+            !after.iter().any(|path| path.contains(&id)),
+            "left: {after:?}"
+        );
+        let inside = self
+            .node
+            .run(&["ip", "netns", "exec", "short", "ip", "-o", "address"])?;
+        ensure!(
+            addresses(&inside).contains_key("net1"),
+            "GC took from a listed pod: {inside}"
+        );
+        self.node
+            .run(&["ip", "netns", "delete", "forgotten"])
+            .map(drop)
+    }
+
+    fn rolls_back(&self) -> anyhow::Result<()> {
+        self.refuses("half", "storage,broken", &["half", "broken", "macvlan", "\"code\":999"])?;
+        nothing_left(&self.node)
+    }
+
+    /// ADD fails with an error that names these; a runtime then calls DEL once.
+    fn refuses(&self, pod: &str, networks: &str, named: &[&str]) -> anyhow::Result<()> {
+        let Err(error) = self.add(pod, Some(networks)) else {
+            bail!("ADD succeeded");
+        };
+        let text = error.to_string();
+        for word in named {
+            ensure!(
+                text.contains(word),
+                "the error does not name {word}: {text}"
+            );
+        }
+        self.remove(pod)?;
+        nothing_left(&self.node)
+    }
+
+    fn deletes_alone(&mut self) -> anyhow::Result<()> {
+        let passing = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "br-passing",
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.21.0.0/24"}]]}});
+        self.control
+            .apply(&self.node, &[objects::network("passing", &passing)])?;
+        self.attaches("lonely", Some("passing"), &["eth0", "net1"])?;
+        let id = self.container("lonely")?;
+        self.control
+            .kubectl(&self.node, &["delete", "pod", "lonely", "--force"])?;
+        self.control
+            .kubectl(&self.node, &["delete", "net-attach-def", "passing"])?;
+        self.control.stop_server(&self.node)?;
+        self.del(&id, "lonely")?;
+        nothing_left(&self.node)?;
+        self.control.start_server(&self.node, Extent::Server)
+    }
+
+    fn deletes_later(&self, daemon: &Service) -> anyhow::Result<Service> {
+        self.attaches("later", Some("storage"), &["eth0", "net1"])?;
+        self.node.end(daemon, "KILL")?;
+        let id = self.container("later")?;
+        self.del(&id, "later")?;
+        let pending = self.node.list("/var/lib/cni/multus/.multus-rs/pending")?;
+        ensure!(!pending.is_empty(), "the deletion was not written down");
+        let daemon = self.start_daemon()?;
+        nothing_left(&self.node)?;
+        self.control
+            .kubectl(&self.node, &["delete", "pod", "later", "--force"])?;
+        Ok(daemon)
+    }
+
+    fn add(&self, pod: &str, networks: Option<&str>) -> anyhow::Result<Value> {
+        self.control
+            .apply(&self.node, &[objects::pod(pod, &self.node.name, networks)])?;
+        self.node.run(&["ip", "netns", "add", pod])?;
+        self.verb("ADD", pod, None)
+    }
+
+    /// Both deletions of a runtime, and the pod's end.
+    fn remove(&self, pod: &str) -> anyhow::Result<()> {
+        let id = self.container(pod)?;
+        self.del(&id, pod)?;
+        self.control
+            .kubectl(&self.node, &["delete", "pod", pod, "--force"])
+            .map(drop)
+    }
+
+    fn del(&self, id: &str, pod: &str) -> anyhow::Result<()> {
+        let config = self.config()?;
+        let netns = format!("/run/netns/{pod}");
+        let args = arguments(pod, id);
+        let call = |netns: &str| {
+            let mut env = vec![
+                ("CNI_COMMAND", "DEL"),
+                ("CNI_IFNAME", "eth0"),
+                ("CNI_PATH", BIN_DIR),
+            ];
+            env.extend([
+                ("CNI_CONTAINERID", id),
+                ("CNI_NETNS", netns),
+                ("CNI_ARGS", &args),
+            ]);
+            self.shim(&env, &config)
+        };
+        call(&netns)?;
+        self.node.run(&["ip", "netns", "delete", pod])?;
+        call("").map(drop)
+    }
+
+    fn verb(&self, verb: &str, pod: &str, previous: Option<&Value>) -> anyhow::Result<Value> {
+        let mut config = self.config()?;
+        if let Some(previous) = previous {
+            config["prevResult"] = previous.clone();
+        }
+        let id = self.container(pod)?;
+        let (netns, args) = (format!("/run/netns/{pod}"), arguments(pod, &id));
+        let mut env = vec![
+            ("CNI_COMMAND", verb),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", BIN_DIR),
+        ];
+        env.extend([
+            ("CNI_CONTAINERID", id.as_str()),
+            ("CNI_NETNS", &netns),
+            ("CNI_ARGS", &args),
+        ]);
+        self.shim(&env, &config)
+    }
+
+    /// One call of the shim where the runtime has it; its error is the document that it printed.
+    fn shim(&self, env: &[(&str, &str)], config: &Value) -> anyhow::Result<Value> {
+        let mut command = self.node.command(format!("{BIN_DIR}/multus-shim"));
+        command.envs(env.iter().copied());
+        let output = sh::output(&mut command, config.to_string().as_bytes())?;
+        let document = match output.stdout.as_slice() {
+            b"" => Value::Null,
+            text => serde_json::from_slice(text)
+                .with_context(|| format!("no JSON on stdout: {}", String::from_utf8_lossy(text)))?,
+        };
+        ensure!(output.status.success(), "{document}");
+        Ok(document)
+    }
+
+    /// The configuration as a runtime hands it to the plugin.
+    fn config(&self) -> anyhow::Result<Value> {
+        Ok(serde_json::from_slice(&fs::read(
+            self.node.path(GENERATED),
+        )?)?)
+    }
+
+    /// A container id that is the pod's own.
+    fn container(&self, pod: &str) -> anyhow::Result<String> {
+        let uid = self.control.get(&self.node, &["pod", pod])?["metadata"]["uid"].clone();
+        Ok(format!(
+            "{pod}-{}",
+            uid.as_str().context("a pod has a uid")?
+        ))
+    }
+}
+
+fn arguments(pod: &str, id: &str) -> String {
+    let uid = id.strip_prefix(&format!("{pod}-")).unwrap_or(id);
+    format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
+    )
+}

@@ -1,0 +1,211 @@
+//! A node: a network, mount and process namespace with its own folders at the standard places.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+
+use crate::{
+    init,
+    lan::{FOLDERS, Lan, address},
+    sh,
+    workplace::Workplace,
+};
+
+/// No command in a node may take longer, in seconds.
+const PATIENCE: &str = "180";
+
+/// A running node; it ends when this goes away.
+pub(crate) struct Node {
+    /// `n1`, `n2`, …
+    pub(crate) name: String,
+    pub(crate) number: u8,
+    /// Files about the node, outside of it.
+    pub(crate) dir: PathBuf,
+    log: PathBuf,
+    path: String,
+    parent: Child,
+    init: u32,
+}
+
+/// A program that runs on in a node.
+pub(crate) struct Service {
+    /// Its process id inside.
+    pid: u32,
+}
+
+impl Node {
+    /// Starts a node whose programs are looked for in `programs` first.
+    pub(crate) fn start(
+        work: &Workplace,
+        lan: &Lan,
+        number: u8,
+        programs: &[&Path],
+    ) -> anyhow::Result<Self> {
+        let name = format!("n{number}");
+        let dir = work.dir.join(&name);
+        for folder in FOLDERS {
+            fs::create_dir_all(dir.join("root").join(folder.trim_start_matches('/')))?;
+        }
+        let net = lan.attach(number)?;
+        let mut parent = Command::new("nsenter")
+            .arg(format!("--net={}", net.display()))
+            .args([
+                "unshare",
+                "--mount",
+                "--propagation",
+                "slave",
+                "--pid",
+                "--fork",
+            ])
+            .args(["--kill-child", "--mount-proc"])
+            .arg(std::env::current_exe()?)
+            .arg(init::NAME)
+            .arg(dir.join("root"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("cannot start a node")?;
+        let mut ready = String::new();
+        let stdout = parent.stdout.take().context("stdout is piped")?;
+        BufReader::new(stdout).read_line(&mut ready)?;
+        ensure!(ready == init::READY, "node {name} did not come up");
+        let (pid, machine) = (parent.id(), std::env::var("PATH").unwrap_or_default());
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let programs = programs.iter().map(|dir| dir.display().to_string());
+        let path = programs
+            .chain([machine, "/usr/sbin:/sbin".to_owned()])
+            .collect::<Vec<_>>()
+            .join(":");
+        Ok(Self {
+            init: children
+                .trim()
+                .parse()
+                .context("a node has one first process")?,
+            name,
+            number,
+            log: work.dir.join("log"),
+            dir,
+            path,
+            parent,
+        })
+    }
+
+    /// Its address on the wire between nodes.
+    pub(crate) fn address(&self) -> String {
+        address(self.number)
+    }
+
+    /// A command in the node.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.enter();
+        command
+            .args(["timeout", "--kill-after=5", PATIENCE])
+            .arg(program);
+        command
+    }
+
+    /// Runs a command in the node.
+    pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<String> {
+        let (program, arguments) = words.split_first().context("a command has a name")?;
+        sh::run(self.command(program).args(arguments))
+    }
+
+    /// Starts a program that runs on; what it prints goes to a file of its name.
+    pub(crate) fn serve(
+        &self,
+        name: &str,
+        program: impl AsRef<OsStr>,
+        set: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> anyhow::Result<Service> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log.join(format!("{}-{name}.log", self.name)))?;
+        let pid_file = self.dir.join(format!("{name}.pid"));
+        let _ = fs::remove_file(&pid_file);
+        let mut command = self.enter();
+        command
+            .args([
+                "sh",
+                "-c",
+                "echo $$ >\"$0.new\" && mv \"$0.new\" \"$0\" && exec \"$@\"",
+            ])
+            .arg(&pid_file)
+            .arg(program);
+        set(&mut command)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name} on {}", self.name))?;
+        let pid = sh::until(10, &format!("{name} starts"), || {
+            Ok(fs::read_to_string(&pid_file)?.trim().parse()?)
+        })?;
+        Ok(Service { pid })
+    }
+
+    /// Sends a signal to a service and waits for its end.
+    pub(crate) fn end(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
+        let pid = service.pid.to_string();
+        self.run(&["kill", &format!("-{signal}"), &pid])?;
+        sh::until(60, &format!("process {pid} ends"), || {
+            ensure!(
+                !self.path(&format!("/proc/{pid}")).exists(),
+                "it still runs"
+            );
+            Ok(())
+        })
+    }
+
+    /// A path of the node as this process reaches it.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.init))
+    }
+
+    /// Writes a file of the node, with its folders.
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
+        let place = self.path(path);
+        let folder = place.parent().context("a file lies in a folder")?;
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&place, content))
+            .with_context(|| format!("cannot write {path} on {}", self.name))
+    }
+
+    /// The names in a folder of the node, sorted; none if there is no such folder.
+    pub(crate) fn list(&self, path: &str) -> anyhow::Result<Vec<String>> {
+        let Ok(entries) = fs::read_dir(self.path(path)) else {
+            return Ok(Vec::new());
+        };
+        let mut names = entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn enter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--target={}", self.init))
+            .args(["--net", "--mount", "--pid", "--"])
+            .env("PATH", &self.path);
+        command
+    }
+}
+
+impl Drop for Node {
+    /// A power cut: with its first process the whole node ends.
+    fn drop(&mut self) {
+        let _ = self.parent.kill();
+        let _ = self.parent.wait();
+    }
+}

@@ -1,0 +1,153 @@
+//! containerd on a node, and the one image that pods of a run are made of.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::ensure;
+
+use crate::{
+    layout::{self, Generation, Layout, Places},
+    node::Node,
+    sh,
+    workplace::Workplace,
+};
+
+/// The image of every pod of a run: one static busybox.
+pub(crate) const IMAGE: &str = "e2e.invalid/busybox:1";
+/// Debian's plugins; they speak CNI up to 1.0.0.
+const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
+const APPLETS: &[&str] = &["sh", "sleep", "ip", "ping", "cat"];
+
+/// A runtime on a node.
+pub(crate) struct Runtime {
+    pub(crate) layout: Layout,
+    pub(crate) generation: Generation,
+    pub(crate) places: Places,
+}
+
+impl Runtime {
+    /// Lays out the node, starts containerd with an empty store, and gives it the image of pods.
+    pub(crate) fn start(
+        work: &Workplace,
+        node: &Node,
+        layout: Layout,
+        generation: Generation,
+    ) -> anyhow::Result<Self> {
+        let runtime = Self {
+            layout,
+            generation,
+            places: layout.places(&node.name),
+        };
+        runtime.lay_out(work, node)?;
+        let program = match generation {
+            Generation::One => Path::new("/usr/bin/containerd").to_owned(),
+            Generation::Two => work.bin.join("containerd"),
+        };
+        let config = &runtime.places.config;
+        node.serve("containerd", &program, |command| {
+            // Its shim is found on the path: that of the same release must come first.
+            let path = format!(
+                "{}:{}",
+                program.parent().unwrap_or(Path::new("/")).display(),
+                std::env::var("PATH").unwrap_or_default()
+            );
+            command.env("PATH", path).arg("--config").arg(config)
+        })?;
+        sh::until(60, "containerd answers", || {
+            sh::run(runtime.ctr(node).args(["version"]))
+        })?;
+        runtime.import(node, &busybox(work)?)?;
+        Ok(runtime)
+    }
+
+    /// Imports an archive as an agent does: into the namespace of Kubernetes, every name in it.
+    pub(crate) fn import(&self, node: &Node, archive: &Path) -> anyhow::Result<()> {
+        sh::run(self.ctr(node).args(["images", "import"]).arg(archive)).map(drop)
+    }
+
+    /// `ctr` of the node's own generation.
+    pub(crate) fn ctr(&self, node: &Node) -> Command {
+        let mut command = node.command("/usr/bin/ctr");
+        command.args(["--address", &self.places.socket, "--namespace", "k8s.io"]);
+        command
+    }
+
+    fn lay_out(&self, work: &Workplace, node: &Node) -> anyhow::Result<()> {
+        let Places {
+            conf_dir,
+            bin_dir,
+            state,
+            root,
+            plugins,
+            config,
+            ..
+        } = &self.places;
+        let source = match self.generation {
+            Generation::One => PathBuf::from(DEBIAN_PLUGINS),
+            Generation::Two => work.plugins.clone(),
+        };
+        let home = plugins.as_ref().unwrap_or(bin_dir);
+        for folder in [conf_dir, bin_dir, state, root, home] {
+            fs::create_dir_all(node.path(folder))?;
+        }
+        let mut count = 0;
+        for plugin in fs::read_dir(&source)? {
+            let name = plugin?.file_name().to_string_lossy().into_owned();
+            if !self.layout.has(&name) {
+                continue;
+            }
+            count += 1;
+            let place = format!("{home}/{name}");
+            fs::copy(source.join(&name), node.path(&place))?;
+            if home != bin_dir {
+                symlink(&place, node.path(&format!("{bin_dir}/{name}")))?;
+            }
+        }
+        ensure!(count >= 6, "{}: plugins are missing", source.display());
+        node.write(
+            config,
+            layout::containerd(self.generation, &self.places, IMAGE),
+        )?;
+        node.write(
+            &format!("{conf_dir}/10-primary.conflist"),
+            layout::primary("1.0.0", node.number),
+        )
+    }
+}
+
+/// An archive of an image without any registry.
+fn busybox(work: &Workplace) -> anyhow::Result<PathBuf> {
+    let archive = work.dir.join("busybox.tar");
+    if archive.exists() {
+        return Ok(archive);
+    }
+    let bin = work.dir.join("busybox/bin");
+    fs::create_dir_all(&bin)?;
+    fs::copy("/bin/busybox", bin.join("busybox"))?;
+    for applet in APPLETS {
+        symlink("busybox", bin.join(applet))?;
+    }
+    let umoci = |words: &[&str]| sh::run(Command::new("umoci").current_dir(&work.dir).args(words));
+    umoci(&["init", "--layout", "busybox.oci"])?;
+    umoci(&["new", "--image", "busybox.oci:1"])?;
+    umoci(&["insert", "--image", "busybox.oci:1", "busybox/bin", "/bin"])?;
+    umoci(&[
+        "config",
+        "--image=busybox.oci:1",
+        "--config.entrypoint=/bin/busybox",
+        "--config.entrypoint=sleep",
+        "--config.entrypoint=2147483647",
+        "--config.env=PATH=/bin",
+    ])?;
+    sh::run(Command::new("skopeo").current_dir(&work.dir).args([
+        "copy",
+        "--quiet",
+        "oci:busybox.oci:1",
+        &format!("docker-archive:busybox.tar:{IMAGE}"),
+    ]))?;
+    Ok(archive)
+}
