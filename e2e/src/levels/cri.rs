@@ -3,7 +3,7 @@
 //!
 //! The test is the kubelet: it speaks CRI. Pods are objects of a real API server.
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -114,11 +114,12 @@ impl Scene {
         self.runtime.import(&self.node, &work.image_archive()?)?;
         let lists =
             String::from_utf8(work.read(&format!("airgap/multus-images.linux-{}.txt", arch()))?)?;
-        let names = ctr(&["images", "list", "--quiet"])?;
         for image in lists.lines() {
+            let (name, digest) = image.split_once('@').context("a list names digests")?;
+            let found = ctr(&["images", "list", &format!("name=={name}")])?;
             ensure!(
-                names.lines().any(|name| name == image),
-                "{image} is not among {names}"
+                found.contains(digest),
+                "{image} is not what was imported: {found}"
             );
         }
         // Every blob is there, and the layers unpack.
@@ -218,11 +219,10 @@ impl Scene {
         let pod = self.pod(name, networks)?;
         let sandbox = self.client.run(&pod)?;
         let process = self.client.process(&sandbox)?;
-        let inside = sh::run(
-            Command::new("nsenter")
-                .arg(format!("--target={process}"))
-                .args(["--net", "ip", "-o", "address"]),
-        )?;
+        let target = format!("--target={process}");
+        let inside = self
+            .node
+            .run(&["nsenter", &target, "--net", "ip", "-o", "address"])?;
         let inside = addresses(&inside);
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
         ensure!(names == interfaces, "inside are {inside:?}");

@@ -268,7 +268,11 @@ impl<'a> Scene<'a> {
     }
 
     fn rolls_back(&self) -> anyhow::Result<()> {
-        self.refuses("half", "storage,broken", &["half", "broken", "macvlan", "\"code\":999"])?;
+        self.refuses(
+            "half",
+            "storage,broken",
+            &["half", "broken", "macvlan", "\"code\":999"],
+        )?;
         nothing_left(&self.node)
     }
 
