@@ -17,7 +17,7 @@ pub(crate) const NAMESPACE_NODE: i32 = 2;
 /// The value of `HOST_TO_CONTAINER` of `MountPropagation`.
 pub(crate) const HOST_TO_CONTAINER: i32 = 1;
 /// More than a kubelet waits.
-const TIMEOUT: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// A connection to a runtime.
 pub(crate) struct Client {

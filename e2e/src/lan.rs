@@ -27,6 +27,8 @@ pub(crate) const FOLDERS: &[&str] = &[
 
 /// The wire; going away, it takes every namespace of the run along.
 pub(crate) struct Lan {
+    /// Its network namespace.
+    namespace: &'static str,
     /// Mount points that this machine did not have.
     made: Vec<PathBuf>,
 }
@@ -35,7 +37,10 @@ impl Lan {
     /// Lays the wire, after removing what a killed run left.
     pub(crate) fn new() -> anyhow::Result<Self> {
         remove();
-        let mut lan = Self { made: Vec::new() };
+        let mut lan = Self {
+            namespace: NAME,
+            made: Vec::new(),
+        };
         for folder in FOLDERS {
             lan.make(Path::new(folder))?;
         }
@@ -51,10 +56,29 @@ impl Lan {
         let (name, port) = (name.as_str(), port.as_str());
         ip(&["netns", "add", name])?;
         ip(&[
-            "link", "add", port, "netns", NAME, "type", "veth", "peer", "name", "eth0", "netns",
+            "link",
+            "add",
+            port,
+            "netns",
+            self.namespace,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
             name,
         ])?;
-        ip(&["-n", NAME, "link", "set", port, "master", "br0", "up"])?;
+        ip(&[
+            "-n",
+            self.namespace,
+            "link",
+            "set",
+            port,
+            "master",
+            "br0",
+            "up",
+        ])?;
         let address = format!("{}/24", address(number));
         ip(&["-n", name, "address", "add", &address, "dev", "eth0"])?;
         ip(&["-n", name, "link", "set", "lo", "up"])?;

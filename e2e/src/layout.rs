@@ -1,6 +1,6 @@
 //! What unlike nodes look like: where the runtime of each kind keeps its things.
 
-use sha2::{Digest as _, Sha256};
+use crate::workplace;
 
 /// The kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,8 +70,7 @@ impl Layout {
         match self {
             Self::K3s => {
                 let agent = "/var/lib/rancher/k3s/agent";
-                let hash = Sha256::digest(node.as_bytes());
-                let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+                let hash = workplace::sha256(node.as_bytes());
                 Places {
                     plugins: Some(format!("/var/lib/rancher/k3s/data/{hash}/bin")),
                     ..places(

@@ -1,5 +1,6 @@
 //! The levels, cheapest first.
 
+mod chart;
 mod cluster;
 mod cri;
 mod netns;
@@ -13,6 +14,8 @@ use crate::{
 /// What to test on.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Level {
+    /// Real Helm and Go on the charts and bindata
+    Chart,
     /// Network namespaces, real plugins, a real API server
     Netns,
     /// containerd through CRI
@@ -24,6 +27,7 @@ pub(crate) enum Level {
 impl Level {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Chart => "chart",
             Self::Netns => "netns",
             Self::Cri => "cri",
             Self::Cluster => "cluster",
@@ -33,6 +37,7 @@ impl Level {
     /// Programs that must be there.
     pub(crate) fn needs(self) -> &'static Needs {
         match self {
+            Self::Chart => &chart::NEEDS,
             Self::Netns => &netns::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Cluster => &cluster::NEEDS,
@@ -42,6 +47,7 @@ impl Level {
     /// Runs every check of the level, up to the first that fails.
     pub(crate) fn run(self, work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         match self {
+            Self::Chart => chart::run(work, report),
             Self::Netns => netns::run(work, report),
             Self::Cri => cri::run(work, report),
             Self::Cluster => cluster::run(work, report),

@@ -2,12 +2,14 @@
 
 use std::{
     env,
+    fmt::Write as _,
     fs::{self, File},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 /// Folders of one run.
 pub(crate) struct Workplace {
@@ -111,4 +113,14 @@ pub(crate) fn arch() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
+}
+
+/// The sha256 of bytes, as sums files write it.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

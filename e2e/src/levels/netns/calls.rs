@@ -1,0 +1,111 @@
+//! The test as a container runtime: one call of the shim after the other, as the specification has them.
+
+use std::fs;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::{BIN_DIR, GENERATED, Scene};
+use crate::{objects, sh};
+
+impl Scene<'_> {
+    pub(super) fn add(&self, pod: &str, networks: Option<&str>) -> anyhow::Result<Value> {
+        self.control
+            .apply(&self.node, &[objects::pod(pod, &self.node.name, networks)])?;
+        self.node.run(&["ip", "netns", "add", pod])?;
+        self.verb("ADD", pod, None)
+    }
+
+    /// Both deletions of a runtime, and the pod's end.
+    pub(super) fn remove(&self, pod: &str) -> anyhow::Result<()> {
+        let id = self.container(pod)?;
+        self.del(&id, pod)?;
+        self.control
+            .kubectl(&self.node, &["delete", "pod", pod, "--force"])
+            .map(drop)
+    }
+
+    pub(super) fn del(&self, id: &str, pod: &str) -> anyhow::Result<()> {
+        let config = self.config()?;
+        let netns = format!("/run/netns/{pod}");
+        let args = arguments(pod, id);
+        let call = |netns: &str| {
+            let mut env = vec![
+                ("CNI_COMMAND", "DEL"),
+                ("CNI_IFNAME", "eth0"),
+                ("CNI_PATH", BIN_DIR),
+            ];
+            env.extend([
+                ("CNI_CONTAINERID", id),
+                ("CNI_NETNS", netns),
+                ("CNI_ARGS", &args),
+            ]);
+            self.shim(&env, &config)
+        };
+        call(&netns)?;
+        self.node.run(&["ip", "netns", "delete", pod])?;
+        call("").map(drop)
+    }
+
+    pub(super) fn verb(
+        &self,
+        verb: &str,
+        pod: &str,
+        previous: Option<&Value>,
+    ) -> anyhow::Result<Value> {
+        let mut config = self.config()?;
+        if let Some(previous) = previous {
+            config["prevResult"] = previous.clone();
+        }
+        let id = self.container(pod)?;
+        let (netns, args) = (format!("/run/netns/{pod}"), arguments(pod, &id));
+        let mut env = vec![
+            ("CNI_COMMAND", verb),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", BIN_DIR),
+        ];
+        env.extend([
+            ("CNI_CONTAINERID", id.as_str()),
+            ("CNI_NETNS", &netns),
+            ("CNI_ARGS", &args),
+        ]);
+        self.shim(&env, &config)
+    }
+
+    /// One call of the shim where the runtime has it; its error is the document that it printed.
+    pub(super) fn shim(&self, env: &[(&str, &str)], config: &Value) -> anyhow::Result<Value> {
+        let mut command = self.node.command(format!("{BIN_DIR}/multus-shim"));
+        command.envs(env.iter().copied());
+        let output = sh::output(&mut command, config.to_string().as_bytes())?;
+        let document = match output.stdout.as_slice() {
+            b"" => Value::Null,
+            text => serde_json::from_slice(text)
+                .with_context(|| format!("no JSON on stdout: {}", String::from_utf8_lossy(text)))?,
+        };
+        ensure!(output.status.success(), "{document}");
+        Ok(document)
+    }
+
+    /// The configuration as a runtime hands it to the plugin.
+    pub(super) fn config(&self) -> anyhow::Result<Value> {
+        Ok(serde_json::from_slice(&fs::read(
+            self.node.path(GENERATED),
+        )?)?)
+    }
+
+    /// A container id that is the pod's own.
+    pub(super) fn container(&self, pod: &str) -> anyhow::Result<String> {
+        let uid = self.control.get(&self.node, &["pod", pod])?["metadata"]["uid"].clone();
+        Ok(format!(
+            "{pod}-{}",
+            uid.as_str().context("a pod has a uid")?
+        ))
+    }
+}
+
+fn arguments(pod: &str, id: &str) -> String {
+    let uid = id.strip_prefix(&format!("{pod}-")).unwrap_or(id);
+    format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
+    )
+}
