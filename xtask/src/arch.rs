@@ -53,7 +53,7 @@ const ARM64: Facts = Facts {
     triple: "aarch64-unknown-linux-musl",
     linker: "rust-lld",
     cc: "aarch64-linux-gnu-gcc",
-    packages: &["gcc-aarch64-linux-gnu"],
+    packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
     rustflags: PACKED_RELOCATIONS,
     shim_budget: 600_000,
     machine: object::elf::EM_AARCH64,

@@ -9,5 +9,6 @@ pub(crate) mod e2e;
 pub(crate) mod generate;
 pub(crate) mod images;
 pub(crate) mod lint;
+pub(crate) mod reproduce;
 pub(crate) mod test;
 pub(crate) mod verify;

@@ -41,6 +41,7 @@ enum Command {
     Verify(cmd::verify::Args),
     Test(cmd::test::Args),
     E2e(cmd::e2e::Args),
+    Reproduce(cmd::reproduce::Args),
     Lint(cmd::lint::Args),
     Ci(cmd::ci::Args),
 }
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => cmd::verify::run(&args),
         Command::Test(args) => cmd::test::run(&args),
         Command::E2e(args) => cmd::e2e::run(&args),
+        Command::Reproduce(args) => cmd::reproduce::run(&args),
         Command::Lint(args) => cmd::lint::run(&args),
         Command::Ci(args) => cmd::ci::run(&args),
     };

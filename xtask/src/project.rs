@@ -18,6 +18,9 @@ pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];
 /// Files that decide about every build.
 const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
+/// Follows a commit that files differ from.
+const DIRTY: &str = "-dirty";
+
 /// What xtask knows about the checkout it works on.
 pub(crate) struct Project {
     /// Where `Cargo.toml` lies.
@@ -46,15 +49,25 @@ impl Project {
             Some(dir) => std::env::current_dir()?.join(dir),
             None => root.join("target"),
         };
-        let (commit, epoch) = commit(root)?;
+        Self::at(root.to_owned(), target)
+    }
+
+    /// A checkout and the folder that cargo builds it into.
+    pub(crate) fn at(root: PathBuf, target: PathBuf) -> anyhow::Result<Self> {
+        let (commit, epoch) = commit(&root)?;
         Ok(Self {
-            root: root.to_owned(),
-            target,
             version: env!("CARGO_PKG_VERSION"),
             commit,
             epoch,
-            toolchain: toolchain(root)?,
+            toolchain: toolchain(&root)?,
+            root,
+            target,
         })
+    }
+
+    /// Whether files differ from the commit.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.commit.ends_with(DIRTY)
     }
 
     /// A shell in the root of the checkout.
@@ -108,7 +121,7 @@ fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     };
     let (hash, time) = line.split_once(' ').context("git log told no time")?;
     let is_clean = git(&["status", "--porcelain"])?.is_empty();
-    let suffix = if is_clean { "" } else { "-dirty" };
+    let suffix = if is_clean { "" } else { DIRTY };
     let epoch = match given {
         Some(epoch) => epoch,
         None => time.parse().context("git log told no time")?,

@@ -1,8 +1,11 @@
-//! `ci`: everything that a change must pass, cheapest first. The e2e levels join as they land.
+//! `ci`: everything that a change must pass, cheapest first.
 
-use crate::cmd::{lint, test};
+use crate::{
+    cmd::{e2e, lint, reproduce, test},
+    project::Project,
+};
 
-/// Run what CI runs: test, then lint
+/// Run what CI runs: test, lint, every e2e level, and the release once more elsewhere
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask ci --install")]
 pub(crate) struct Args {
@@ -17,5 +20,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     lint::run(&lint::Args {
         install: args.install,
     })?;
-    Ok(())
+    let project = Project::open()?;
+    let dist = e2e::current_dist(&project, args.install)?;
+    for level in [
+        e2e::Level::Chart,
+        e2e::Level::Netns,
+        e2e::Level::Cri,
+        e2e::Level::Cluster,
+    ] {
+        e2e::one(&project, level, &dist, args.install)?;
+    }
+    reproduce::against(&project, &e2e::arches()?, &dist)
 }

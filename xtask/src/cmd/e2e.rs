@@ -55,10 +55,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// A release for this machine, made anew where sources changed.
 pub(crate) fn current_dist(project: &Project, install: bool) -> anyhow::Result<PathBuf> {
-    let arch = Arch::host().context("no release is built for this machine's architecture")?;
     let out = project.memory().join("e2e-dist");
-    dist::make(project, &Arches::of(vec![arch]), &out, install)?;
+    dist::make(project, &arches()?, &out, install)?;
     Ok(out)
+}
+
+/// This machine's architecture, which is all that can be tested on it.
+pub(crate) fn arches() -> anyhow::Result<Arches> {
+    let arch = Arch::host().context("no release is built for this machine's architecture")?;
+    Ok(Arches::of(vec![arch]))
 }
 
 /// Runs one level on a release.

@@ -1,0 +1,101 @@
+//! `reproduce`: a second release of the same commit, from another checkout at another path, must have the same bytes.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, bail, ensure};
+use xshell::cmd;
+
+use crate::{
+    arch::{Arch, Arches},
+    cmd::dist,
+    project::Project,
+    release, talk,
+};
+
+/// Make the release again in a clone elsewhere, and compare
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    arches: Arches,
+    /// Get missing Rust targets and, as root on Debian, C compilers
+    #[arg(long)]
+    install: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    let first = project.memory().join("reproduce-dist");
+    dist::make(&project, &args.arches, &first, args.install)?;
+    against(&project, &args.arches, &first)
+}
+
+/// Makes the release again and compares it with that in `first`.
+pub(crate) fn against(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<()> {
+    ensure!(
+        !project.is_dirty(),
+        "files of the checkout differ from its commit, which is what is made again: commit or stash them first"
+    );
+    let elsewhere = tempfile::Builder::new()
+        .prefix("multus-rs-again-")
+        .tempdir()
+        .context("cannot make a folder for the second checkout")?;
+    let root = elsewhere.path().join("checkout");
+    let (shell, origin) = (project.shell()?, &project.root);
+    cmd!(
+        shell,
+        "git -c safe.directory=* clone --quiet --no-hardlinks {origin} {root}"
+    )
+    .quiet()
+    .run()
+    .context("cannot clone the checkout")?;
+    let again = Project::at(root, elsewhere.path().join("target"))?;
+    ensure!(
+        again.commit == project.commit,
+        "the clone is at {}, the checkout at {}",
+        again.commit,
+        project.commit
+    );
+    let second = elsewhere.path().join("dist");
+    dist::make(&again, arches, &second, false)?;
+    let sums = |dist: &Path| {
+        let path = dist.join(release::SUMS);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    if let Some(difference) = difference(&sums(first)?, &sums(&second)?) {
+        bail!("the same commit gives other bytes at another path: {difference}");
+    }
+    let names: Vec<_> = arches.list().into_iter().map(Arch::name).collect();
+    talk::say(&format!(
+        "made twice, at two paths, the same bytes: {}",
+        names.join(", ")
+    ));
+    Ok(())
+}
+
+/// The first line that two sums files do not share.
+fn difference(first: &str, second: &str) -> Option<String> {
+    let missing = |from: &str, other: &str| {
+        let line = other
+            .lines()
+            .find(|line| !from.lines().any(|one| one == *line));
+        line.map(str::to_owned)
+    };
+    missing(second, first).or_else(|| missing(first, second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_named() {
+        let sums = "1  a\n2  b\n";
+        assert_eq!(difference(sums, sums), None);
+        assert_eq!(difference(sums, "1  a\n3  b\n").as_deref(), Some("2  b"));
+        assert_eq!(difference("1  a\n", sums).as_deref(), Some("2  b"));
+    }
+}
