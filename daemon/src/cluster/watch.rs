@@ -16,7 +16,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     store::{Definitions, Pods},
@@ -95,25 +95,30 @@ impl Ownership {
     }
 
     fn seen(&self, being_deleted: bool) {
-        self.0.store(
-            if being_deleted {
-                Self::DELETED
-            } else {
-                Self::SEEN
-            },
-            Ordering::SeqCst,
-        );
+        let now = if being_deleted {
+            Self::DELETED
+        } else {
+            Self::SEEN
+        };
+        if self.0.swap(now, Ordering::SeqCst) != now && being_deleted {
+            tell_deleted();
+        }
     }
 
     /// It is not there: that means something only after it was.
     fn absent(&self) {
-        let _ = self.0.compare_exchange(
-            Self::SEEN,
-            Self::DELETED,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let order = Ordering::SeqCst;
+        let known = self
+            .0
+            .compare_exchange(Self::SEEN, Self::DELETED, order, order);
+        if known.is_ok() {
+            tell_deleted();
+        }
     }
+}
+
+fn tell_deleted() {
+    info!("our DaemonSet is deleted: the next end takes configuration and shim along");
 }
 
 /// Watches the one DaemonSet that this process belongs to.
