@@ -22,6 +22,7 @@ use super::{
     store::{Definitions, Pods},
     types::{self, Definition},
 };
+use crate::causes::causes;
 
 /// Keeps this node's pods; `synced` is called after each complete list.
 pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
@@ -174,7 +175,7 @@ async fn follow<K>(
                 debug!(what, "the cluster does not know this kind");
                 unknown_kind();
             }
-            Err(error) => warn!(what, %error, "the watch was interrupted"),
+            Err(error) => warn!(what, error = %causes(&error), "the watch was interrupted"),
         }
     }
     // A watch ends only with the process; should that ever change, nobody must believe that it still goes on.
