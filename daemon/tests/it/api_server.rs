@@ -59,6 +59,8 @@ struct Kept {
     watchers: Vec<(Kind, mpsc::UnboundedSender<Bytes>)>,
     /// Whether the cluster knows no definitions at all.
     no_definitions: bool,
+    /// The answer to patches other than success.
+    refusal: Option<StatusCode>,
     asked: Vec<String>,
     patches: Vec<(String, Value)>,
     events: Vec<Value>,
@@ -138,6 +140,12 @@ impl ApiServer {
     /// From now on the cluster does not know the kind.
     pub(crate) fn forget_definitions(&self) {
         self.shared.lock().no_definitions = true;
+    }
+
+    /// From now on patches are answered so; `None` takes them again.
+    pub(crate) fn refuse_patches(&self, status: Option<u16>) {
+        let status = status.map(|status| StatusCode::from_u16(status).unwrap());
+        self.shared.lock().refusal = status;
     }
 
     /// Waits until somebody has listed objects of this kind and hears of their changes.
@@ -261,8 +269,12 @@ async fn route(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
             pod(&kept, namespace, name)
         }
         (Method::PATCH, ["api", "v1", "namespaces", namespace, "pods", name, "status"]) => {
-            kept.patches.push((format!("{namespace}/{name}"), body));
-            pod(&kept, namespace, name)
+            if let Some(status) = kept.refusal {
+                refused(status)
+            } else {
+                kept.patches.push((format!("{namespace}/{name}"), body));
+                pod(&kept, namespace, name)
+            }
         }
         (Method::POST, ["api", "v1", "namespaces", _, "events"]) => {
             kept.events.push(body.clone());
@@ -328,11 +340,16 @@ fn pod(kept: &Kept, namespace: &str, name: &str) -> (StatusCode, Value) {
 }
 
 fn absent() -> (StatusCode, Value) {
+    refused(StatusCode::NOT_FOUND)
+}
+
+fn refused(status: StatusCode) -> (StatusCode, Value) {
+    let reason = status.canonical_reason();
     let answer = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "not found", "reason": "NotFound", "code": 404,
+        "message": "told to refuse", "reason": reason, "code": status.as_u16(),
     });
-    (StatusCode::NOT_FOUND, answer)
+    (status, answer)
 }
 
 fn reply((status, answer): (StatusCode, Value)) -> Response<Body> {

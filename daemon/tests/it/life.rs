@@ -70,6 +70,24 @@ fn an_add_under_way_is_finished_before_the_end() {
 }
 
 #[test]
+fn a_slow_plugin_holds_up_its_own_container_alone() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.take_order();
+    let gate = node.close_gate("primary", "ADD");
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
+    node.wait_for_call("ADD primary pod0");
+    daemon.cni(&node.request("CHECK", "c1")).done();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert!(!adding.is_finished());
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    assert_eq!(node.state().0, ["c2"]);
+}
+
+#[test]
 fn the_next_daemon_detaches_what_the_killed_one_attached() {
     let mut node = Node::new();
     node.define("zebra");
@@ -116,10 +134,18 @@ fn an_api_server_that_cannot_be_reached_is_explained() {
     let mut node = Node::new();
     node.api.shut_down();
     let daemon = node.start();
-    let line = wait_for("a warning", || {
-        let log = daemon.log();
-        let mut lines = log.lines().map(str::to_owned);
-        lines.find(|line| line.contains("the watch was interrupted"))
+    let told = |line: &&str| line.contains("the watch was interrupted");
+    wait_for("a warning", || {
+        daemon.log().lines().any(|line| told(&line)).then_some(())
     });
-    assert!(line.to_lowercase().contains("connection refused"), "{line}");
+    let log = daemon.log();
+    for line in log.lines().filter(|line| line.contains("client error")) {
+        assert!(line.contains("onnection refused"), "{line}");
+    }
+    assert!(
+        log.lines()
+            .filter(told)
+            .any(|line| line.contains("client error")),
+        "{log}"
+    );
 }

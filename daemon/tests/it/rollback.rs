@@ -64,3 +64,40 @@ fn what_cannot_be_detached_is_left_to_the_runtimes_del() {
     assert_eq!(node.order(), ["DEL zebra net1"]);
     assert_eq!(node.state(), (vec![], vec![]));
 }
+
+#[test]
+fn a_status_that_cannot_be_written_undoes_the_add() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    node.api.refuse_patches(Some(403));
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert_eq!(error.code, 11, "{error}");
+    let told = [
+        "cannot write the network status",
+        "shop/cart",
+        "told to refuse (code 403)",
+    ];
+    assert!(told.iter().all(|text| error.msg.contains(text)), "{error}");
+    let undone = ["DEL zebra net1", "DEL primary pod0"];
+    assert_eq!(node.take_order()[2..], undone);
+    assert_eq!(node.state(), (vec![], vec![]));
+    let events = node.api.events(1);
+    assert!(events[0].starts_with("FailedAddNetwork: "), "{events:?}");
+    node.api.refuse_patches(None);
+    daemon.cni(&node.request("ADD", "c1")).result();
+    assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
+}
+
+#[test]
+fn a_pod_that_went_meanwhile_needs_no_status() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    for (status, container) in [(404, "c1"), (409, "c2")] {
+        node.api.refuse_patches(Some(status));
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    assert_eq!(node.state().0, ["c1", "c2"]);
+}
