@@ -8,6 +8,7 @@ pub mod netstatus;
 pub mod plan;
 pub mod state;
 
+mod causes;
 pub mod cluster;
 pub mod commands;
 pub mod config;

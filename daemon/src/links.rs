@@ -9,6 +9,7 @@ use std::{
 
 use node::root::Root;
 use rustix::{
+    fs::{fstat, stat},
     net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
@@ -46,7 +47,10 @@ impl LinkProbe for NetnsProbe {
 }
 
 fn look(netns: &OwnedFd, ifname: &str) -> io::Result<bool> {
-    move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+    // Moving takes a right that being there does not.
+    if !is_current(netns)? {
+        move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+    }
     let socket = socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
@@ -57,5 +61,29 @@ fn look(netns: &OwnedFd, ifname: &str) -> io::Result<bool> {
         Ok(_) => Ok(true),
         Err(rustix::io::Errno::NODEV) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether this thread is in the namespace already.
+fn is_current(netns: &OwnedFd) -> io::Result<bool> {
+    let (theirs, own) = (fstat(netns)?, stat("/proc/thread-self/ns/net")?);
+    Ok((theirs.st_dev, theirs.st_ino) == (own.st_dev, own.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_namespace_takes_no_right_to_look_into() {
+        let own = std::fs::File::open("/proc/self/ns/net").unwrap().into();
+        assert!(look(&own, "lo").unwrap());
+        assert!(!look(&own, "no-such-link").unwrap());
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_an_error() {
+        let file = tempfile::tempfile().unwrap().into();
+        look(&file, "lo").unwrap_err();
     }
 }

@@ -9,7 +9,7 @@ use daemon::{
     config,
     run::{self, Identity},
 };
-use tracing::Level;
+use tracing::{Level, level_filters::LevelFilter};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Gives pods their networks: serves multus-shim, runs delegates, keeps state.
@@ -146,6 +146,8 @@ fn log_to_stderr(level: &str, format: LogFormat) {
     let filter = Targets::new()
         .with_target("daemon", level)
         .with_target("node", level)
+        // What it gets back is said where it was asked for, with more of the reason.
+        .with_target("kube_client", LevelFilter::OFF)
         .with_default(level.min(Level::WARN));
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     match format {

@@ -21,6 +21,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
+    causes::causes,
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
     confmgr::{self, Manager, Target},
@@ -150,7 +151,7 @@ impl Daemon {
             Err(error) => {
                 self.readiness.missing(
                     Part::Watches,
-                    format!("no access to the API server: {error}"),
+                    format!("no access to the API server: {}", causes(&error)),
                 );
                 return None;
             }
@@ -255,7 +256,7 @@ impl Daemon {
             return Err((Part::Discovery, reason));
         }
         self.readiness.well(Part::Discovery);
-        let shim = shim_bytes().map_err(|error| (Part::Shim, error.to_string()))?;
+        let shim = shim_bytes().map_err(|error| (Part::Shim, format!("{error:#}")))?;
         let outcome = install::install(&self.root, &dirs.install_dir, SHIM, &shim)
             .map_err(|error| (Part::Shim, error.to_string()))?;
         if outcome == install::Outcome::Installed {

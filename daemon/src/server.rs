@@ -21,7 +21,7 @@ use node::root::{Kind, Root, proc_path};
 use tokio::net::UnixListener;
 use tracing::{debug, error, warn};
 
-use crate::service::Service;
+use crate::{causes::causes, service::Service};
 
 /// A client that sends nothing is not waited for.
 const HEADER_TIME: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ pub async fn serve(listener: UnixListener, service: Arc<Service>, stop: impl Fut
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of descriptors, as a rule: others end meanwhile.
-                warn!(%error, "cannot accept a connection");
+                warn!(error = %causes(&error), "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -76,7 +76,7 @@ pub async fn serve(listener: UnixListener, service: Arc<Service>, stop: impl Fut
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                debug!(%error, "a connection ended early");
+                debug!(error = %causes(&error), "a connection ended early");
             }
         });
     }
@@ -119,7 +119,7 @@ async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
         Err(error) => {
             return failed(&CniError::new(
                 CniError::DECODING_FAILURE,
-                format!("cannot read the request: {error}"),
+                format!("cannot read the request: {}", causes(&*error)),
             ));
         }
     };
@@ -127,7 +127,7 @@ async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
         Ok(Ok(bytes)) => answer(StatusCode::OK, bytes),
         Ok(Err(error)) => failed(&error),
         Err(panic) => {
-            error!(%panic, "a request ended the thread that served it");
+            error!(error = %causes(&panic), "a request ended the thread that served it");
             failed(&CniError::new(
                 CniError::INTERNAL,
                 "internal error: see the log of multus-daemon",

@@ -143,18 +143,25 @@ impl Service {
         })?;
         let pod = cluster.pod_for_add(&name.namespace, &name.name, name.uid.as_deref())?;
         pod.check_uid(name.uid.as_deref())?;
-        let added =
-            self.engine
-                .add(request, netconf, &pod)
-                .map_err(|AddError { error, event }| {
-                    let (reason, message) =
-                        event.unwrap_or_else(|| ("FailedAddNetwork", error.msg.clone()));
-                    cluster.event(&pod, true, reason, message);
-                    error
-                })?;
-        tell(cluster, &pod, &added)?;
+        let attached = self.engine.add(request, netconf, &pod).and_then(|added| {
+            tell(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
+            Ok(added)
+        });
+        let added = attached.map_err(|AddError { error, event }| {
+            let (reason, message) =
+                event.unwrap_or_else(|| ("FailedAddNetwork", error.msg.clone()));
+            cluster.event(&pod, true, reason, message);
+            error
+        })?;
         info!(networks = added.attached.len(), "attached");
         Ok(Response::new(added.result).to_json())
+    }
+
+    /// The runtime is about to hear of a failure: it gets no half of an ADD.
+    fn undo(&self, request: &engine::Request, netconf: &Netconf) {
+        if let Err(error) = self.engine.del(request, netconf, None) {
+            warn!(%error, "undoing a failed ADD");
+        }
     }
 
     /// For a container without state; a pod with another uid is another pod.

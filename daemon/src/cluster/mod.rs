@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use tracing::warn;
 
 use crate::{
+    causes::causes,
     netstatus,
     plan::{self, PodView},
 };
@@ -117,7 +118,7 @@ impl Cluster {
         let event = event(pod, warning, reason, message);
         self.runtime.spawn(async move {
             if let Err(error) = api.create(&PostParams::default(), &event).await {
-                warn!(%error, reason, "cannot send an event");
+                warn!(error = %why(&error), reason, "cannot send an event");
             }
         });
     }
@@ -125,9 +126,17 @@ impl Cluster {
     fn wait_for<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
         let bounded = async { tokio::time::timeout(REQUEST_PATIENCE, request).await };
         match self.runtime.block_on(bounded) {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Ok(answer) => answer.map_err(|error| why(&error)),
             Err(_) => Err(format!("no answer within {} s", REQUEST_PATIENCE.as_secs())),
         }
+    }
+}
+
+/// A refusal in the API server's own words, anything else with its causes.
+fn why(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} (code {})", status.message, status.code),
+        other => causes(other),
     }
 }
 

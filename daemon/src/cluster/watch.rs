@@ -16,12 +16,13 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     store::{Definitions, Pods},
     types::{self, Definition},
 };
+use crate::causes::causes;
 
 /// Keeps this node's pods; `synced` is called after each complete list.
 pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
@@ -95,25 +96,30 @@ impl Ownership {
     }
 
     fn seen(&self, being_deleted: bool) {
-        self.0.store(
-            if being_deleted {
-                Self::DELETED
-            } else {
-                Self::SEEN
-            },
-            Ordering::SeqCst,
-        );
+        let now = if being_deleted {
+            Self::DELETED
+        } else {
+            Self::SEEN
+        };
+        if self.0.swap(now, Ordering::SeqCst) != now && being_deleted {
+            tell_deleted();
+        }
     }
 
     /// It is not there: that means something only after it was.
     fn absent(&self) {
-        let _ = self.0.compare_exchange(
-            Self::SEEN,
-            Self::DELETED,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let order = Ordering::SeqCst;
+        let known = self
+            .0
+            .compare_exchange(Self::SEEN, Self::DELETED, order, order);
+        if known.is_ok() {
+            tell_deleted();
+        }
     }
+}
+
+fn tell_deleted() {
+    info!("our DaemonSet is deleted: the next end takes configuration and shim along");
 }
 
 /// Watches the one DaemonSet that this process belongs to.
@@ -169,7 +175,7 @@ async fn follow<K>(
                 debug!(what, "the cluster does not know this kind");
                 unknown_kind();
             }
-            Err(error) => warn!(what, %error, "the watch was interrupted"),
+            Err(error) => warn!(what, error = %causes(&error), "the watch was interrupted"),
         }
     }
     // A watch ends only with the process; should that ever change, nobody must believe that it still goes on.

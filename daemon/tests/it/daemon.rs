@@ -1,0 +1,168 @@
+//! The daemon as a process, and HTTP on its socket as the shim speaks it.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+};
+
+use api::Request;
+use cni::{CniError, CniResult};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{PATIENCE, wait_for};
+
+/// A running daemon; killed when dropped, its log shown when the test fails.
+pub(crate) struct Daemon {
+    child: Child,
+    socket: PathBuf,
+    log: PathBuf,
+}
+
+/// An answer of the socket.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Daemon {
+    /// Starts it; its stderr is added to `log`.
+    pub(crate) fn start(mut command: Command, socket: PathBuf, log: PathBuf) -> Self {
+        let stderr = File::options().create(true).append(true).open(&log);
+        let child = command
+            .stdin(Stdio::null())
+            .stderr(stderr.unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, socket, log }
+    }
+
+    /// Waits until it serves pods.
+    pub(crate) fn ready(self) -> Self {
+        wait_for("a ready daemon", || self.problem().is_none().then_some(()));
+        self
+    }
+
+    /// What `/readyz` says; nothing when all is well.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self.try_send("GET", api::PATH_READYZ, b"") {
+            Ok(answer) if answer.status == 200 => None,
+            Ok(answer) => Some(answer.text()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Whether somebody takes connections.
+    pub(crate) fn listens(&self) -> bool {
+        UnixStream::connect(&self.socket).is_ok()
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+        self.try_send(method, path, body).unwrap()
+    }
+
+    fn try_send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+        send(&self.socket, method, path, body)
+    }
+
+    /// One verb.
+    pub(crate) fn cni(&self, request: &Request) -> Answer {
+        self.send("POST", api::PATH_CNI, &request.to_json())
+    }
+
+    /// One verb that is under way while the test goes on.
+    pub(crate) fn cni_meanwhile(
+        &self,
+        request: &Request,
+    ) -> thread::JoinHandle<io::Result<Answer>> {
+        let (socket, body) = (self.socket.clone(), request.to_json());
+        thread::spawn(move || send(&socket, "POST", api::PATH_CNI, &body))
+    }
+
+    pub(crate) fn terminate(&self) {
+        kill_process(self.pid(), Signal::TERM).unwrap();
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        wait_for("the daemon's end", || self.child.try_wait().unwrap())
+    }
+
+    /// Ends it as a power failure would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            println!("log of multus-daemon:\n{}", self.log());
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+
+    /// A success without a word.
+    #[track_caller]
+    pub(crate) fn done(&self) {
+        assert_eq!((self.status, self.text().as_str()), (200, ""));
+    }
+
+    /// The result of an ADD.
+    #[track_caller]
+    pub(crate) fn result(&self) -> CniResult {
+        assert_eq!(self.status, 200, "{}", self.text());
+        let response = api::Response::from_json(&self.body).unwrap();
+        response.result.expect("an ADD has a result")
+    }
+
+    #[track_caller]
+    pub(crate) fn error(&self) -> CniError {
+        assert_eq!(self.status, 400, "{}", self.text());
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: dummy\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), body].concat())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let end = end.ok_or_else(|| io::Error::other("the answer is cut off"))?;
+    let status = String::from_utf8_lossy(&answer[..end])
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .ok_or_else(|| io::Error::other("the answer has no status"))?;
+    Ok(Answer {
+        status,
+        body: answer[end + 4..].to_vec(),
+    })
+}

@@ -1,0 +1,73 @@
+//! Definitions as the cluster has them: missing ones, late ones, and a cluster that does not know the kind.
+
+use serde_json::json;
+
+use crate::{api_server::Kind, node::Node, wait_for};
+
+#[test]
+fn a_missing_definition_is_named_together_with_the_pod() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra,unicorn"));
+    let daemon = node.start().ready();
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert_eq!(error.code, 11, "it may turn up: {error}");
+    assert!(error.msg.contains("[shop/cart]"), "{error}");
+    assert!(
+        error
+            .msg
+            .contains("network-attachment-definition (unicorn) in namespace (shop)"),
+        "{error}"
+    );
+    let events = node.api.events(1);
+    assert!(
+        events[0].starts_with("NoNetworkFound: ") && events[0].contains("unicorn"),
+        "{events:?}"
+    );
+    assert_eq!(node.order(), [""; 0]);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
+fn a_definition_that_comes_later_is_heard_of() {
+    let node = Node::new();
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).error();
+    node.define("zebra");
+    wait_for("the definition", || {
+        (daemon.cni(&node.request("ADD", "c1")).status == 200).then_some(())
+    });
+    assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
+}
+
+#[test]
+fn a_definition_that_cannot_be_used_is_named() {
+    let node = Node::new();
+    let check = |config: &str, text: &str| {
+        node.api.put(
+            Kind::Definition,
+            json!({"metadata": {"namespace": "shop", "name": "zebra"}, "spec": {"config": config}}),
+        );
+        node.run_pod(Some("zebra"));
+        let daemon = node.start().ready();
+        let error = daemon.cni(&node.request("ADD", "c1")).error();
+        assert_eq!(error.code, 7, "{error}");
+        assert!(
+            error.msg.contains("shop/zebra") && error.msg.contains(text),
+            "{error}"
+        );
+    };
+    check("{\"type\":", "EOF");
+    check("{\"cniVersion\": \"1.0.0\"}", "type");
+    assert_eq!(node.order(), [""; 0]);
+}
+
+#[test]
+fn a_cluster_without_definitions_serves_plain_pods() {
+    let node = Node::new();
+    node.api.forget_definitions();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+}

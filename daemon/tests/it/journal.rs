@@ -1,0 +1,72 @@
+//! What the shim wrote down while nobody answered is done before anything new is attached.
+
+use std::fs;
+
+use crate::node::{IFNAME, Node};
+
+#[test]
+fn a_del_of_the_journal_comes_before_the_first_add() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.kill();
+    node.take_order();
+    let (id, ifname) = ("c1".parse().unwrap(), IFNAME.parse().unwrap());
+    let name = api::journal::file_name(&id, &ifname, "/proc/self/ns/net");
+    let entry = node.journal().join(name);
+    fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
+
+    let gate = node.close_gate("zebra", "DEL");
+    let daemon = node.start();
+    node.wait_for_call("DEL zebra net1");
+    let error = daemon.cni(&node.request("ADD", "c2")).error();
+    assert_eq!(error.code, 11);
+    assert!(
+        error.msg.contains("earlier deletions come first"),
+        "{error}"
+    );
+    assert_ne!(daemon.problem(), None);
+    drop(gate);
+    let daemon = daemon.ready();
+    assert!(!entry.exists());
+    assert_eq!(node.state(), (vec![], vec![]));
+    daemon.cni(&node.request("ADD", "c2")).result();
+    let order = [
+        "DEL zebra net1",
+        "DEL primary pod0",
+        "ADD primary pod0",
+        "ADD zebra net1",
+    ];
+    assert_eq!(node.order(), order);
+}
+
+#[test]
+fn an_entry_that_fails_stays_and_holds_nobody_up() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.kill();
+    let dir = node.journal();
+    fs::write(dir.join("c1.json"), node.request("DEL", "c1").to_json()).unwrap();
+    fs::write(dir.join("c0.json"), "{").unwrap();
+    node.fail("primary", "DEL", 118, "not now");
+    let daemon = node.start().ready();
+    let entries = || {
+        let mut names: Vec<_> = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(entries(), ["c0.json.broken", "c1.json"]);
+    daemon.cni(&node.request("ADD", "c2")).result();
+    daemon.kill();
+    node.heal("primary", "DEL");
+    let daemon = node.start().ready();
+    assert_eq!(entries(), ["c0.json.broken"]);
+    assert_eq!(node.state().0, ["c2"], "{}", daemon.log());
+}

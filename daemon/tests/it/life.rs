@@ -1,0 +1,151 @@
+//! Ends and starts: what stays over them, what is finished first, and what the log says meanwhile.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::{api_server::Kind, node::Node, wait_for};
+
+const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
+
+#[test]
+fn the_configuration_outlives_the_daemon() {
+    let node = Node::new();
+    let mut daemon = node.start().ready();
+    let before = fs::read(node.path(CONFIGURATION)).unwrap();
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!daemon.listens());
+    assert_eq!(fs::read(node.path(CONFIGURATION)).unwrap(), before);
+    assert!(node.path("opt/cni/bin/multus-shim").exists());
+}
+
+#[test]
+fn the_last_end_takes_configuration_and_shim_along() {
+    let node = Node::new();
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
+    );
+    let mut command = node.command();
+    command
+        .env("POD_NAMESPACE", "kube-system")
+        .env("MULTUS_DAEMONSET", "multus");
+    let mut daemon = node.start_with(command).ready();
+    node.api.wait_for_watch(Kind::DaemonSet);
+    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
+    wait_for("the news of the deletion", || {
+        daemon
+            .log()
+            .contains("our DaemonSet is deleted")
+            .then_some(())
+    });
+    assert!(
+        node.path(CONFIGURATION).exists(),
+        "it is the end that counts"
+    );
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+    assert!(!node.path("opt/cni/bin/multus-shim").exists());
+    assert!(node.path("opt/cni/bin/primary").exists());
+}
+
+#[test]
+fn an_add_under_way_is_finished_before_the_end() {
+    let node = Node::new();
+    node.run_pod(None);
+    let gate = node.close_gate("primary", "ADD");
+    let mut daemon = node.start().ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    daemon.terminate();
+    wait_for("a closed socket", || (!daemon.listens()).then_some(()));
+    drop(gate);
+    let result = adding.join().unwrap().unwrap().result();
+    assert_eq!(result.ips[0].address, "10.0.0.7/24");
+    assert!(daemon.ended().success());
+    assert_eq!(node.api.patches().len(), 1);
+    assert_eq!(node.state().0, ["c1"]);
+}
+
+#[test]
+fn a_slow_plugin_holds_up_its_own_container_alone() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.take_order();
+    let gate = node.close_gate("primary", "ADD");
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
+    node.wait_for_call("ADD primary pod0");
+    daemon.cni(&node.request("CHECK", "c1")).done();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert!(!adding.is_finished());
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    assert_eq!(node.state().0, ["c2"]);
+}
+
+#[test]
+fn the_next_daemon_detaches_what_the_killed_one_attached() {
+    let mut node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra@stripes"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.kill();
+    node.take_order();
+    node.api.shut_down();
+    let daemon = node.start();
+    wait_for("a replayed journal", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.starts_with("watches: "))
+    });
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), ["DEL zebra stripes", "DEL primary pod0"]);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
+fn an_add_that_was_cut_off_is_undone_by_the_next_daemon() {
+    let node = Node::new();
+    node.define("zebra");
+    node.define("ape");
+    node.run_pod(Some("zebra,ape"));
+    let gate = node.close_gate("zebra", "ADD");
+    let daemon = node.start().ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD zebra net1");
+    daemon.kill();
+    adding.join().unwrap().unwrap_err();
+    drop(gate);
+    let daemon = node.start().ready();
+    node.take_order();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    // The ape was never begun.
+    assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
+fn an_api_server_that_cannot_be_reached_is_explained() {
+    let mut node = Node::new();
+    node.api.shut_down();
+    let daemon = node.start();
+    let told = |line: &&str| line.contains("the watch was interrupted");
+    wait_for("a warning", || {
+        daemon.log().lines().any(|line| told(&line)).then_some(())
+    });
+    let log = daemon.log();
+    for line in log.lines().filter(|line| line.contains("client error")) {
+        assert!(line.contains("onnection refused"), "{line}");
+    }
+    assert!(
+        log.lines()
+            .filter(told)
+            .any(|line| line.contains("client error")),
+        "{log}"
+    );
+}

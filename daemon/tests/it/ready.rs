@@ -1,0 +1,98 @@
+//! The way of a start: what has to be well before pods are sent here, and what is written last.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use crate::{api_server::ApiServer, node::Node, wait_for};
+
+const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
+
+#[test]
+fn the_configuration_waits_for_the_watches() {
+    let node = Node::with(ApiServer::start_silent());
+    node.install_primary();
+    let daemon = node.start();
+    let problem = wait_for("all but watches", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.starts_with("watches: "))
+    });
+    assert!(problem.contains("has not answered yet"), "{problem}");
+    assert!(node.path("opt/cni/bin/multus-shim").exists());
+    assert!(!node.path(CONFIGURATION).exists());
+    node.api.answer();
+    let daemon = daemon.ready();
+    assert!(node.path(CONFIGURATION).exists(), "{}", daemon.log());
+}
+
+#[test]
+fn the_configuration_waits_for_a_primary() {
+    let node = Node::with(ApiServer::start());
+    let daemon = node.start();
+    let problem = wait_for("all but a primary", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.starts_with("configuration: no primary"))
+    });
+    assert!(problem.contains("/etc/cni/net.d"), "{problem}");
+    assert!(!node.path(CONFIGURATION).exists());
+    node.install_primary();
+    let _daemon = daemon.ready();
+    let config = node.config();
+    assert_eq!(config["type"], "multus-shim");
+    assert_eq!(config["cniVersion"], "1.0.0");
+    assert_eq!(
+        config["clusterNetwork"],
+        "/etc/cni/net.d/10-primary.conflist"
+    );
+}
+
+#[test]
+fn what_the_configuration_leads_to_is_there_before_it() {
+    let node = Node::new();
+    let daemon = node.start();
+    wait_for("the configuration", || {
+        node.path(CONFIGURATION).exists().then_some(())
+    });
+    assert_eq!(daemon.send("GET", api::PATH_HEALTHZ, b"").status, 200);
+    let shim = fs::read(node.path("opt/cni/bin/multus-shim")).unwrap();
+    assert_eq!(shim, b"the shim");
+}
+
+#[test]
+fn only_root_reaches_the_socket() {
+    let node = Node::new();
+    let _daemon = node.start().ready();
+    let mode = |path: &str| fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("run/multus/multus.sock"), 0o600);
+    assert_eq!(mode("run/multus"), 0o700);
+    assert_eq!(mode(CONFIGURATION), 0o600);
+}
+
+#[test]
+fn a_probe_gets_the_same_answer() {
+    let node = Node::with(ApiServer::start());
+    let probe = || {
+        let output = node.command().args(["status", "--ready"]).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let (ready, text) = probe();
+    assert!(
+        !ready && text.contains("has not opened its socket"),
+        "{text}"
+    );
+    let daemon = node.start();
+    wait_for("a daemon without a primary", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.starts_with("configuration: no primary"))
+    });
+    let (ready, text) = probe();
+    assert!(
+        !ready && text.contains("no primary CNI configuration"),
+        "{text}"
+    );
+    node.install_primary();
+    let _daemon = daemon.ready();
+    assert_eq!(probe(), (true, "ready\n".to_owned()));
+}

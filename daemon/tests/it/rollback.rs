@@ -1,0 +1,103 @@
+//! An ADD that fails leaves nothing: what was attached is detached in reverse, and the first error is the answer.
+
+use crate::node::Node;
+
+fn node_with_failing_ape() -> Node {
+    let node = Node::new();
+    node.define("zebra");
+    node.define("ape");
+    node.run_pod(Some("zebra,ape"));
+    node.fail("ape", "ADD", 117, "no bananas");
+    node
+}
+
+#[test]
+fn what_was_attached_is_detached_in_reverse() {
+    let node = node_with_failing_ape();
+    let daemon = node.start().ready();
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert_eq!(error.code, 117, "the plugin's own");
+    let told = ["shop/cart", "\"ape\"", "no bananas"];
+    assert!(told.iter().all(|text| error.msg.contains(text)), "{error}");
+    let order = [
+        "ADD primary pod0",
+        "ADD zebra net1",
+        "ADD ape net2",
+        "DEL ape net2",
+        "DEL zebra net1",
+        "DEL primary pod0",
+    ];
+    assert_eq!(node.order(), order);
+    assert_eq!(node.state(), (vec![], vec![]));
+    assert!(node.api.patches().is_empty());
+    let events = node.api.events(1);
+    assert!(
+        events[0].starts_with("FailedAddNetwork: ") && events[0].contains("no bananas"),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn the_next_try_may_succeed() {
+    let node = node_with_failing_ape();
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).error();
+    node.heal("ape", "ADD");
+    node.take_order();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let order = ["ADD primary pod0", "ADD zebra net1", "ADD ape net2"];
+    assert_eq!(node.order(), order);
+    assert_eq!(node.state().0, ["c1"]);
+}
+
+#[test]
+fn what_cannot_be_detached_is_left_to_the_runtimes_del() {
+    let node = node_with_failing_ape();
+    node.fail("zebra", "DEL", 118, "not now");
+    let daemon = node.start().ready();
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert_eq!(error.code, 117, "{error}");
+    assert_eq!(node.state().0, ["c1"]);
+    node.heal("zebra", "DEL");
+    node.take_order();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), ["DEL zebra net1"]);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
+fn a_status_that_cannot_be_written_undoes_the_add() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    node.api.refuse_patches(Some(403));
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert_eq!(error.code, 11, "{error}");
+    let told = [
+        "cannot write the network status",
+        "shop/cart",
+        "told to refuse (code 403)",
+    ];
+    assert!(told.iter().all(|text| error.msg.contains(text)), "{error}");
+    let undone = ["DEL zebra net1", "DEL primary pod0"];
+    assert_eq!(node.take_order()[2..], undone);
+    assert_eq!(node.state(), (vec![], vec![]));
+    let events = node.api.events(1);
+    assert!(events[0].starts_with("FailedAddNetwork: "), "{events:?}");
+    node.api.refuse_patches(None);
+    daemon.cni(&node.request("ADD", "c1")).result();
+    assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
+}
+
+#[test]
+fn a_pod_that_went_meanwhile_needs_no_status() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    for (status, container) in [(404, "c1"), (409, "c2")] {
+        node.api.refuse_patches(Some(status));
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    assert_eq!(node.state().0, ["c1", "c2"]);
+}
