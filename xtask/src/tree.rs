@@ -80,7 +80,11 @@ impl Tree {
                 self.read_below(&path, &format!("{name}/"))?;
                 continue;
             }
-            ensure!(kind.is_file(), "{} is no plain file", path.display());
+            ensure!(
+                kind.is_file(),
+                "{} is no plain file: remove it",
+                path.display()
+            );
             let bytes =
                 fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let is_program = entry.metadata()?.permissions().mode() & 0o111 != 0;
@@ -258,6 +262,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("x")).unwrap();
         let error = Tree::read(dir.path()).unwrap_err().to_string();
-        assert!(error.ends_with("is no plain file"), "{error}");
+        assert!(error.ends_with("is no plain file: remove it"), "{error}");
     }
 }

@@ -32,13 +32,14 @@ pub(crate) fn folder(dir: &Path) -> anyhow::Result<Release> {
         dir.display(),
         release::SUMS
     );
-    let tree = Tree::read(dir)?;
-    check(&tree).with_context(|| {
-        format!(
-            "{} is not a sound release, copy it or make it again",
-            dir.display()
-        )
-    })
+    Tree::read(dir)
+        .and_then(|tree| check(&tree))
+        .with_context(|| {
+            format!(
+                "{} is not a sound release, copy it or make it again",
+                dir.display()
+            )
+        })
 }
 
 /// Verifies a release.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     os::unix::fs::PermissionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -38,8 +38,9 @@ fn xtask_without_room(dir: &Path, words: &[&str]) -> Command {
 }
 
 fn output(mut command: Command) -> (i32, String) {
-    let Output { status, stderr, .. } = command.output().unwrap();
-    (status.code().unwrap(), String::from_utf8(stderr).unwrap())
+    let Output { status, stderr, .. } = command.output().expect("the built program starts");
+    let status = status.code().expect("it ends by itself");
+    (status, String::from_utf8(stderr).expect("it speaks UTF-8"))
 }
 
 #[track_caller]
@@ -53,18 +54,16 @@ fn refused(command: Command, status: i32, parts: &[&str]) {
     }
 }
 
-/// Everything below a folder, by path.
-fn content(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+/// Everything below a folder, by path; folders have no bytes.
+fn content(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
+    for entry in fs::read_dir(dir).expect("a folder of the test") {
+        let path = entry.expect("a folder of the test").path();
+        let bytes = (!path.is_dir()).then(|| fs::read(&path).expect("a file of the test"));
+        if bytes.is_none() {
             found.extend(content(&path));
-            found.insert(path.display().to_string(), None);
-        } else {
-            let bytes = fs::read(&path).unwrap();
-            found.insert(path.display().to_string(), Some(bytes));
         }
+        found.insert(path, bytes);
     }
     found
 }
