@@ -105,10 +105,10 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "multus-daemon: {text}");
 }
 
-/// What clap lays out in paragraphs, as one line.
+/// What clap lays out in paragraphs, as one line after the program's name.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
-    let paragraphs = text.trim().split("\n\n");
+    let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
     let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("; ")
 }

@@ -16,10 +16,10 @@ pub(crate) fn absolute(text: &str) -> Result<PathBuf, String> {
     Err("it is relative: name it by its whole path".to_owned())
 }
 
-/// What clap lays out in paragraphs, as one line.
+/// What clap lays out in paragraphs, as one line after the program's name.
 pub(crate) fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
-    let paragraphs = text.trim().split("\n\n");
+    let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
     let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("; ")
 }
