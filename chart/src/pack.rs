@@ -26,10 +26,10 @@ pub const CHARTS: [Chart; 2] = [Chart::Crd, Chart::Main];
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// A leftover of an editor or of patch.
-    #[error("chart/template holds {0}, a leftover: remove it")]
+    #[error("chart/template/{0} is a leftover of an editor or of patch: remove it")]
     Leftover(String),
     /// A file that is not text.
-    #[error("chart/template/{0} is not UTF-8 text")]
+    #[error("chart/template/{0} is not UTF-8 text: remove or convert it")]
     NotText(String),
     /// The version is none.
     #[error("`{version}` is no strict version (x.y.z): {reason}")]
@@ -82,11 +82,11 @@ pub fn files(
     };
     semver::Version::parse(version).map_err(|error| not_strict(error.to_string()))?;
     let mut files = Vec::new();
-    let tree = match chart {
-        Chart::Main => &MAIN,
-        Chart::Crd => &CRD,
+    let (folder, tree) = match chart {
+        Chart::Main => ("main", &MAIN),
+        Chart::Crd => ("crd", &CRD),
     };
-    collect(tree, version, &mut files)?;
+    collect(folder, tree, version, &mut files)?;
     if chart == Chart::Main {
         files.push((
             "values.schema.json".to_owned(),
@@ -105,6 +105,7 @@ pub fn files(
 }
 
 fn collect(
+    folder: &str,
     dir: &Dir<'_>,
     version: &str,
     files: &mut Vec<(String, Vec<u8>)>,
@@ -112,14 +113,15 @@ fn collect(
     for file in dir.files() {
         let path = file.path().to_string_lossy().into_owned();
         if is_leftover(&path) {
-            return Err(PackError::Leftover(path));
+            return Err(PackError::Leftover(format!("{folder}/{path}")));
         }
         let text = file
             .contents_utf8()
-            .ok_or_else(|| PackError::NotText(path.clone()))?;
+            .ok_or_else(|| PackError::NotText(format!("{folder}/{path}")))?;
         files.push((path, text.replace(VERSION_MARK, version).into_bytes()));
     }
-    dir.dirs().try_for_each(|dir| collect(dir, version, files))
+    dir.dirs()
+        .try_for_each(|dir| collect(folder, dir, version, files))
 }
 
 /// Whether a file was left by an editor or by patch and must never be shipped.
@@ -176,13 +178,32 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_and_loose_versions_are_refused() {
-        assert!(
-            is_leftover("values.yaml.orig")
-                && is_leftover("a.rej")
-                && is_leftover("x~")
-                && !is_leftover("values.yaml")
-        );
+    fn leftovers_are_refused_by_name_wherever_they_lie() {
+        use include_dir::{DirEntry, File};
+
+        fn refusal(entries: &[DirEntry<'_>]) -> Option<String> {
+            let outcome = collect("main", &Dir::new("", entries), "5.0.0", &mut Vec::new());
+            outcome.err().map(|error| error.to_string())
+        }
+        for name in ["templates/x.yaml.orig", "templates/a.rej", "templates/x~"] {
+            let file = [DirEntry::File(File::new(name, b""))];
+            let expected = format!(
+                "chart/template/main/{name} is a leftover of an editor or of patch: remove it"
+            );
+            assert_eq!(refusal(&file), Some(expected.clone()));
+            assert_eq!(
+                refusal(&[DirEntry::Dir(Dir::new("templates", &file))]),
+                Some(expected)
+            );
+        }
+        let picture = [DirEntry::File(File::new("icon.png", &[0xff]))];
+        assert!(refusal(&picture).unwrap().contains("main/icon.png is not"));
+        let sound = [DirEntry::File(File::new("values.yaml", b"a: b"))];
+        assert_eq!(refusal(&sound), None);
+    }
+
+    #[test]
+    fn loose_versions_are_refused() {
         for version in ["v5.0.0", "4.3.017", "5.0"] {
             assert!(
                 pack(Chart::Main, IDENTITIES[0], version)

@@ -245,18 +245,43 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
     fn typos_are_refused_by_name() {
         for (values, word) in [
             ("thickPlugn: {}", "thickPlugn"),
+            ("image: {repositry: r}", "repositry"),
+            ("image: {pullPolicy: Allways}", "Allways"),
+            ("image: {tag: 5}", "string"),
+            ("pod: {resources: {enable: true}}", "enable"),
+            ("labels: {nodeselector: {}}", "nodeselector"),
             ("config: {cni_conf: {bindir: /x}}", "bindir"),
+            ("config: {daemon_config: {}}", "daemon_config"),
             ("manifests: {daemonSet: maybe}", "maybe"),
+            ("tolerations: {operator: Exists}", "array"),
+            ("rke2-whereabouts: {enable: true}", "enable"),
             (
                 "config: {daemon_conf: {namespaceIsolation: [1]}}",
                 "boolean",
             ),
         ] {
             let problems = problems(values);
-            assert!(
-                problems.iter().any(|problem| problem.contains(word)),
-                "{values}: {problems:?}"
-            );
+            assert_eq!(problems.len(), 1, "{values}: {problems:?}");
+            assert!(problems[0].contains(word), "{values}: {problems:?}");
         }
+    }
+
+    #[test]
+    fn no_object_of_ours_takes_any_key() {
+        fn open(path: &str, schema: &Value, found: &mut Vec<String>) {
+            let Some(properties) = schema["properties"].as_object() else {
+                return;
+            };
+            if schema["additionalProperties"] != false {
+                found.push(path.to_owned());
+            }
+            for (key, value) in properties {
+                open(&format!("{path}.{key}"), value, found);
+            }
+        }
+        let schema: Value = serde_json::from_str(&values_schema()).unwrap();
+        let mut found = Vec::new();
+        open("", &schema, &mut found);
+        assert_eq!(found, [".config.daemon_conf"]);
     }
 }

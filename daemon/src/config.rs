@@ -1,7 +1,10 @@
 //! The daemon's own file, `daemon-config.json`: read once, typed, the raw keys kept for the overlay on each request.
 
+mod typo;
+
 use std::path::{Path, PathBuf};
 
+use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
 use crate::json::{self, WrongType};
@@ -38,61 +41,91 @@ pub struct Config {
     pub cri_socket: Option<PathBuf>,
     /// A file that must exist before anything is served.
     pub readiness_file: Option<PathBuf>,
-    /// `debug`, `verbose`, `error` or `panic`.
+    /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
 
+/// The words for how much is logged.
+const LOG_LEVELS: [&str; 4] = ["panic", "error", "verbose", "debug"];
+
 /// The file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {}", path.display())]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub reason: ConfigError,
+}
+
+impl FileError {
+    /// Whether there simply is no such file.
+    pub fn is_not_found(&self) -> bool {
+        matches!(&self.reason, ConfigError::Read(error) if error.kind() == std::io::ErrorKind::NotFound)
+    }
+}
+
+/// What is wrong with the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("mount it there, or name another with --config")]
+    Read(#[source] std::io::Error),
     /// It is no JSON object.
-    #[error("{} is not a JSON object: {reason}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    #[error("it is no JSON object: {0}")]
+    Json(String),
     /// A key has a value of the wrong type.
     #[error(transparent)]
     Type(#[from] WrongType),
+    /// A key that is nearly one of ours.
+    #[error("there is no key \"{key}\": did you mean \"{meant}\"?")]
+    Typo {
+        /// The key as written.
+        key: String,
+        /// The key that it is near to.
+        meant: &'static str,
+    },
     /// A path is relative.
-    #[error("{key} is `{value}`, but must be an absolute path on the node")]
+    #[error("key \"{key}\" is `{value}`, but must be an absolute path on the node")]
     Relative {
         /// The key.
         key: &'static str,
         /// Its value.
         value: String,
     },
+    /// A word that is none of those that are understood.
+    #[error("key \"{key}\" is `{value}`, but must be one of {known}")]
+    Word {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What is understood.
+        known: String,
+    },
 }
 
 impl Config {
     /// Reads the file.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        let json = |reason: String| ConfigError::Json {
+    pub fn load(path: &Path) -> Result<Self, FileError> {
+        let read = || {
+            let bytes = std::fs::read(path).map_err(ConfigError::Read)?;
+            let json = serde_json::from_slice(&bytes);
+            match json.map_err(|error| ConfigError::Json(error.to_string()))? {
+                Value::Object(map) => Self::parse(map),
+                other => Err(ConfigError::Json(format!("it holds {other}"))),
+            }
+        };
+        read().map_err(|reason| FileError {
             path: path.to_owned(),
             reason,
-        };
-        match serde_json::from_slice(&bytes).map_err(|error| json(error.to_string()))? {
-            Value::Object(map) => Self::parse(map),
-            other => Err(json(format!("it holds {other}"))),
-        }
+        })
     }
 
-    /// Reads the keys. Unknown ones are kept: they belong to the requests.
+    /// Reads the keys. Unknown ones are kept, as they belong to the requests, unless they are nearly known.
     pub fn parse(raw: Map<String, Value>) -> Result<Self, ConfigError> {
+        typo::check(&raw)?;
         let word = |key| json::non_empty(&raw, key);
         let auto = |value: Option<String>| value.filter(|text| !text.eq_ignore_ascii_case("auto"));
         let config = Self {
@@ -103,16 +136,41 @@ impl Config {
             autoconfig_dir: path(&raw, "multusAutoconfigDir")?,
             primary_file: word("multusMasterCNI")?,
             config_file: auto(word("multusConfigFile")?).map(PathBuf::from),
-            cni_version: auto(word("cniVersion")?),
+            cni_version: auto(word("cniVersion")?).map(cni_version).transpose()?,
             override_network_name: json::switch(&raw, "overrideNetworkName")?,
             chroot_dir: word("chrootDir")?.map(PathBuf::from),
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
-            log_level: json::text(&raw, "logLevel")?,
+            log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
         Ok(Self { raw, ..config })
     }
+}
+
+fn cni_version(value: String) -> Result<String, ConfigError> {
+    let known = value.parse().is_ok_and(Version::is_supported);
+    if known {
+        return Ok(value);
+    }
+    let versions = SUPPORTED.map(|version| version.to_string());
+    Err(ConfigError::Word {
+        key: "cniVersion",
+        value,
+        known: format!("auto, {}", versions.join(", ")),
+    })
+}
+
+fn log_level(value: String) -> Result<String, ConfigError> {
+    let level = value.to_lowercase();
+    if level.is_empty() || LOG_LEVELS.contains(&level.as_str()) {
+        return Ok(level);
+    }
+    Err(ConfigError::Word {
+        key: "logLevel",
+        value,
+        known: LOG_LEVELS.join(", "),
+    })
 }
 
 /// A path of the node: what upstream's charts mounted below `/host` or `/hostroot` is meant without that.
@@ -170,19 +228,61 @@ mod tests {
         assert_eq!(config.cni_dir, Path::new("/var/lib/cni/multus"));
     }
 
+    #[track_caller]
+    fn refused(value: Value, expected: &str) {
+        let error = config(value).unwrap_err().to_string();
+        assert_eq!(error, expected);
+    }
+
     #[test]
     fn wrong_values_are_named() {
-        assert!(
-            config(json!({"binDir": "bin"}))
-                .unwrap_err()
-                .to_string()
-                .contains("binDir is `bin`")
+        refused(
+            json!({"binDir": "bin"}),
+            "key \"binDir\" is `bin`, but must be an absolute path on the node",
         );
-        assert!(
-            config(json!({"socketDir": 1}))
-                .unwrap_err()
-                .to_string()
-                .contains("socketDir")
+        refused(
+            json!({"SocketDir": 1}),
+            "key \"socketDir\" must be a string",
         );
+        refused(
+            json!({"namespaceIsolation": "yes"}),
+            "key \"namespaceIsolation\" must be true or false",
+        );
+        refused(
+            json!({"logLevel": "verbos"}),
+            "key \"logLevel\" is `verbos`, but must be one of panic, error, verbose, debug",
+        );
+        refused(
+            json!({"cniVersion": "9.9.9"}),
+            "key \"cniVersion\" is `9.9.9`, but must be one of auto, 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0",
+        );
+        refused(
+            json!({"namespaceIsolaton": true}),
+            "there is no key \"namespaceIsolaton\": did you mean \"namespaceIsolation\"?",
+        );
+    }
+
+    #[test]
+    fn keys_of_others_and_any_case_are_kept() {
+        let config = config(json!({"LOGLEVEL": "Debug", "keyOfADelegate": [1]})).unwrap();
+        assert_eq!(config.log_level, "debug");
+        assert_eq!(config.raw["keyOfADelegate"], json!([1]));
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("daemon-config.json");
+        assert!(Config::load(&path).unwrap_err().is_not_found());
+        for (text, expected) in [
+            ("", "it is no JSON object: EOF"),
+            ("{\"logLevel\": \"debug\",", "it is no JSON object: EOF"),
+            ("[1]", "it is no JSON object: it holds [1]"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Config::load(&path).unwrap_err();
+            assert!(error.to_string().ends_with("daemon-config.json"), "{error}");
+            assert!(error.reason.to_string().starts_with(expected), "{error:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use daemon::{
     commands::{self, Setting},
     config,
@@ -12,11 +12,15 @@ use daemon::{
 use tracing::{Level, level_filters::LevelFilter};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
+/// Exit status when the command line is wrong.
+const BAD_USAGE: u8 = 2;
+
 /// Gives pods their networks: serves multus-shim, runs delegates, keeps state.
 #[derive(Debug, Parser)]
 #[command(
     name = "multus-daemon",
     disable_version_flag = true,
+    disable_help_subcommand = true,
     after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon discover --json       what this node's runtime says of its CNI directories\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             take configuration and shim off this node"
 )]
 struct Arguments {
@@ -45,25 +49,32 @@ enum LogFormat {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve (the default).
+    #[command(
+        after_help = "Example:\n  multus-daemon run --config /etc/cni/daemon-config.json --root /"
+    )]
     Run,
     /// Put the shim into a directory.
+    #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
         /// The directory.
-        #[arg(short = 'd', long = "dir", default_value = "/host/opt/cni/bin")]
+        #[arg(short = 'd', long = "dir", default_value = "/host/opt/cni/bin", value_parser = absolute)]
         dir: PathBuf,
         /// Upstream's flag; only thick exists.
-        #[arg(short = 't', long = "type", default_value = "thick")]
+        #[arg(short = 't', long = "type", default_value = "thick", value_parser = PossibleValuesParser::new(["thick"]))]
         kind: String,
     },
     /// Take configuration and shim off this node.
+    #[command(after_help = "Example:\n  multus-daemon uninstall --root /hostroot")]
     Uninstall,
     /// Say where this node's runtime has its CNI directories.
+    #[command(after_help = "Example:\n  multus-daemon discover --json")]
     Discover {
         /// As JSON.
         #[arg(long)]
         json: bool,
     },
     /// Ask the running daemon.
+    #[command(after_help = "Example:\n  multus-daemon status --ready")]
     Status {
         /// Succeed only when pods are served.
         #[arg(long)]
@@ -72,15 +83,58 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(in_clap_style(std::env::args_os()));
+    let arguments = match Arguments::try_parse_from(in_clap_style(std::env::args_os())) {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => {
+            say(&one_line(&error));
+            return ExitCode::from(BAD_USAGE);
+        }
+        Err(help) => help.exit(),
+    };
     match start(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to be told when stderr is closed.
-            let _ = writeln!(std::io::stderr(), "multus-daemon: {error:#}");
+            say(&with_causes(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// A line for people. Nobody is left to be told when stderr is closed.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "multus-daemon: {text}");
+}
+
+/// What clap lays out in paragraphs, as one line after the program's name.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
+    let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// The error and its causes; a cause that the text before it ends with is not said twice.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.ends_with(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    text
+}
+
+/// A path that means the same from everywhere.
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err("it is relative: name it by its whole path".to_owned())
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<()> {
@@ -106,10 +160,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
     };
     match arguments.command.unwrap_or(Command::Run) {
         Command::Run => serve(setting, arguments.log_format),
-        Command::Install { dir, kind } => {
-            anyhow::ensure!(kind == "thick", "-t {kind}: only thick exists here");
-            commands::install::run(&dir)
-        }
+        Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall => runtime()?.block_on(commands::uninstall::run(&setting)),
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
         Command::Status { ready } => commands::status::run(&setting, ready),
@@ -183,10 +234,48 @@ fn in_clap_style(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     fn parsed(words: &[&str]) -> Arguments {
         Arguments::parse_from(in_clap_style(words.iter().map(OsString::from)))
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        let command = Arguments::command();
+        command.clone().debug_assert();
+        for command in command.get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string);
+            let shows = help.is_some_and(|help| help.contains("  multus-daemon "));
+            assert!(shows, "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn wrong_words_are_told_in_one_line() {
+        for (words, part) in [
+            (&["install", "-t", "thin"][..], "thick"),
+            (&["install", "-d", "bin"], "by its whole path"),
+            (&["-log-format", "xml"], "text, json"),
+            (&["jump"], "'jump'"),
+        ] {
+            let words = [&["multus-daemon"], words].concat();
+            let words = words.iter().map(OsString::from);
+            let error = Arguments::try_parse_from(in_clap_style(words)).unwrap_err();
+            assert!(error.use_stderr());
+            let line = one_line(&error);
+            assert_eq!(line.lines().count(), 1, "{line}");
+            assert!(line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        let inner = anyhow::anyhow!("not there").context("cannot open x: not there");
+        let error = inner.context("no socket");
+        assert_eq!(with_causes(&error), "no socket: cannot open x: not there");
     }
 
     #[test]

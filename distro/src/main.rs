@@ -2,19 +2,27 @@
 
 mod assets;
 mod commands;
+mod cure;
 mod plan;
 mod program;
 mod stage;
+mod usage;
 
 use std::{io::Write, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ErrorKind};
+
+use crate::usage::{BadUsage, one_line};
+
+/// Exit status when the command line is wrong.
+const BAD_USAGE: u8 = 2;
 
 /// Multus for an unmodified K3s or RKE2
 #[derive(Debug, Parser)]
 #[command(
     name = "multus-distro",
     version,
+    disable_help_subcommand = true,
     after_help = "Examples:\n  multus-distro server --multus -- k3s server\n  multus-distro stage --multus --distro k3s --data-dir /var/lib/rancher/k3s\n  multus-distro chart get rke2-multus --out rke2-multus.tgz"
 )]
 struct Arguments {
@@ -29,8 +37,14 @@ enum Command {
     /// Remove what was staged
     Unstage(commands::stage::Undo),
     /// Stage, then become the distro's server
+    #[command(
+        after_help = "Example:\n  multus-distro server --multus -- k3s server --data-dir /data/k3s"
+    )]
     Server(commands::server::Args),
     /// Become the distro's agent
+    #[command(
+        after_help = "Example:\n  multus-distro agent --multus -- k3s agent --server https://10.0.0.1:6443"
+    )]
     Agent(commands::server::Args),
     /// The embedded charts
     #[command(subcommand)]
@@ -43,7 +57,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let command = match Arguments::try_parse() {
+        Ok(arguments) => arguments.command,
+        Err(error) if is_complaint(&error) => {
+            say(&one_line(&error));
+            return ExitCode::from(BAD_USAGE);
+        }
+        Err(help) => help.exit(),
+    };
+    let outcome = match command {
         Command::Stage(args) => commands::stage::run(&args),
         Command::Unstage(args) => commands::stage::undo(&args),
         Command::Server(args) => commands::server::run(&args, true),
@@ -55,9 +77,41 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to be told when stderr is closed.
-            let _ = writeln!(std::io::stderr(), "multus-distro: {error:#}");
-            ExitCode::FAILURE
+            let cure = cure::of(&error).map_or_else(String::new, |cure| format!("; {cure}"));
+            say(&format!("{error:#}{cure}"));
+            let is_usage = error.is::<BadUsage>();
+            ExitCode::from(if is_usage { BAD_USAGE } else { 1 })
         }
+    }
+}
+
+/// Everything but help, which stays as it is laid out.
+fn is_complaint(error: &clap::Error) -> bool {
+    error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// A line for people. Nobody is left to be told when stderr is closed.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "multus-distro: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn check(command: &clap::Command) {
+            let is_leaf = command.get_subcommands().next().is_none();
+            let help = command.get_after_help().map(ToString::to_string);
+            let shows = help.is_some_and(|help| help.contains("  multus-distro "));
+            assert!(shows || !is_leaf, "{}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        let command = Arguments::command();
+        command.clone().debug_assert();
+        check(&command);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn read(
         (Some(named), Some(explicit)) => {
             ensure!(
                 named == explicit,
-                "--distro {} contradicts the program {program}",
+                "--distro {} contradicts the program {program}: leave it out",
                 explicit.as_str()
             );
             named

@@ -1,15 +1,17 @@
 //! Staging: files beside the distro's own, each as one step, with a record of what is ours.
 
+mod batch;
+
 use std::{
-    fs::{self, File as Handle, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use self::batch::Batch;
+pub(crate) use self::batch::write_atomic;
 use crate::plan::File;
 
 /// Below the data directory: what was staged, with the bytes' lengths and checks.
@@ -37,7 +39,7 @@ pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Vec<PathB
         "--data-dir {} is relative: name it by its whole path",
         data_dir.display()
     );
-    let mut record = read_record(data_dir)?;
+    let former = read_record(data_dir)?.files;
     let staged: Vec<Staged> = files
         .iter()
         .map(|file| Staged {
@@ -45,28 +47,31 @@ pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Vec<PathB
             check: check(&file.bytes),
         })
         .collect();
-    // The record names every file before it is there: a crash leaves nothing that unstage would not find.
-    let former = std::mem::take(&mut record.files);
-    record.files.clone_from(&staged);
-    record
-        .files
-        .extend(former.iter().filter(|old| !staged.contains(old)).cloned());
-    write_record(data_dir, &record)?;
+    let mut batch = Batch::default();
     let mut written = Vec::new();
     for file in files {
         let path = data_dir.join(&file.path);
-        write_atomic(&path, &file.bytes)
+        batch
+            .write(&path, &file.bytes)
             .with_context(|| format!("cannot stage {}", path.display()))?;
         written.push(path);
     }
+    // The record names every file before it is there: a crash leaves nothing that unstage would not find.
+    let mut both = staged.clone();
+    both.extend(former.iter().filter(|old| !staged.contains(old)).cloned());
+    write_record(data_dir, &both)?;
+    batch
+        .put()
+        .with_context(|| format!("cannot stage below {}", data_dir.display()))?;
     for old in former
         .iter()
         .filter(|old| files.iter().all(|file| file.path != old.path))
     {
         remove(data_dir, old)?;
     }
-    record.files = staged;
-    write_record(data_dir, &record)?;
+    if both != staged {
+        write_record(data_dir, &staged)?;
+    }
     Ok(written)
 }
 
@@ -124,7 +129,7 @@ fn read_record(data_dir: &Path) -> anyhow::Result<Record> {
         Ok(bytes) => {
             let record: Record = serde_json::from_slice(&bytes).with_context(|| {
                 format!(
-                    "{} does not read: remove it together with the files that were staged",
+                    "{} is damaged: remove it together with the files that were staged",
                     path.display()
                 )
             })?;
@@ -145,47 +150,14 @@ fn is_plain(path: &str) -> bool {
     path.starts_with("server/") && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-fn write_record(data_dir: &Path, record: &Record) -> anyhow::Result<()> {
+fn write_record(data_dir: &Path, files: &[Staged]) -> anyhow::Result<()> {
     let record = Record {
         schema: 1,
-        files: record.files.clone(),
+        files: files.to_vec(),
     };
     let bytes = serde_json::to_vec(&record).context("cannot write the record")?;
     let path = data_dir.join(RECORD);
     write_atomic(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Directories 0700, file 0600, complete before it is seen.
-pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let parent = path
-        .parent()
-        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(parent)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Hidden, and with an ending that no deploy controller reads.
-    let temporary = parent.join(format!(".{name}.multus-tmp"));
-    let write = || {
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        Handle::open(parent)?.sync_all()
-    };
-    write().inspect_err(|_| {
-        // The error is told; a leftover would be overwritten by the next attempt.
-        let _ = fs::remove_file(&temporary);
-    })
 }
 
 fn check(bytes: &[u8]) -> String {
@@ -289,11 +261,26 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_no_half_file() {
+    fn a_failure_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("server/manifests/multus.yaml/not-empty")).unwrap();
-        assert!(stage(dir.path(), &[file("server/manifests/multus.yaml", b"2")]).is_err());
-        assert_eq!(files_below(dir.path()), ["server/.multus-distro.json"]);
+        let blocked = dir.path().join("server/manifests/multus.yaml");
+        fs::create_dir_all(&blocked).unwrap();
+        let (chart, manifest) = (
+            file("server/static/charts/a-2.tgz", b"2"),
+            file("server/manifests/multus.yaml", b"2"),
+        );
+        stage(dir.path(), &[chart.clone(), manifest.clone()]).unwrap_err();
+        assert_eq!(files_below(dir.path()), [""; 0]);
+        assert!(!dir.path().join("server/static").exists());
+        fs::remove_dir(&blocked).unwrap();
+        let first = file("server/static/charts/a-1.tgz", b"1");
+        stage(dir.path(), std::slice::from_ref(&first)).unwrap();
+        fs::create_dir(&blocked).unwrap();
+        stage(dir.path(), &[chart, manifest]).unwrap_err();
+        assert_eq!(
+            files_below(dir.path()),
+            ["server/.multus-distro.json", "server/static/charts/a-1.tgz"]
+        );
     }
 
     #[test]

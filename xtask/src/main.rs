@@ -5,6 +5,7 @@
 mod arch;
 mod charts;
 mod cmd;
+mod cure;
 mod elf;
 mod project;
 mod release;
@@ -15,7 +16,10 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ErrorKind};
+
+/// Exit status when the command line is wrong.
+const BAD_USAGE: u8 = 2;
 
 /// Builds, packs and checks a release of multus-rs.
 #[derive(Parser)]
@@ -47,7 +51,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if is_complaint(&error) => {
+            talk::say(&one_line(&error));
+            return ExitCode::from(BAD_USAGE);
+        }
+        Err(help) => help.exit(),
+    };
+    let result = match cli.command {
         Command::Build(args) => cmd::build::run(&args),
         Command::Images(args) => cmd::images::run(&args),
         Command::Chart(args) => cmd::chart::run(&args),
@@ -64,18 +76,46 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            talk::say(&format!("error: {error:#}"));
+            let cure = cure::of(&error).map_or_else(String::new, |cure| format!("; {cure}"));
+            talk::say(&format!("error: {error:#}{cure}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Everything but help, which stays as it is laid out.
+fn is_complaint(error: &clap::Error) -> bool {
+    error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// What clap lays out in paragraphs.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let paragraphs = text.trim().split("\n\n");
+    let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
+    use super::*;
+
     #[test]
     fn the_command_line_is_sound() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn check(command: &clap::Command) {
+            let is_leaf = command.get_subcommands().next().is_none();
+            let help = command.get_after_help().map(ToString::to_string);
+            let shows = help.is_some_and(|help| help.contains("  cargo xtask "));
+            assert!(shows || !is_leaf, "{}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
     }
 }

@@ -108,12 +108,16 @@ fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     };
     let given = std::env::var("SOURCE_DATE_EPOCH").ok();
     let given = given
-        .map(|text| text.parse().context("SOURCE_DATE_EPOCH is no number"))
+        .map(|text| {
+            text.parse().ok().with_context(|| {
+                format!("SOURCE_DATE_EPOCH is `{text}`: unset it, or set it to seconds since 1970")
+            })
+        })
         .transpose()?;
     let Ok(line) = git(&["log", "-1", "--format=%H %ct"]) else {
         let Some(epoch) = given else {
             bail!(
-                "{} is no git checkout: set SOURCE_DATE_EPOCH to the time of the release",
+                "git tells no commit of {}: install git or make a checkout, or set SOURCE_DATE_EPOCH to the time of the release",
                 root.display()
             );
         };

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A line for people. A closed stderr is nobody listening, not a failure.
@@ -13,8 +14,11 @@ pub(crate) fn say(text: &str) {
 }
 
 /// Data, whole lines.
-pub(crate) fn data(text: &str) -> std::io::Result<()> {
-    std::io::stdout().lock().write_all(text.as_bytes())
+pub(crate) fn data(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to stdout")
 }
 
 /// Runs one step and says how long it took.

@@ -7,6 +7,9 @@ use xshell::{Shell, cmd};
 
 use crate::{arch::Arch, project::Project, talk};
 
+/// Where Rust comes from.
+const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
+
 /// What is not there.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Missing {
@@ -29,13 +32,17 @@ pub(crate) fn ensure(project: &Project, arches: &[Arch], install: bool) -> anyho
         }
         bail!(
             "still missing after installing: {}",
-            still.lines().join("; ")
+            still.lines().join(" and ")
         );
     }
-    bail!(
-        "cannot build for {}: something is missing\n  {}\nrun these, or add --install, or leave the architecture out with --arch",
+    bail!("{}", complaint(arches, &missing))
+}
+
+fn complaint(arches: &[Arch], missing: &Missing) -> String {
+    format!(
+        "cannot build for {}: run {}, or add --install, or leave the architecture out with --arch",
         names(arches),
-        missing.lines().join("\n  ")
+        missing.lines().join(" and ")
     )
 }
 
@@ -51,7 +58,7 @@ impl Missing {
     /// The commands that would help.
     fn lines(&self) -> Vec<String> {
         let line = |command: &str, what: &[&str]| {
-            (!what.is_empty()).then(|| format!("{command} {}", what.join(" ")))
+            (!what.is_empty()).then(|| format!("`{command} {}`", what.join(" ")))
         };
         [
             line("rustup target add", &self.targets),
@@ -71,7 +78,7 @@ fn look(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
         let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
             .quiet()
             .read()
-            .context("cannot ask rustc for its libraries")?;
+            .with_context(|| format!("cannot ask rustc for its libraries; {RUSTUP}"))?;
         if !Path::new(&dir).is_dir() {
             missing.targets.push(triple);
         }
@@ -97,7 +104,8 @@ fn get(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
         talk::say(&format!("installing Rust targets {}", targets.join(" ")));
         cmd!(shell, "rustup target add {targets...}")
             .quiet()
-            .run()?;
+            .run()
+            .with_context(|| format!("cannot add Rust targets; {RUSTUP}"))?;
     }
     if packages.is_empty() {
         return Ok(());
@@ -125,12 +133,14 @@ pub(crate) fn debian(shell: &Shell, packages: &[&str]) -> anyhow::Result<()> {
         .ignore_stdout()
         .run()
     };
+    let context = || format!("cannot install packages {}", packages.join(" "));
     if install().is_err() {
         cmd!(shell, "apt-get update --quiet=2")
             .quiet()
             .ignore_stdout()
-            .run()?;
-        install()?;
+            .run()
+            .with_context(context)?;
+        install().with_context(context)?;
     }
     Ok(())
 }
@@ -145,11 +155,11 @@ mod tests {
             targets: vec!["a-b-c"],
             packages: vec!["gcc-x", "libc-x"],
         };
-        let expected = [
-            "rustup target add a-b-c",
-            "apt-get install --yes gcc-x libc-x",
-        ];
-        assert_eq!(missing.lines(), expected);
+        assert_eq!(
+            complaint(&[Arch::Amd64, Arch::Arm], &missing),
+            "cannot build for amd64, arm: run `rustup target add a-b-c` and `apt-get install --yes gcc-x libc-x`, \
+             or add --install, or leave the architecture out with --arch"
+        );
     }
 
     #[test]

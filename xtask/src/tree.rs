@@ -1,5 +1,7 @@
 //! A folder as a value, and the two ways of writing it: file by file, or as a whole in place of another.
 
+mod staged;
+
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -9,6 +11,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+
+pub(crate) use self::staged::Staged;
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +80,11 @@ impl Tree {
                 self.read_below(&path, &format!("{name}/"))?;
                 continue;
             }
-            ensure!(kind.is_file(), "{} is no plain file", path.display());
+            ensure!(
+                kind.is_file(),
+                "{} is no plain file: remove it",
+                path.display()
+            );
             let bytes =
                 fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let is_program = entry.metadata()?.permissions().mode() & 0o111 != 0;
@@ -85,16 +93,17 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes the files below `dir`, each whole or not at all, and removes others below `owned` (each ending in `/`).
+    /// Writes the files below `dir`, all or, where one cannot be written, none, and removes others below `owned` (each ending in `/`).
     ///
     /// An index is written after what it points at, so a reader never finds a name without its bytes.
     pub(crate) fn update(&self, dir: &Path, owned: &[&str]) -> anyhow::Result<()> {
         let mut files: Vec<_> = self.0.iter().collect();
         files.sort_by_key(|(path, _)| path.ends_with("index.json"));
+        let mut staged = Staged::default();
         for (path, file) in files {
-            let to = dir.join(path);
-            write_atomic(&to, file).with_context(|| format!("cannot write {}", to.display()))?;
+            staged.write(&dir.join(path), file)?;
         }
+        staged.put()?;
         for prefix in owned {
             let below = dir.join(prefix);
             if !below.is_dir() {
@@ -133,21 +142,6 @@ fn write_new(path: &Path, file: &File) -> io::Result<()> {
     out.write_all(&file.bytes)?;
     // The umask must not decide about a release.
     out.set_permissions(fs::Permissions::from_mode(mode))
-}
-
-fn write_atomic(path: &Path, file: &File) -> io::Result<()> {
-    let is_same = fs::read(path).is_ok_and(|bytes| bytes == file.bytes)
-        && (fs::metadata(path)?.permissions().mode() & 0o111 != 0) == file.is_program;
-    if is_same {
-        return Ok(());
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let written = write_new(&temporary, file).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
 }
 
 fn remove_with_parents(dir: &Path, path: &str) -> io::Result<()> {
@@ -221,6 +215,23 @@ mod tests {
     }
 
     #[test]
+    fn an_update_that_fails_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = tree(&[("a/x", "1"), ("z/y", "2")]);
+        first.update(dir.path(), &[]).unwrap();
+        let long = format!("z/{}", "n".repeat(300));
+        let second = tree(&[("a/x", "3"), ("b/c/d", "4"), (&long, "5")]);
+        let error = second.update(dir.path(), &["a/", "z/"]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write "), "{error:#}");
+        assert_eq!(Tree::read(dir.path()).unwrap(), first);
+        assert!(!dir.path().join("b").exists());
+        // A folder in a file's place is seen before anything is put anywhere.
+        let third = tree(&[("a/x", "3"), ("z", "6")]);
+        third.update(dir.path(), &[]).unwrap_err();
+        assert_eq!(Tree::read(dir.path()).unwrap(), first);
+    }
+
+    #[test]
     fn a_program_keeps_its_mode() {
         let dir = tempfile::tempdir().unwrap();
         let mut tree = Tree::default();
@@ -251,6 +262,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("x")).unwrap();
         let error = Tree::read(dir.path()).unwrap_err().to_string();
-        assert!(error.ends_with("is no plain file"), "{error}");
+        assert!(error.ends_with("is no plain file: remove it"), "{error}");
     }
 }

@@ -25,8 +25,21 @@ const MAX_UNPACKED: u64 = 256 << 20;
 
 /// Verifies the release in a folder.
 pub(crate) fn folder(dir: &Path) -> anyhow::Result<Release> {
-    let tree = Tree::read(dir)?;
-    check(&tree).with_context(|| format!("{} is not a sound release", dir.display()))
+    // Before anything is read: a folder that is no release may be very large.
+    ensure!(
+        dir.join(release::SUMS).is_file(),
+        "{} holds no {}, so it is no release: name a folder that `cargo xtask dist` made",
+        dir.display(),
+        release::SUMS
+    );
+    Tree::read(dir)
+        .and_then(|tree| check(&tree))
+        .with_context(|| {
+            format!(
+                "{} is not a sound release, copy it or make it again",
+                dir.display()
+            )
+        })
 }
 
 /// Verifies a release.

@@ -11,11 +11,6 @@ use crate::run::{SHIM, shim_bytes};
 pub fn run(dir: &Path) -> anyhow::Result<()> {
     let root = Root::open("/").context("cannot open /")?;
     anyhow::ensure!(
-        dir.is_absolute(),
-        "{} is relative: name the directory by its whole path",
-        dir.display()
-    );
-    anyhow::ensure!(
         root.is_dir(dir),
         "{} is not a directory: make it, or mount it",
         dir.display()

@@ -5,12 +5,15 @@ pub mod install;
 pub mod status;
 pub mod uninstall;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use node::root::Root;
 
-use crate::{config::Config, run::Identity};
+use crate::{
+    config::{Config, DEFAULT_PATH},
+    run::Identity,
+};
 
 /// What every command goes by.
 #[derive(Debug, Clone)]
@@ -24,12 +27,13 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Reads the file; without one every default holds.
+    /// Reads the file; where none was named and none is there, every default holds.
     pub fn config(&self) -> anyhow::Result<Config> {
-        if self.config.exists() {
-            Ok(Config::load(&self.config)?)
-        } else {
-            Ok(Config::parse(serde_json::Map::new())?)
+        match Config::load(&self.config) {
+            Err(error) if error.is_not_found() && self.config == Path::new(DEFAULT_PATH) => {
+                Ok(Config::parse(serde_json::Map::new())?)
+            }
+            other => Ok(other?),
         }
     }
 

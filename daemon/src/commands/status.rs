@@ -34,7 +34,7 @@ fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
     let root = setting.root()?;
     let dir = root
         .open_dir(&config.socket_dir)
-        .context("the daemon has not opened its socket")?;
+        .context("the daemon has not opened its socket, start it with: multus-daemon run")?;
     let mut stream =
         UnixStream::connect(proc_path(&dir).join(api::SOCKET_NAME)).with_context(|| {
             format!(

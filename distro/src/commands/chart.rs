@@ -3,6 +3,7 @@
 use std::{io::Write, path::PathBuf};
 
 use anyhow::Context;
+use clap::builder::PossibleValuesParser;
 
 use super::print;
 use crate::{assets, stage::write_atomic};
@@ -10,10 +11,13 @@ use crate::{assets, stage::write_atomic};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List the embedded charts
+    #[command(after_help = "Example:\n  multus-distro chart list")]
     List,
     /// Write one of them
+    #[command(after_help = "Example:\n  multus-distro chart get rke2-multus --out rke2-multus.tgz")]
     Get {
         /// Its name, as `list` prints it
+        #[arg(value_parser = PossibleValuesParser::new(names()))]
         name: String,
         /// Where to; stdout without it
         #[arg(long)]
@@ -21,10 +25,14 @@ pub(crate) enum Command {
     },
 }
 
+fn names() -> impl Iterator<Item = &'static str> {
+    assets::charts().into_iter().map(|chart| chart.name())
+}
+
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List => {
-            let names: Vec<&str> = assets::charts().iter().map(assets::Chart::name).collect();
+            let names: Vec<&str> = names().collect();
             print(&(names.join("\n") + "\n"))
         }
         Command::Get { name, out } => {
@@ -32,10 +40,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             let chart = charts
                 .iter()
                 .find(|chart| chart.name() == name)
-                .with_context(|| {
-                    let names: Vec<&str> = charts.iter().map(assets::Chart::name).collect();
-                    format!("there is no chart {name}: there are {}", names.join(", "))
-                })?;
+                .with_context(|| format!("there is no chart {name}"))?;
             match out {
                 Some(path) => write_atomic(&std::path::absolute(path)?, chart.bytes)
                     .with_context(|| format!("cannot write {}", path.display())),

@@ -6,6 +6,7 @@ use crate::assets::IMAGES;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List the images, one full reference a line
+    #[command(after_help = "Example:\n  multus-distro images list")]
     List,
 }
 

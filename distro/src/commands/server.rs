@@ -1,8 +1,9 @@
 //! `server` and `agent`: stage, say where this node's runtime is, then become the distro.
 
 use std::{
+    ffi::OsString,
     fs, io,
-    os::unix::process::CommandExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
     time::{SystemTime, UNIX_EPOCH},
@@ -14,14 +15,12 @@ use crate::{
     plan::{self, Distro},
     program::{self, Program},
     stage::{self, write_atomic},
+    usage::{BadUsage, absolute},
 };
 
 const HINT: &str = "/run/multus-distro/node.json";
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  multus-distro server --multus -- k3s server --data-dir /data/k3s"
-)]
 pub(crate) struct Args {
     /// Bring Multus; without it what was staged earlier is removed
     #[arg(long)]
@@ -30,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     distro: Option<Distro>,
     /// The distro's data directory, where its arguments do not say it
-    #[arg(long)]
+    #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
     /// Where the hint for the node's daemon is written
     #[arg(long, default_value = HINT, hide = true)]
@@ -43,17 +42,11 @@ pub(crate) struct Args {
 /// `server`: stages; `agent`: does not, as agents take no manifests.
 pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mut program = program::read(&args.command, variable, configured, args.distro)?;
-    if let Some(dir) = &args.data_dir {
-        let default = Path::new("/var/lib/rancher").join(program.distro.as_str());
-        ensure!(
-            program.data_dir == *dir || program.data_dir == default,
-            "--data-dir {} contradicts {} of the program",
-            dir.display(),
-            program.data_dir.display()
-        );
-        program.data_dir.clone_from(dir);
-    }
+    let program = program::read(&args.command, variable, configured, args.distro)
+        .and_then(|program| with_data_dir(program, args.data_dir.as_deref()))
+        .map_err(|error| BadUsage(error.to_string()))?;
+    // Before anything is staged for it.
+    find(&args.command[0], std::env::var_os("PATH"))?;
     if is_server {
         if args.multus {
             stage::stage(
@@ -71,6 +64,46 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
         .args(&args.command[1..])
         .exec();
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
+}
+
+fn with_data_dir(mut program: Program, given: Option<&Path>) -> anyhow::Result<Program> {
+    if let Some(dir) = given {
+        let default = Path::new("/var/lib/rancher").join(program.distro.as_str());
+        ensure!(
+            program.data_dir == *dir || program.data_dir == default,
+            "--data-dir {} contradicts {} of the program: leave one of them out",
+            dir.display(),
+            program.data_dir.display()
+        );
+        dir.clone_into(&mut program.data_dir);
+    }
+    ensure!(
+        program.data_dir.is_absolute(),
+        "the data directory {} is relative: name it by its whole path",
+        program.data_dir.display()
+    );
+    Ok(program)
+}
+
+/// Fails unless `exec` will find the program.
+fn find(program: &str, search: Option<OsString>) -> anyhow::Result<()> {
+    let is_program = |path: &Path| {
+        let found = fs::metadata(path);
+        found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        ensure!(
+            is_program(Path::new(program)),
+            "{program} is no program: correct its path after --"
+        );
+        return Ok(());
+    }
+    let search = search.unwrap_or_default();
+    ensure!(
+        std::env::split_paths(&search).any(|dir| is_program(&dir.join(program))),
+        "there is no program {program} in PATH: install it, or name it by its whole path after --"
+    );
+    Ok(())
 }
 
 /// Where to look, never what is there: the process keeps its id through exec.

@@ -4,6 +4,7 @@ use super::print;
 use crate::assets;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  multus-distro version --json")]
 pub(crate) struct Args {
     /// As JSON
     #[arg(long)]

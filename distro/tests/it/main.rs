@@ -1,5 +1,7 @@
 //! The built program, from outside.
 
+mod bad_input;
+
 use std::{
     fs,
     path::Path,
@@ -79,44 +81,4 @@ fn the_chart_that_is_staged_is_the_one_that_is_embedded() {
             .count(),
         0
     );
-}
-
-#[test]
-fn bad_input_gets_one_line_and_its_status() {
-    for (words, status, text) in [
-        (&["chart", "get", "nothing"][..], 1, "there are k3s-multus"),
-        (
-            &[
-                "stage",
-                "--multus",
-                "--distro",
-                "k3s",
-                "--data-dir",
-                "relative",
-            ],
-            1,
-            "relative",
-        ),
-        (&["server", "--multus", "--", "sleep", "1"], 1, "--distro"),
-        (
-            &[
-                "server",
-                "--multus",
-                "--",
-                "rke2",
-                "server",
-                "--cni",
-                "multus,canal",
-            ],
-            1,
-            "take `multus` out",
-        ),
-        (&["stage", "--distro", "k8s", "--data-dir", "/x"], 2, "k8s"),
-        (&["jump"], 2, "jump"),
-    ] {
-        let output = run(words);
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(status), "{words:?}: {error}");
-        assert!(error.contains(text), "{words:?}: {error}");
-    }
 }

@@ -40,13 +40,19 @@ struct Bundle {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Command::Bundle(args) = &args.command;
-    let layout = Layout::read(&args.out.join("oci")).with_context(|| {
+    let arches = args.arches.list();
+    let names: Vec<_> = arches.iter().map(|arch| arch.name()).collect();
+    let dir = args.out.join("oci");
+    let unusable = || {
         format!(
-            "cannot read the layout; make it with: cargo xtask images --out {}",
+            "cannot take images from {}, make them with `cargo xtask images --arch {} --out {}`",
+            dir.display(),
+            names.join(","),
             args.out.display()
         )
-    })?;
-    let tree = talk::step("airgap", || tree(&layout, &args.arches.list()))?;
+    };
+    let layout = Layout::read(&dir).with_context(unusable)?;
+    let tree = talk::step("airgap", || tree(&layout, &arches)).with_context(unusable)?;
     tree.update(&args.out, &["airgap/"])
 }
 

@@ -7,7 +7,7 @@ use crate::{charts, project::Project, talk};
 /// Check, pack or index the Helm charts
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask chart check\n  cargo xtask chart package --out /tmp/dist"
+    after_help = "Examples:\n  cargo xtask chart check\n  cargo xtask chart package --out /tmp/dist\n  cargo xtask chart index"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -17,14 +17,17 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Pass the gates: sound files, no leftovers, no difference but the name
+    #[command(after_help = "Example:\n  cargo xtask chart check")]
     Check,
     /// Pack both charts and their CRD charts, and write their index
     Package(Out),
     /// Print the index of the packed charts
+    #[command(after_help = "Example:\n  cargo xtask chart index")]
     Index,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  cargo xtask chart package --out /tmp/dist")]
 struct Out {
     /// Folder to write charts/ into
     #[arg(long, default_value = "dist")]

@@ -1,8 +1,10 @@
 //! `dist`: a whole release in one folder, made beside its place, verified there, and only then put in place.
 
+mod workshop;
+
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -16,6 +18,7 @@ use archive::{
 use chart::index::Packed;
 use serde::{Deserialize, Serialize};
 
+use self::workshop::Workshop;
 use crate::{
     arch::{Arch, Arches},
     charts,
@@ -73,15 +76,17 @@ pub(crate) fn make(
 ) -> anyhow::Result<()> {
     let out = std::path::absolute(out)?;
     let arches = arches.list();
-    tree::repair(&out)?;
     refuse_foreign(&out)?;
+    tree::repair(&out)?;
     let key = key(project, &arches)?;
     if is_current(project, &out, key) {
         talk::say(&format!("{} is up to date", out.display()));
         return Ok(());
     }
+    // Before the long work, so that a place that cannot be written to is told at once.
+    let workshop = Workshop::beside(&out)?;
     let release = assemble(project, &arches, install)?;
-    put(&release, &out)?;
+    put(&release, &workshop, &out)?;
     remember(project, &out, key, &release)?;
     talk::say(&format!(
         "{} holds {} files for {}",
@@ -147,16 +152,8 @@ pub(crate) fn describe(
 }
 
 /// Writes beside the place, verifies what was written, and swaps; a failure leaves the former release.
-fn put(release: &Tree, out: &Path) -> anyhow::Result<()> {
-    let parent = out
-        .parent()
-        .context("a release needs a folder of its own")?;
-    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-    let staging = tempfile::Builder::new()
-        .prefix(".dist-")
-        .tempdir_in(parent)
-        .with_context(|| format!("cannot write in {}", parent.display()))?;
-    let new = staging.path().join("new");
+fn put(release: &Tree, workshop: &Workshop, out: &Path) -> anyhow::Result<()> {
+    let new = workshop.dir.join("release");
     release.write_new(&new)?;
     talk::step("verify", || verify::folder(&new).map(drop))?;
     tree::replace(&new, out)
@@ -164,8 +161,12 @@ fn put(release: &Tree, out: &Path) -> anyhow::Result<()> {
 
 /// A folder that holds anything else than a release or parts of one is somebody's, not ours to replace.
 fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
-    let Ok(entries) = fs::read_dir(out) else {
-        return Ok(());
+    let entries = match fs::read_dir(out) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot use --out {}", out.display()));
+        }
     };
     for entry in entries {
         let name = entry?.file_name();
@@ -234,9 +235,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("bin")).unwrap();
         refuse_foreign(dir.path()).unwrap();
-        fs::write(dir.path().join("thesis.tex"), "").unwrap();
+        let file = dir.path().join("thesis.tex");
+        fs::write(&file, "").unwrap();
         let error = refuse_foreign(dir.path()).unwrap_err().to_string();
         assert!(error.contains("holds `thesis.tex`"), "{error}");
         refuse_foreign(&dir.path().join("absent")).unwrap();
+        refuse_foreign(&file).unwrap_err();
+    }
+
+    #[test]
+    fn what_cannot_be_shipped_leaves_the_former_release() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("dist");
+        fs::create_dir(&out).unwrap();
+        fs::write(out.join(release::FILE), "former").unwrap();
+        // The first cannot be written, the second is no release.
+        for path in ["n".repeat(300), release::SUMS.to_owned()] {
+            let mut tree = Tree::default();
+            tree.add("a", "1");
+            tree.add(path, "2");
+            let workshop = Workshop::beside(&out).unwrap();
+            put(&tree, &workshop, &out).unwrap_err();
+        }
+        let former = fs::read_to_string(out.join(release::FILE)).unwrap();
+        assert_eq!(former, "former");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -108,6 +108,7 @@ fn refused(tree: &Tree, expected: &str) {
     let error = check(tree).expect_err(expected);
     let error = format!("{error:#}");
     assert!(error.contains(expected), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
 }
 
 #[track_caller]
@@ -201,6 +202,17 @@ fn forged_programs_and_layers_are_named() {
 
 #[test]
 fn forged_archives_are_named() {
+    for (ending, expected) in [
+        (".zst", "damaged zstd stream"),
+        (".gz", "damaged gzip stream"),
+    ] {
+        let path = format!("{ARCHIVE}{ending}");
+        let cut = |tree: &mut Tree| {
+            let bytes = &mut tree.0.get_mut(&path).unwrap().bytes;
+            bytes.truncate(bytes.len() / 2);
+        };
+        forged(cut, &format!("{path}: {expected}"));
+    }
     let unpacked = |tree: &Tree| {
         let packed = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
         zstd::decompress(packed, 1 << 24).unwrap()

@@ -1,0 +1,103 @@
+//! Keys of the table of options: their types, and names that are so near to one of them that they can only be meant for it.
+//!
+//! Any other unknown key belongs to the requests and is kept.
+
+use api::options::{self, Kind, OPTIONS};
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+use crate::json;
+
+/// Fails on the first key that is misspelled or has a value of the wrong type.
+pub(super) fn check(raw: &Map<String, Value>) -> Result<(), ConfigError> {
+    for (key, value) in raw {
+        match options::find(key) {
+            Some(option) if option.kind.accepts(value) => {}
+            Some(option) => return Err(json::wrong(option.name, expected(option.kind)).into()),
+            None => {
+                if let Some(meant) = meant(key) {
+                    return Err(ConfigError::Typo {
+                        key: key.clone(),
+                        meant,
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn expected(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "true or false",
+        Kind::Int => "a whole number",
+        Kind::String => "a string",
+        Kind::List => "a list",
+        Kind::Object => "an object",
+        Kind::Any => "any value",
+    }
+}
+
+/// The option that an unknown key was meant for. Short names are near to each other by chance.
+fn meant(key: &str) -> Option<&'static str> {
+    let far = match key.len() {
+        0..6 => return None,
+        6..10 => 1,
+        _ => 2,
+    };
+    let names = OPTIONS.iter().map(|option| option.name);
+    names
+        .map(|name| (distance(&key.to_lowercase(), &name.to_lowercase()), name))
+        .filter(|(distance, _)| *distance <= far)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// How many bytes have to be put in, taken out or changed.
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, left) in from.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (column, right) in to.bytes().enumerate() {
+            let changed = diagonal + usize::from(left != right);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_the_textbook() {
+        for (from, to, expected) in [
+            ("kitten", "sitting", 3),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("abc", "abc", 0),
+            ("abc", "acb", 2),
+        ] {
+            assert_eq!(distance(from, to), expected, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn near_names_are_meant_and_far_ones_are_not() {
+        for (key, expected) in [
+            ("namespaceIsolaton", Some("namespaceIsolation")),
+            ("NAMESPACESISOLATION", Some("namespaceIsolation")),
+            ("logLevl", Some("logLevel")),
+            ("clusterNetworks", Some("clusterNetwork")),
+            ("criSocket", None),
+            ("bridge", None),
+            ("mtu", None),
+            ("args2", None),
+            ("logFormat", None),
+        ] {
+            assert_eq!(meant(key), expected, "{key}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The built program, from outside.
+
+mod bad_input;
