@@ -1,12 +1,17 @@
 //! Replaying the DELs that the shim wrote down while nobody answered. Until all were tried, no ADD is answered.
 
-use std::path::Path;
+use std::{io, path::Path, time::Duration};
 
 use api::journal;
 use cni::types::CniError;
 use node::root::{Root, RootError};
 use tracing::{info, warn};
 
+use crate::dirwatch::DirectoryWatch;
+
+/// How often entries that failed are tried again.
+pub const PERIOD: Duration = Duration::from_mins(1);
+const DIR_MODE: u32 = 0o700;
 const MAX_ENTRY: u64 = api::MAX_MESSAGE as u64;
 
 /// What became of a journal.
@@ -14,8 +19,16 @@ const MAX_ENTRY: u64 = api::MAX_MESSAGE as u64;
 pub struct Replayed {
     /// Entries that are done and gone.
     pub done: usize,
-    /// Entries that failed and stay for the next start, with the reason.
+    /// Entries that failed and stay, with the reason.
     pub failed: Vec<String>,
+}
+
+/// Watches the directory of a journal, made if need be.
+pub(crate) fn watch(root: &Root, cni_dir: &Path) -> io::Result<DirectoryWatch> {
+    let dir = journal::dir(cni_dir);
+    root.make_dirs(&dir, DIR_MODE)
+        .map_err(|error| error.source)?;
+    DirectoryWatch::new(root, &[&dir])
 }
 
 /// Gives every entry to `del`; one that succeeds is removed, one that is no request is set aside as `<name>.broken`.
@@ -51,7 +64,7 @@ pub fn replay(
             Err(reason) => {
                 warn!(
                     entry = name,
-                    reason, "a DEL from the journal failed, it stays for the next start"
+                    reason, "a DEL from the journal failed, it will be tried again"
                 );
                 replayed.failed.push(format!("{name}: {reason}"));
             }

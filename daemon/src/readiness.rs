@@ -13,12 +13,14 @@ use tracing::{info, warn};
 pub enum Part {
     /// The runtime and its CNI directories.
     Discovery,
-    /// The shim in the runtime's directory.
-    Shim,
     /// Replayed DELs.
     Journal,
     /// The watches of pods and definitions.
     Watches,
+    /// The name under which shims find the daemon.
+    Socket,
+    /// The shim in the runtime's directory.
+    Shim,
     /// The primary configuration and ours.
     Configuration,
     /// The process is about to end.
@@ -59,6 +61,14 @@ impl Readiness {
         let before = self.reasons().insert(part, reason.clone());
         if before.as_ref() != Some(&reason) {
             warn!(?part, reason, "not ready");
+        }
+    }
+
+    /// Well without a reason, else missing for it.
+    pub fn set(&self, part: Part, reason: Option<String>) {
+        match reason {
+            None => self.well(part),
+            Some(reason) => self.missing(part, reason),
         }
     }
 

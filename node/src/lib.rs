@@ -7,6 +7,7 @@ pub mod discover;
 pub mod cri;
 pub mod dirs;
 pub mod install;
+pub mod lock;
 pub mod process;
 pub mod root;
 pub mod runtime;

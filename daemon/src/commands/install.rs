@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use node::{install, root::Root};
 
-use crate::run::{SHIM, shim_bytes};
+use crate::upkeep::{SHIM, shim_bytes};
 
 /// Installs into `dir` as this process sees it.
 pub fn run(dir: &Path) -> anyhow::Result<()> {

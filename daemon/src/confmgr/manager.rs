@@ -10,9 +10,10 @@ use node::root::{Root, RootError};
 use tokio::sync::watch::Receiver;
 use tracing::{info, warn};
 
-use super::{FILE_NAME, GenerateError, choose, generate, watch::DirectoryWatch};
+use super::{FILE_NAME, GenerateError, choose, generate};
 use crate::{
     config::Config,
+    dirwatch::{DirectoryWatch, heard},
     readiness::{Part, Readiness},
 };
 
@@ -62,10 +63,11 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Runs for ever.
+    /// Runs for ever. While another daemon of the node has the socket, the file is its business.
     pub async fn run(self, mut targets: Receiver<Option<Target>>) {
-        let mut previous: Option<Target> = None;
+        let mut served: Option<Target> = None;
         loop {
+            self.readiness.wait_for(&[Part::Socket]).await;
             let target = targets.borrow_and_update().clone();
             let Some(target) = target else {
                 if targets.changed().await.is_err() {
@@ -76,8 +78,9 @@ impl Manager {
             let primary_dir = self.primary_dir(&target);
             // Watched before it is looked at, so that no change falls between the two.
             let watch = DirectoryWatch::new(&self.root, &[&target.dir, &primary_dir]);
-            self.look(&target, previous.as_ref());
-            previous = Some(target);
+            if self.look(&target, served.as_ref()) {
+                served = Some(target);
+            }
             tokio::select! {
                 () = heard(watch) => tokio::time::sleep(SETTLE).await,
                 () = tokio::time::sleep(PERIOD) => {}
@@ -86,7 +89,8 @@ impl Manager {
         }
     }
 
-    fn look(&self, target: &Target, previous: Option<&Target>) {
+    /// Says whether the target has its file; only then the former one is given up.
+    fn look(&self, target: &Target, served: Option<&Target>) -> bool {
         match self.reconcile(target) {
             Ok(written) => {
                 if written {
@@ -95,17 +99,17 @@ impl Manager {
                 self.readiness.well(Part::Configuration);
             }
             Err(error) => {
-                return self
-                    .readiness
+                self.readiness
                     .missing(Part::Configuration, error.to_string());
+                return false;
             }
         }
-        // The new place is served: only now the old one is given up.
-        if let Some(old) = previous.filter(|old| old.dir != target.dir)
+        if let Some(old) = served.filter(|old| old.dir != target.dir)
             && let Err(error) = remove(&self.root, &old.dir)
         {
             warn!(%error, "cannot remove the configuration from the former directory");
         }
+        true
     }
 
     /// Writes the file if it is not as it should be; says whether it did.
@@ -155,14 +159,6 @@ pub fn remove(root: &Root, dir: &Path) -> Result<bool, RootError> {
     root.remove(dir.join(FILE_NAME))
 }
 
-async fn heard(watch: std::io::Result<DirectoryWatch>) {
-    match watch {
-        Ok(watch) => watch.changed().await,
-        // Without inotify the period has to do.
-        Err(_) => std::future::pending().await,
-    }
-}
-
 fn ready_made(path: &Path) -> Result<(String, Vec<u8>), ManageError> {
     let refuse = |reason: String| ManageError::ReadyMade {
         path: path.to_owned(),
@@ -208,7 +204,7 @@ mod tests {
     #[test]
     fn nothing_is_written_without_a_primary_and_the_last_good_file_stays() {
         let (_dir, manager, target) = manager();
-        manager.look(&target, None);
+        assert!(!manager.look(&target, None));
         assert!(manager.root.list("/net.d").unwrap().is_empty());
         assert!(
             manager
@@ -242,19 +238,19 @@ mod tests {
             .root
             .write_atomic("/net.d/10-a.conflist", PRIMARY, 0o600)
             .unwrap();
-        manager.look(&old, None);
+        assert!(manager.look(&old, None));
         let new = Target {
             dir: "/new.d".into(),
             accepted: None,
         };
         manager.root.make_dirs("/new.d", 0o755).unwrap();
-        manager.look(&new, Some(&old));
+        assert!(!manager.look(&new, Some(&old)));
         assert!(manager.root.exists("/net.d/00-multus.conf"));
         manager
             .root
             .write_atomic("/new.d/10-a.conflist", PRIMARY, 0o600)
             .unwrap();
-        manager.look(&new, Some(&old));
+        assert!(manager.look(&new, Some(&old)));
         assert!(
             manager.root.exists("/new.d/00-multus.conf")
                 && !manager.root.exists("/net.d/00-multus.conf")

@@ -2,7 +2,6 @@
 
 mod generate;
 mod manager;
-mod watch;
 
 pub use generate::{GenerateError, Primary, choose, generate};
 pub use manager::{Manager, Target, remove};

@@ -108,8 +108,8 @@ impl Engine {
                 event: PlanError::event(&error),
                 error: error.into(),
             })?;
-        let _guard = self.locks.lock(&request.container_id);
         let store = self.store(netconf);
+        let _guard = self.locks.lock(&store, &request.container_id);
         refuse_known(&store, request)?;
         let mut state = new_state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
+    ops::Deref,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -15,11 +16,22 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{PATIENCE, wait_for};
 
+/// Whoever answers on a socket.
+pub(crate) struct Attendant(pub(crate) PathBuf);
+
 /// A running daemon; killed when dropped, its log shown when the test fails.
 pub(crate) struct Daemon {
     child: Child,
-    socket: PathBuf,
+    attendant: Attendant,
     log: PathBuf,
+}
+
+impl Deref for Daemon {
+    type Target = Attendant;
+
+    fn deref(&self) -> &Attendant {
+        &self.attendant
+    }
 }
 
 /// An answer of the socket.
@@ -29,24 +41,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-impl Daemon {
-    /// Starts it; its stderr is added to `log`.
-    pub(crate) fn start(mut command: Command, socket: PathBuf, log: PathBuf) -> Self {
-        let stderr = File::options().create(true).append(true).open(&log);
-        let child = command
-            .stdin(Stdio::null())
-            .stderr(stderr.unwrap())
-            .spawn()
-            .unwrap();
-        Self { child, socket, log }
-    }
-
-    /// Waits until it serves pods.
-    pub(crate) fn ready(self) -> Self {
-        wait_for("a ready daemon", || self.problem().is_none().then_some(()));
-        self
-    }
-
+impl Attendant {
     /// What `/readyz` says; nothing when all is well.
     pub(crate) fn problem(&self) -> Option<String> {
         match self.try_send("GET", api::PATH_READYZ, b"") {
@@ -56,13 +51,9 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
     /// Whether somebody takes connections.
     pub(crate) fn listens(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
+        UnixStream::connect(&self.0).is_ok()
     }
 
     pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
@@ -70,7 +61,7 @@ impl Daemon {
     }
 
     fn try_send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
-        send(&self.socket, method, path, body)
+        send(&self.0, method, path, body)
     }
 
     /// One verb.
@@ -83,8 +74,42 @@ impl Daemon {
         &self,
         request: &Request,
     ) -> thread::JoinHandle<io::Result<Answer>> {
-        let (socket, body) = (self.socket.clone(), request.to_json());
+        let (socket, body) = (self.0.clone(), request.to_json());
         thread::spawn(move || send(&socket, "POST", api::PATH_CNI, &body))
+    }
+}
+
+impl Daemon {
+    /// Starts it; its stderr is added to `log`.
+    pub(crate) fn start(mut command: Command, socket: PathBuf, log: PathBuf) -> Self {
+        let stderr = File::options().create(true).append(true).open(&log);
+        let child = command
+            .stdin(Stdio::null())
+            .stderr(stderr.unwrap())
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            attendant: Attendant(socket),
+            log,
+        }
+    }
+
+    /// From now on it is asked under its own name, as its probes do.
+    pub(crate) fn by_own_name(mut self) -> Self {
+        let name = format!("daemon-{}.sock", self.child.id());
+        self.attendant.0.set_file_name(name);
+        self
+    }
+
+    /// Waits until it serves pods.
+    pub(crate) fn ready(self) -> Self {
+        wait_for("a ready daemon", || self.problem().is_none().then_some(()));
+        self
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
     pub(crate) fn terminate(&self) {

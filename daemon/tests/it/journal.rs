@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::node::{IFNAME, Node};
+use crate::{
+    node::{IFNAME, Node},
+    wait_for,
+};
 
 #[test]
 fn a_del_of_the_journal_comes_before_the_first_add() {
@@ -21,6 +24,7 @@ fn a_del_of_the_journal_comes_before_the_first_add() {
     let gate = node.close_gate("zebra", "DEL");
     let daemon = node.start();
     node.wait_for_call("DEL zebra net1");
+    wait_for("somebody on the socket", || daemon.listens().then_some(()));
     let error = daemon.cni(&node.request("ADD", "c2")).error();
     assert_eq!(error.code, 11);
     assert!(
@@ -69,4 +73,20 @@ fn an_entry_that_fails_stays_and_holds_nobody_up() {
     let daemon = node.start().ready();
     assert_eq!(entries(), ["c0.json.broken"]);
     assert_eq!(node.state().0, ["c2"], "{}", daemon.log());
+}
+
+#[test]
+fn an_entry_that_comes_late_is_not_left_to_the_next_start() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    // As the shim does, which may give the daemon up at the moment at which it comes.
+    let entry = node.journal().join("c1.json");
+    let temporary = entry.with_file_name(".c1");
+    fs::write(&temporary, node.request("DEL", "c1").to_json()).unwrap();
+    fs::rename(&temporary, &entry).unwrap();
+    wait_for("the replay", || (!entry.exists()).then_some(()));
+    assert_eq!(node.order(), ["ADD primary pod0", "DEL primary pod0"]);
+    assert_eq!(node.state(), (vec![], vec![]));
 }

@@ -18,6 +18,7 @@ mod life;
 mod ready;
 mod requests;
 mod rollback;
+mod takeover;
 mod verbs;
 
 use std::time::{Duration, Instant};

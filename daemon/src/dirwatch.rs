@@ -8,10 +8,10 @@ use tokio::io::unix::AsyncFd;
 
 /// Some directories, watched from now on.
 #[derive(Debug)]
-pub(super) struct DirectoryWatch(AsyncFd<OwnedFd>);
+pub(crate) struct DirectoryWatch(AsyncFd<OwnedFd>);
 
 impl DirectoryWatch {
-    pub(super) fn new(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
+    pub(crate) fn new(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
         let events = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
@@ -33,8 +33,16 @@ impl DirectoryWatch {
     }
 
     /// Returns once something has changed since the watch began.
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         // An error of the watch itself counts as a change: the caller looks and makes a new one.
         let _ = self.0.readable().await;
+    }
+}
+
+/// The same of a watch that could not be had: never. Who waits has to look again by himself.
+pub(crate) async fn heard(watch: io::Result<DirectoryWatch>) {
+    match watch {
+        Ok(watch) => watch.changed().await,
+        Err(_) => std::future::pending().await,
     }
 }

@@ -1,0 +1,197 @@
+//! What the daemon keeps up on its node: its hold on the runtime, and the shim in the runtime's directory.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context;
+use node::{
+    dirs::Overrides,
+    discover::{Question, Report, discover},
+    install,
+    process::Process,
+    root::Root,
+};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use crate::{
+    config::Config,
+    confmgr::{self, Target},
+    exec::RuntimeExec,
+    readiness::{Part, Readiness},
+};
+
+/// Pause between two questions while there is no answer, and once there is one.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_PERIOD: Duration = Duration::from_secs(30);
+/// The shim's name in the runtime's directory.
+pub const SHIM: &str = "multus-shim";
+
+/// One for the life of the daemon.
+#[derive(Debug)]
+pub struct Upkeep {
+    /// The daemon's file.
+    pub config: Arc<Config>,
+    /// The node.
+    pub root: Arc<Root>,
+    /// Our pod's uid; without it the node's directories must be given.
+    pub pod_uid: Option<String>,
+    /// Told where delegates run.
+    pub exec: Arc<RuntimeExec>,
+    /// Told what is missing.
+    pub readiness: Arc<Readiness>,
+    /// Where the configuration was last put.
+    pub target: Mutex<Option<Target>>,
+}
+
+impl Upkeep {
+    /// Finds out where things are on this node, and again, as they may move.
+    pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
+        loop {
+            let pause = match self.settle().await {
+                Ok(target) => {
+                    self.remember(&target);
+                    targets.send_if_modified(|known| {
+                        let changed = known.as_ref() != Some(&target);
+                        *known = Some(target);
+                        changed
+                    });
+                    ASK_PERIOD
+                }
+                Err((part, reason)) => {
+                    self.readiness.missing(part, reason);
+                    ASK_AGAIN
+                }
+            };
+            let has_socket = self.readiness.reason(Part::Socket).is_none();
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.readiness.wait_for(&[Part::Socket]), if !has_socket => {}
+            }
+        }
+    }
+
+    /// One look at the node: the runtime, its directories, the shim in them.
+    async fn settle(&self) -> Result<Target, (Part, String)> {
+        let report = self.report().await;
+        if let Some(runtime) = &report.runtime
+            && self
+                .exec
+                .place()
+                .runtime
+                .is_none_or(|known| known.pid != runtime.pid)
+        {
+            let process = Process::open(&self.root, runtime.pid).map_err(|error| {
+                (
+                    Part::Discovery,
+                    format!(
+                        "cannot reach the namespaces of {} (pid {}): {error}",
+                        runtime.name, runtime.pid
+                    ),
+                )
+            })?;
+            info!(
+                name = runtime.name,
+                version = runtime.version,
+                pid = runtime.pid,
+                "found the runtime"
+            );
+            self.exec.set_runtime(Arc::new(process));
+        }
+        let Some(dirs) = report.dirs else {
+            return Err((
+                Part::Discovery,
+                report
+                    .problem
+                    .unwrap_or_else(|| "the runtime's directories are not known".to_owned()),
+            ));
+        };
+        if self.pod_uid.is_some() && report.runtime.is_none() {
+            let reason = report
+                .problem
+                .unwrap_or_else(|| "the runtime that runs this pod was not found".to_owned());
+            return Err((Part::Discovery, reason));
+        }
+        self.readiness.well(Part::Discovery);
+        if let Some(reason) = self.readiness.reason(Part::Socket) {
+            return Err((Part::Shim, format!("its place is not ours yet: {reason}")));
+        }
+        let shim = shim_bytes().map_err(|error| (Part::Shim, format!("{error:#}")))?;
+        let outcome = install::install(&self.root, &dirs.install_dir, SHIM, &shim)
+            .map_err(|error| (Part::Shim, error.to_string()))?;
+        if outcome == install::Outcome::Installed {
+            info!(dir = %dirs.install_dir.display(), source = ?dirs.source, "installed the shim");
+        }
+        self.readiness.well(Part::Shim);
+        Ok(Target {
+            dir: dirs.conf_dir,
+            accepted: report.cni_version,
+        })
+    }
+
+    async fn report(&self) -> Report {
+        let overrides = Overrides {
+            bin_dir: self.config.bin_dir.clone(),
+            conf_dir: self.config.conf_dir.clone(),
+        };
+        if self.pod_uid.is_none()
+            && self.config.cri_socket.is_none()
+            && overrides.complete().is_some()
+        {
+            // No pod, so no runtime runs us, and there is nothing left to ask.
+            return Report {
+                runtime: None,
+                dirs: overrides.complete(),
+                cni_version: None,
+                rejected: Vec::new(),
+                problem: None,
+            };
+        }
+        let question = Question {
+            socket: self.config.cri_socket.clone(),
+            pod_uid: self.pod_uid.clone(),
+            overrides,
+        };
+        discover(&self.root, &question).await
+    }
+
+    fn remember(&self, target: &Target) {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target.clone());
+    }
+
+    /// The last end: the configuration first, so that no pod is sent to a shim that is gone; state of running pods stays.
+    pub fn leave(&self) {
+        let target = self
+            .target
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(target) = target {
+            match confmgr::remove(&self.root, &target.dir) {
+                Ok(_) => info!(dir = %target.dir.display(), "removed the CNI configuration"),
+                Err(error) => {
+                    return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
+                }
+            }
+        }
+        match install::remove_all(&self.root, None) {
+            Ok(removed) => info!(?removed, "removed what was installed"),
+            Err(error) => warn!(%error, "cannot remove all that was installed"),
+        }
+    }
+}
+
+/// The shim that came with this daemon.
+pub fn shim_bytes() -> anyhow::Result<Vec<u8>> {
+    let own = std::env::current_exe().context("cannot find out where this program is")?;
+    let shim: PathBuf = own.with_file_name(SHIM);
+    std::fs::read(&shim).with_context(|| {
+        format!(
+            "cannot read {}: it belongs beside multus-daemon",
+            shim.display()
+        )
+    })
+}
