@@ -20,7 +20,7 @@ use crate::{
     config::Config,
     confmgr::{Manager, Target},
     dirwatch::heard,
-    engine::Engine,
+    engine::{Engine, Waiting},
     exec::{Place, RuntimeExec},
     journal,
     links::NetnsProbe,
@@ -84,6 +84,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         cluster,
         config: Arc::clone(&daemon.config),
         readiness: Arc::clone(&daemon.readiness),
+        busy: watch::Sender::new(0),
     });
     let upkeep = Arc::new(Upkeep {
         config: Arc::clone(&daemon.config),
@@ -223,7 +224,7 @@ impl Daemon {
             let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
             let replay = move || {
                 journal::replay(&daemon.root, &daemon.config.cni_dir, |request| {
-                    service.serve(&request).map(drop)
+                    service.serve(&request, Waiting::default()).map(drop)
                 })
             };
             let pause = match tokio::task::spawn_blocking(replay).await {

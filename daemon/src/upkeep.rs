@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -15,7 +15,7 @@ use node::{
     root::Root,
 };
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     config::Config,
@@ -27,6 +27,8 @@ use crate::{
 /// Pause between two questions while there is no answer, and once there is one.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_PERIOD: Duration = Duration::from_secs(30);
+/// For so long a node that is known counts as well when it cannot be looked at.
+const HICCUP: Duration = Duration::from_mins(1);
 /// The shim's name in the runtime's directory.
 pub const SHIM: &str = "multus-shim";
 
@@ -50,9 +52,11 @@ pub struct Upkeep {
 impl Upkeep {
     /// Finds out where things are on this node, and again, as they may move.
     pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
+        let mut failing_since: Option<Instant> = None;
         loop {
             let pause = match self.settle().await {
                 Ok(target) => {
+                    failing_since = None;
                     self.remember(&target);
                     targets.send_if_modified(|known| {
                         let changed = known.as_ref() != Some(&target);
@@ -62,7 +66,14 @@ impl Upkeep {
                     ASK_PERIOD
                 }
                 Err((part, reason)) => {
-                    self.readiness.missing(part, reason);
+                    let since = *failing_since.get_or_insert_with(Instant::now);
+                    let was_well = self.readiness.once_well(part, Duration::ZERO).is_ok();
+                    if was_well && since.elapsed() < HICCUP {
+                        // What was found still holds: a runtime that is busy or restarts must not be told that pods have no network.
+                        debug!(?part, reason, "could not look at the node");
+                    } else {
+                        self.readiness.missing(part, reason);
+                    }
                     ASK_AGAIN
                 }
             };

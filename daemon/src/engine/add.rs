@@ -110,6 +110,7 @@ impl Engine {
             })?;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
+        request.waiting.or_give_up()?;
         refuse_known(&store, request)?;
         let mut state = new_state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;
@@ -209,6 +210,7 @@ impl Engine {
                 master,
                 result,
             });
+            call.request.waiting.or_give_up()?;
         }
         Ok(attached)
     }

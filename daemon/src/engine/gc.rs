@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::add::state_error;
 use super::del::{complete, together};
-use super::{Engine, Request};
+use super::{Engine, Request, Waiting};
 use crate::netconf::{Netconf, ValidAttachment};
 use crate::plan;
 use crate::state::{Progress, Store};
@@ -117,6 +117,7 @@ impl Engine {
                 .map(|(key, value)| (key.to_owned(), value.clone()))
                 .collect(),
             path: path.to_vec(),
+            waiting: Waiting::default(),
         };
         self.remove_known(&request, netconf, store, state)
     }

@@ -4,7 +4,11 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::{api_server::Kind, node::Node, wait_for};
+use crate::{
+    api_server::{ApiServer, Kind},
+    node::Node,
+    wait_for,
+};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
@@ -60,13 +64,80 @@ fn an_add_under_way_is_finished_before_the_end() {
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     daemon.terminate();
-    wait_for("a closed socket", || (!daemon.listens()).then_some(()));
+    wait_for("its word", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.contains("shutting down"))
+    });
     drop(gate);
     let result = adding.join().unwrap().unwrap().result();
     assert_eq!(result.ips[0].address, "10.0.0.7/24");
     assert!(daemon.ended().success());
     assert_eq!(node.api.patches().len(), 1);
     assert_eq!(node.state().0, ["c1"]);
+}
+
+#[test]
+fn an_add_that_nobody_waits_for_any_more_is_undone() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let gate = node.close_gate("primary", "ADD");
+    let daemon = node.start().ready();
+    let abandoned = daemon.cni_and_leave(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    drop(abandoned);
+    wait_for("the news of it", || {
+        daemon.log().contains("a client has gone").then_some(())
+    });
+    // It comes after the ADD, which holds the container.
+    let deleting = daemon.cni_meanwhile(&node.request("DEL", "c1"));
+    drop(gate);
+    deleting.join().unwrap().unwrap().done();
+    wait_for("the undone ADD", || {
+        let order = node.order();
+        assert!(!order.contains(&"ADD zebra net1".to_owned()), "{order:?}");
+        (order.len() >= 2).then_some(())
+    });
+    assert_eq!(node.state(), (vec![], vec![]));
+    assert!(node.api.patches().is_empty());
+}
+
+#[test]
+fn an_add_waits_for_the_watches_and_a_del_does_not() {
+    let node = Node::with(ApiServer::start_silent());
+    node.install_primary();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start();
+    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    daemon.cni(&node.request("DEL", "c2")).done();
+    assert!(!adding.is_finished());
+    node.api.answer();
+    adding.join().unwrap().unwrap().result();
+    assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
+}
+
+#[test]
+fn while_it_finishes_it_is_found_and_says_that_it_ends() {
+    let node = Node::new();
+    node.run_pod(None);
+    let gate = node.close_gate("primary", "ADD");
+    let mut daemon = node.start().ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    daemon.terminate();
+    wait_for("its word", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.contains("shutting down"))
+    });
+    daemon.cni(&node.request("DEL", "c2")).done();
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    assert!(daemon.ended().success());
+    assert!(!daemon.listens());
 }
 
 #[test]
