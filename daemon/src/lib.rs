@@ -17,6 +17,7 @@ mod dirwatch;
 pub mod exec;
 pub mod journal;
 pub mod links;
+pub mod orphans;
 pub mod readiness;
 pub mod run;
 pub mod server;

@@ -175,7 +175,11 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
     let root = setting.root()?;
-    runtime()?.block_on(run::run(config, root, setting.identity))
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(run::run(config, root, setting.identity));
+    // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

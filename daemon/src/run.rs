@@ -24,6 +24,7 @@ use crate::{
     exec::{Place, RuntimeExec},
     journal,
     links::NetnsProbe,
+    orphans,
     readiness::{Part, Readiness},
     server,
     service::Service,
@@ -60,6 +61,8 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let daemon = Daemon::new(config, root, identity);
+    // Before anyone asks to undo what they may still be at.
+    tokio::task::spawn_blocking(orphans::end).await?;
     let id = daemon.identity.id();
     socket::sweep(&daemon.root, &daemon.config.socket_dir);
     let socket = Socket::bind(Arc::clone(&daemon.root), &daemon.config.socket_dir, &id)?;

@@ -201,6 +201,33 @@ fn an_add_that_was_cut_off_is_undone_by_the_next_daemon() {
 }
 
 #[test]
+fn a_plugin_that_outlived_its_daemon_is_ended_by_the_next() {
+    let node = Node::new();
+    node.run_pod(None);
+    let gate = node.close_gate("primary", "ADD");
+    let daemon = node.start().ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    daemon.kill();
+    adding.join().unwrap().unwrap_err();
+    let order = fs::read_to_string(node.path("order")).unwrap();
+    let pid = order.trim().rsplit_once(' ').unwrap().1;
+    let lives = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    assert!(lives(), "it waits at the gate");
+    let daemon = node.start();
+    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    assert!(!lives(), "before the first request is answered");
+    drop(gate);
+    let daemon = daemon.ready();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), ["ADD primary pod0", "DEL primary pod0"]);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
 fn an_api_server_that_cannot_be_reached_is_explained() {
     let mut node = Node::new();
     node.api.shut_down();
