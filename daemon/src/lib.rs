@@ -5,6 +5,7 @@ pub mod engine;
 mod json;
 pub mod netconf;
 pub mod netstatus;
+mod node_path;
 pub mod plan;
 pub mod state;
 
