@@ -14,6 +14,7 @@ pub mod commands;
 pub mod config;
 pub mod confmgr;
 pub mod exec;
+mod indicator;
 pub mod journal;
 pub mod links;
 pub mod readiness;

@@ -19,6 +19,8 @@ pub enum Part {
     Journal,
     /// The watches of pods and definitions.
     Watches,
+    /// The file that says that the default network is ready.
+    Indicator,
     /// The primary configuration and ours.
     Configuration,
     /// The process is about to end.

@@ -27,7 +27,7 @@ use crate::{
     confmgr::{self, Manager, Target},
     engine::Engine,
     exec::{Place, RuntimeExec},
-    journal,
+    indicator, journal,
     links::NetnsProbe,
     readiness::{Part, Readiness},
     server,
@@ -325,19 +325,20 @@ impl Daemon {
 
     /// Writes the configuration last, and keeps it.
     async fn manage(self: Arc<Self>, targets: watch::Receiver<Option<Target>>) {
-        self.readiness
-            .wait_for(&[Part::Discovery, Part::Shim, Part::Journal, Part::Watches])
-            .await;
-        if let Some(file) = &self.config.readiness_file {
-            while !self.root.exists(file) {
-                let reason = format!(
-                    "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
-                    file.display()
-                );
-                self.readiness.missing(Part::Configuration, reason);
-                tokio::time::sleep(ASK_AGAIN).await;
-            }
+        if let Some(file) = self.config.readiness_file.clone() {
+            let (root, readiness) = (Arc::clone(&self.root), Arc::clone(&self.readiness));
+            indicator::look(&root, &readiness, &file);
+            tokio::spawn(indicator::follow(root, readiness, file));
         }
+        self.readiness
+            .wait_for(&[
+                Part::Discovery,
+                Part::Shim,
+                Part::Journal,
+                Part::Watches,
+                Part::Indicator,
+            ])
+            .await;
         let manager = Manager {
             root: Arc::clone(&self.root),
             config: Arc::clone(&self.config),
