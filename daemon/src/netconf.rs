@@ -20,6 +20,9 @@ pub enum NetconfError {
     /// A known key has a value of another type.
     #[error("CNI configuration of multus: {0}")]
     Type(#[from] WrongType),
+    /// The result that came before cannot be read.
+    #[error("prevResult: {0}")]
+    PrevResult(#[from] cni::convert::ConvertError),
     /// There is nothing to delegate to.
     #[error(
         "LoadNetConf: at least one delegate/clusterNetwork must be specified (set clusterNetwork to the primary CNI configuration)"
@@ -30,7 +33,7 @@ pub enum NetconfError {
 impl From<NetconfError> for CniError {
     fn from(error: NetconfError) -> Self {
         let code = match error {
-            NetconfError::NotJson(_) => CniError::DECODING_FAILURE,
+            NetconfError::NotJson(_) | NetconfError::PrevResult(_) => CniError::DECODING_FAILURE,
             NetconfError::Type(_) | NetconfError::NothingToDo => CniError::INVALID_NETWORK_CONFIG,
         };
         CniError::new(code, error.to_string())
@@ -87,9 +90,21 @@ pub struct Netconf {
     pub disable_gc: bool,
     /// The attachments that still exist, as GC brings them; `None` when the key is missing.
     pub valid_attachments: Option<Vec<ValidAttachment>>,
+    /// The result of what ran before, `null` without one.
+    prev_result: Value,
 }
 
 impl Netconf {
+    /// Fails on a result that cannot be read: whoever wrote it expects it to be understood.
+    pub fn check_prev_result(&self) -> Result<(), NetconfError> {
+        if self.prev_result.is_null() {
+            return Ok(());
+        }
+        let assumed = self.cni_version.parse().ok();
+        cni::convert::parse_value(&self.prev_result, assumed)?;
+        Ok(())
+    }
+
     /// Lays `daemon`, the daemon's own file, over `request` and reads the result.
     /// With `auto` the readiness indicator is dropped on both sides: the daemon itself waited for it.
     pub fn effective(
@@ -140,6 +155,7 @@ impl Netconf {
             disable_check: json::switch(map, "disableCheck")?,
             disable_gc: json::switch(map, "disableGC")?,
             valid_attachments: valid_attachments(map)?,
+            prev_result: json::get(map, "prevResult").cloned().unwrap_or_default(),
         };
         if netconf.cluster_network.is_empty() && netconf.delegates.is_empty() {
             return Err(NetconfError::NothingToDo);
@@ -381,5 +397,20 @@ mod tests {
             true,
         );
         assert_eq!(none.unwrap().valid_attachments, Some(vec![]));
+    }
+
+    #[test]
+    fn a_previous_result_must_be_one() {
+        let check = |previous: Value| {
+            let request =
+                json!({"clusterNetwork": "x", "cniVersion": "1.0.0", "prevResult": previous});
+            let netconf = Netconf::effective(request.to_string().as_bytes(), &Map::new(), true);
+            netconf.unwrap().check_prev_result()
+        };
+        check(Value::Null).unwrap();
+        check(json!({"ips": [{"address": "10.0.0.2/24"}]})).unwrap();
+        check(json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}})).unwrap();
+        check(json!({"ips": "none"})).unwrap_err();
+        check(json!("none")).unwrap_err();
     }
 }

@@ -126,6 +126,9 @@ impl Service {
             let text = format!("this node is not known yet: {reason}");
             return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
         }
+        if matches!(call.command, Command::Add | Command::Check) {
+            netconf.check_prev_result()?;
+        }
         match (call.command, &call.request) {
             (Command::Add, Some(request)) => self.add(call, request, &netconf),
             (Command::Del, Some(request)) => {
@@ -234,6 +237,9 @@ fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError>
     }
     for message in added.attached.iter().filter_map(engine::Attached::event) {
         cluster.event(pod, false, "AddedInterface", message);
+    }
+    for message in added.attached.iter().filter_map(engine::Attached::warning) {
+        cluster.event(pod, true, "CapabilityNotServed", message);
     }
     Ok(())
 }

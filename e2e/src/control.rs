@@ -1,6 +1,7 @@
 //! The control plane of a run: etcd, kube-apiserver and, for a whole cluster, its controllers.
 
 use std::{
+    cell::RefCell,
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
@@ -27,7 +28,7 @@ pub(crate) enum Extent {
 /// A control plane on one node.
 pub(crate) struct Control {
     pub(crate) pki: Pki,
-    server: Service,
+    server: RefCell<Service>,
     dir: PathBuf,
 }
 
@@ -58,6 +59,7 @@ impl Control {
                 .arg(dir.join("etcd"))
         })?;
         let server = api_server(node, &pki, &dir, extent)?;
+        let server = RefCell::new(server);
         let control = Self { pki, server, dir };
         control.wait(node)?;
         if extent == Extent::Cluster {
@@ -73,12 +75,12 @@ impl Control {
 
     /// Ends the API server; its data stays.
     pub(crate) fn stop_server(&self, node: &Node) -> anyhow::Result<()> {
-        node.end(&self.server, "KILL")
+        node.end(&self.server.borrow(), "KILL")
     }
 
     /// Starts it again.
-    pub(crate) fn start_server(&mut self, node: &Node, extent: Extent) -> anyhow::Result<()> {
-        self.server = api_server(node, &self.pki, &self.dir, extent)?;
+    pub(crate) fn start_server(&self, node: &Node, extent: Extent) -> anyhow::Result<()> {
+        *self.server.borrow_mut() = api_server(node, &self.pki, &self.dir, extent)?;
         self.wait(node)
     }
 
