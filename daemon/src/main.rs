@@ -9,7 +9,7 @@ use daemon::{
     config,
     run::{self, Identity},
 };
-use tracing::{Level, level_filters::LevelFilter};
+use tracing::{Level, level_filters::LevelFilter, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Exit status when the command line is wrong.
@@ -53,7 +53,7 @@ enum Command {
         after_help = "Example:\n  multus-daemon run --config /etc/cni/daemon-config.json --root /"
     )]
     Run,
-    /// Put the shim into a directory.
+    /// Put the shim into a directory, also as passthru.
     #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
         /// The directory.
@@ -170,11 +170,19 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
 fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     let config = config::Config::load(&setting.config)?;
     log_to_stderr(&config.log_level, format);
+    for sentence in config.without_effect() {
+        warn!("{sentence}");
+    }
     anyhow::ensure!(
         !setting.identity.node.is_empty(),
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
     let root = setting.root()?;
+    let (user, owner) = (rustix::process::geteuid().as_raw(), root.owner()?);
+    anyhow::ensure!(
+        user == 0 || user == owner,
+        "user {user} cannot serve a node that belongs to user {owner}: run as root"
+    );
     runtime()?.block_on(run::run(config, root, setting.identity))
 }
 

@@ -1,6 +1,9 @@
 //! One request of the socket, from its JSON to its answer. Blocks; whoever calls it brings a thread.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use api::{Request, Response};
 use cni::{
@@ -24,8 +27,8 @@ use crate::{
 pub struct Service {
     /// Runs the verbs.
     pub engine: Engine,
-    /// The API server, where there is one.
-    pub cluster: Option<Cluster>,
+    /// The API server, once there is access to it.
+    pub cluster: Arc<OnceLock<Cluster>>,
     /// The daemon's file.
     pub config: Arc<Config>,
     /// What is missing.
@@ -135,7 +138,7 @@ impl Service {
             ));
         }
         let name = call.pod.as_ref().ok_or_else(no_pod_name)?;
-        let cluster = self.cluster.as_ref().ok_or_else(|| {
+        let cluster = self.cluster.get().ok_or_else(|| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 "the daemon has no access to the API server: see its log",
@@ -167,10 +170,7 @@ impl Service {
     /// For a container without state; a pod with another uid is another pod.
     fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
-        let pod = self
-            .cluster
-            .as_ref()?
-            .pod_known(&name.namespace, &name.name)?;
+        let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
         pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)
     }
 }

@@ -1,7 +1,7 @@
 //! What the daemon keeps up on its node: its hold on the runtime, and the shim in the runtime's directory.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -10,7 +10,7 @@ use anyhow::Context;
 use node::{
     dirs::Overrides,
     discover::{Question, Report, discover},
-    install,
+    install::{self, Outcome},
     process::Process,
     root::Root,
 };
@@ -20,8 +20,10 @@ use tracing::{error, info, warn};
 use crate::{
     config::Config,
     confmgr::{self, Target},
+    engine::OWN_PLUGIN_DIR,
     exec::RuntimeExec,
     readiness::{Part, Readiness},
+    socket,
 };
 
 /// Pause between two questions while there is no answer, and once there is one.
@@ -29,6 +31,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_PERIOD: Duration = Duration::from_secs(30);
 /// The shim's name in the runtime's directory.
 pub const SHIM: &str = "multus-shim";
+/// The shim under the name by which it does nothing: the head of an auxiliary chain.
+pub const PASSTHRU: &str = "passthru";
 
 /// One for the life of the daemon.
 #[derive(Debug)]
@@ -120,10 +124,20 @@ impl Upkeep {
             return Err((Part::Shim, format!("its place is not ours yet: {reason}")));
         }
         let shim = shim_bytes().map_err(|error| (Part::Shim, format!("{error:#}")))?;
-        let outcome = install::install(&self.root, &dirs.install_dir, SHIM, &shim)
-            .map_err(|error| (Part::Shim, error.to_string()))?;
-        if outcome == install::Outcome::Installed {
-            info!(dir = %dirs.install_dir.display(), source = ?dirs.source, "installed the shim");
+        let missing = |reason: String| (Part::Shim, reason);
+        let own = Path::new(OWN_PLUGIN_DIR);
+        self.root
+            .make_dirs(own, 0o755)
+            .map_err(|error| missing(error.to_string()))?;
+        for (dir, name) in [(own, PASSTHRU), (&dirs.install_dir, SHIM)] {
+            let outcome = install::install(&self.root, dir, name, &shim)
+                .map_err(|error| missing(error.to_string()))?;
+            let dir = dir.display();
+            match outcome {
+                Outcome::Installed => info!(%dir, name, source = ?dirs.source, "installed"),
+                Outcome::Exchanged => warn!(%dir, name, "installed in place of upstream's"),
+                Outcome::Unchanged => {}
+            }
         }
         self.readiness.well(Part::Shim);
         Ok(Target {
@@ -163,18 +177,23 @@ impl Upkeep {
     }
 
     /// The last end: the configuration first, so that no pod is sent to a shim that is gone; state of running pods stays.
+    /// What another daemon of this node serves by now is its own.
     pub fn leave(&self) {
+        let serves = self.readiness.reason(Part::Socket).is_none();
+        if !serves && socket::is_served(&self.root, &self.config.socket_dir) {
+            return info!("another daemon serves this node: what is installed stays with it");
+        }
         let target = self
             .target
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let Some(target) = target {
-            match confmgr::remove(&self.root, &target.dir) {
-                Ok(_) => info!(dir = %target.dir.display(), "removed the CNI configuration"),
-                Err(error) => {
-                    return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
-                }
+        // Where nothing is known yet the record still tells what an earlier run wrote.
+        let dir = target.as_ref().map(|target| target.dir.as_path());
+        match confmgr::remove_others(&self.root, None, dir) {
+            Ok(removed) => info!(?removed, "removed the CNI configuration"),
+            Err(error) => {
+                return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
             }
         }
         match install::remove_all(&self.root, None) {

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::{api_server::Kind, node::Node, wait_for};
+use crate::{api_server::Kind, daemon::Daemon, node::Node, wait_for};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
@@ -23,23 +23,10 @@ fn the_configuration_outlives_the_daemon() {
 #[test]
 fn the_last_end_takes_configuration_and_shim_along() {
     let node = Node::new();
-    node.api.put(
-        Kind::DaemonSet,
-        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
-    );
-    let mut command = node.command();
-    command
-        .env("POD_NAMESPACE", "kube-system")
-        .env("MULTUS_DAEMONSET", "multus");
-    let mut daemon = node.start_with(command).ready();
+    put_daemon_set(&node);
+    let mut daemon = owned(&node).ready();
     node.api.wait_for_watch(Kind::DaemonSet);
-    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
-    wait_for("the news of the deletion", || {
-        daemon
-            .log()
-            .contains("our DaemonSet is deleted")
-            .then_some(())
-    });
+    delete_daemon_set(&node, 1);
     assert!(
         node.path(CONFIGURATION).exists(),
         "it is the end that counts"
@@ -48,7 +35,74 @@ fn the_last_end_takes_configuration_and_shim_along() {
     assert!(daemon.ended().success());
     assert!(!node.path(CONFIGURATION).exists());
     assert!(!node.path("opt/cni/bin/multus-shim").exists());
+    assert!(!node.path("var/lib/multus/bin/passthru").exists());
     assert!(node.path("opt/cni/bin/primary").exists());
+}
+
+/// A daemon that hears of its DaemonSet.
+fn owned(node: &Node) -> Daemon {
+    let mut command = node.command();
+    command
+        .env("POD_NAMESPACE", "kube-system")
+        .env("MULTUS_DAEMONSET", "multus");
+    node.start_with(command)
+}
+
+fn put_daemon_set(node: &Node) {
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
+    );
+}
+
+fn delete_daemon_set(node: &Node, heard: usize) {
+    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
+    let log = || fs::read_to_string(node.path("log")).unwrap();
+    wait_for("the news of the deletion", || {
+        let news = log().matches("our DaemonSet is deleted").count();
+        (news == heard).then_some(())
+    });
+}
+
+#[test]
+fn the_last_end_needs_to_know_nothing_but_the_record() {
+    let node = Node::new();
+    put_daemon_set(&node);
+    node.start().ready().kill();
+    node.write("daemon-config.json", "{}");
+    let mut daemon = owned(&node);
+    wait_for("a node that is not known", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.contains("no container runtime"))
+    });
+    node.api.wait_for_watch(Kind::DaemonSet);
+    delete_daemon_set(&node, 1);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+    assert!(!node.path("opt/cni/bin/multus-shim").exists());
+}
+
+#[test]
+fn who_was_replaced_takes_nothing_along() {
+    let node = Node::new();
+    put_daemon_set(&node);
+    let mut old = owned(&node).ready().by_own_name();
+    let mut new = owned(&node).by_own_name().ready();
+    wait_for("the old one's word", || {
+        old.problem()
+            .filter(|problem| problem.contains("another daemon of this node"))
+    });
+    delete_daemon_set(&node, 2);
+    old.terminate();
+    assert!(old.ended().success());
+    assert!(node.path(CONFIGURATION).exists());
+    assert!(node.path("opt/cni/bin/multus-shim").exists());
+    new.terminate();
+    assert!(new.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+    assert!(!node.path("opt/cni/bin/multus-shim").exists());
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod daemon;
 mod node;
 
 mod add;
+mod chain;
+mod configuration;
 mod definitions;
 mod del;
 mod gc;
