@@ -1,6 +1,7 @@
 //! What the daemon keeps up on its node: its hold on the runtime, and the shim in the runtime's directory.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -8,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use node::{
-    dirs::Overrides,
+    dirs::{CniDirs, Overrides},
     discover::{Question, Report, discover},
     install::{self, Outcome},
     process::Process,
@@ -20,6 +21,7 @@ use tracing::{error, info, warn};
 use crate::{
     config::Config,
     confmgr::{self, Target},
+    dirwatch::{DirectoryWatch, heard},
     engine::OWN_PLUGIN_DIR,
     exec::RuntimeExec,
     readiness::{Part, Readiness},
@@ -55,31 +57,32 @@ impl Upkeep {
     /// Finds out where things are on this node, and again, as they may move.
     pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         loop {
-            let pause = match self.settle().await {
-                Ok(target) => {
+            let (pause, watch) = match self.settle().await {
+                Ok((target, watch)) => {
                     self.remember(&target);
                     targets.send_if_modified(|known| {
                         let changed = known.as_ref() != Some(&target);
                         *known = Some(target);
                         changed
                     });
-                    ASK_PERIOD
+                    (ASK_PERIOD, watch)
                 }
                 Err((part, reason)) => {
                     self.readiness.missing(part, reason);
-                    ASK_AGAIN
+                    (ASK_AGAIN, Err(io::ErrorKind::NotFound.into()))
                 }
             };
             let has_socket = self.readiness.reason(Part::Socket).is_none();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = async { heard(watch).await; tokio::time::sleep(ASK_AGAIN).await } => {}
                 () = self.readiness.wait_for(&[Part::Socket]), if !has_socket => {}
             }
         }
     }
 
-    /// One look at the node: the runtime, its directories, the shim in them.
-    async fn settle(&self) -> Result<Target, (Part, String)> {
+    /// One look at the node: the runtime, its directories, the shim in them. What is given along hears of changes to the shim.
+    async fn settle(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Part, String)> {
         let report = self.report().await;
         if let Some(runtime) = &report.runtime
             && self
@@ -123,15 +126,24 @@ impl Upkeep {
         if let Some(reason) = self.readiness.reason(Part::Socket) {
             return Err((Part::Shim, format!("its place is not ours yet: {reason}")));
         }
-        let shim = shim_bytes().map_err(|error| (Part::Shim, format!("{error:#}")))?;
-        let missing = |reason: String| (Part::Shim, reason);
+        let watch = DirectoryWatch::new(&self.root, &[&dirs.install_dir]);
+        self.install(&dirs)
+            .map_err(|error| (Part::Shim, format!("{error:#}")))?;
+        self.readiness.well(Part::Shim);
+        let target = Target {
+            dir: dirs.conf_dir,
+            accepted: report.cni_version,
+        };
+        Ok((target, watch))
+    }
+
+    /// The shim in the runtime's directory, and under its other name in ours.
+    fn install(&self, dirs: &CniDirs) -> anyhow::Result<()> {
+        let shim = shim_bytes()?;
         let own = Path::new(OWN_PLUGIN_DIR);
-        self.root
-            .make_dirs(own, 0o755)
-            .map_err(|error| missing(error.to_string()))?;
+        self.root.make_dirs(own, 0o755)?;
         for (dir, name) in [(own, PASSTHRU), (&dirs.install_dir, SHIM)] {
-            let outcome = install::install(&self.root, dir, name, &shim)
-                .map_err(|error| missing(error.to_string()))?;
+            let outcome = install::install(&self.root, dir, name, &shim)?;
             let dir = dir.display();
             match outcome {
                 Outcome::Installed => info!(%dir, name, source = ?dirs.source, "installed"),
@@ -139,11 +151,7 @@ impl Upkeep {
                 Outcome::Unchanged => {}
             }
         }
-        self.readiness.well(Part::Shim);
-        Ok(Target {
-            dir: dirs.conf_dir,
-            accepted: report.cni_version,
-        })
+        Ok(())
     }
 
     async fn report(&self) -> Report {

@@ -234,6 +234,11 @@ fn upstreams_shim_gives_way_before_the_configuration_is_written() {
     daemon.cni(&request).result();
     assert_eq!(node.state().0, ["c1"]);
     assert!(daemon.log().contains("in place of upstream's"));
+    // Its installer comes once more.
+    fs::write(node.path(SHIM), UPSTREAMS).unwrap();
+    wait_for("our shim", || {
+        (fs::read(node.path(SHIM)).unwrap() == b"the shim").then_some(())
+    });
 }
 
 #[test]

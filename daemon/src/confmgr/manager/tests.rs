@@ -181,6 +181,11 @@ fn a_ready_made_file_takes_the_place_of_ours_and_the_reverse() {
     world.restart(&json!({"multusConfigFile": other}));
     assert_eq!(world.look(), None);
     assert_eq!(world.names("/net.d"), ["10-a.conflist", "20-my.conf"]);
+    world.root.make_dirs("/made", 0o755).unwrap();
+    world.write("/made/30-my.conf", text);
+    world.restart(&json!({"multusConfigFile": "/host/made/30-my.conf"}));
+    assert_eq!(world.look(), None);
+    assert_eq!(world.names("/net.d"), ["10-a.conflist", "30-my.conf"]);
     world.restart(&json!({"multusConfigFile": "auto"}));
     assert_eq!(world.look(), None);
     assert_eq!(world.names("/net.d"), ["00-multus.conf", "10-a.conflist"]);
