@@ -45,6 +45,11 @@ pub(crate) fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongT
     }
 }
 
+/// A switch that is `None` when absent.
+pub(crate) fn decided(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
+    get(map, key).map(|_| switch(map, key)).transpose()
+}
+
 /// A list of texts, `None` when absent.
 pub(crate) fn texts(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>>, WrongType> {
     let Some(value) = get(map, key) else {

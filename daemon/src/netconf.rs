@@ -76,6 +76,12 @@ pub struct Netconf {
     pub runtime_config: Map<String, Value>,
     /// Name of the chain that is run after all other networks.
     pub auxiliary_cni_chain_name: String,
+    /// Whether state outlives a DEL that failed; `None` when nobody decided.
+    pub retry_delete_on_error: Option<bool>,
+    /// Whether CHECK succeeds without running anything.
+    pub disable_check: bool,
+    /// Whether GC succeeds without running anything.
+    pub disable_gc: bool,
     /// The attachments that still exist, as GC brings them; `None` when the key is missing.
     pub valid_attachments: Option<Vec<ValidAttachment>>,
 }
@@ -123,6 +129,9 @@ impl Netconf {
                 .cloned()
                 .unwrap_or_default(),
             auxiliary_cni_chain_name: json::text(map, "auxiliaryCNIChainName")?,
+            retry_delete_on_error: json::decided(map, "retryDeleteOnError")?,
+            disable_check: json::switch(map, "disableCheck")?,
+            disable_gc: json::switch(map, "disableGC")?,
             valid_attachments: valid_attachments(map)?,
         };
         if netconf.cluster_network.is_empty() && netconf.delegates.is_empty() {

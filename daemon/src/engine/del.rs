@@ -26,7 +26,7 @@ impl Engine {
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
         match store.load(&request.container_id, &request.ifname) {
-            Ok(Some(state)) => self.remove_known(request, netconf, &store, state),
+            Ok(Some(state)) => self.remove(request, netconf, &store, state),
             Ok(None) => self.remove_guessed(request, netconf, &store, pod),
             Err(damaged @ StateError::Damaged { .. }) => {
                 error!(error = %damaged, "leases and links of this container may be left behind");
@@ -40,7 +40,7 @@ impl Engine {
     }
 
     /// Detaches what `state` lists and forgets it; what fails stays known, so that the runtime can ask again.
-    pub(super) fn remove_known(
+    pub(super) fn remove(
         &self,
         request: &Request,
         netconf: &Netconf,
@@ -56,18 +56,31 @@ impl Engine {
             path: Self::search_path(netconf, &request.path),
             cache: &cache,
         };
-        let errors = self.remove_started(&call, &mut state);
+        let Outcome {
+            mut errors,
+            given_up,
+        } = self.remove_started(&call, &mut state);
+        if netconf.retry_delete_on_error == Some(true) {
+            errors.extend(given_up);
+        } else {
+            for error in given_up {
+                warn!(%error, "given up, as nothing may have been attached there");
+            }
+        }
         if errors.is_empty() {
             return forget(store, request);
         }
-        if let Err(error) = store.record(&state) {
+        if netconf.retry_delete_on_error == Some(false) {
+            let forgotten = forget(store, request);
+            errors.extend(forgotten.err());
+        } else if let Err(error) = store.record(&state) {
             warn!(%error, "what is left to remove could not be written; all of it will be removed again");
         }
         Err(together(errors))
     }
 
-    /// No state: DEL for what the pod would get today, as far as that can be told. Plugins take a DEL for something that
-    /// is not there as success; one that is not installed cannot have been run.
+    /// No state: DEL for what the pod would get today, as far as that can be told. Nobody knows whether it was attached,
+    /// so that a failure here is no reason to ask again.
     fn remove_guessed(
         &self,
         request: &Request,
@@ -80,26 +93,17 @@ impl Engine {
             return forget(store, request);
         };
         let attachments = self.guess(netconf, pod);
-        let mut state = new_state(request, netconf, pod, &attachments)?;
-        let path = Self::search_path(netconf, &request.path);
-        for delegate in &mut state.delegates {
-            let mut plugins = delegate.config.plugins.iter();
-            if plugins.all(|plugin| self.exec.find(&plugin.kind, &path).is_ok()) {
-                delegate.progress = Progress::Started;
+        match new_state(request, netconf, pod, &attachments) {
+            Ok(mut state) => {
+                for delegate in &mut state.delegates {
+                    delegate.progress = Progress::Failed { attached: 0 };
+                }
+                self.remove(request, netconf, store, state)
             }
-        }
-        let cache = self.cache_dir(store)?;
-        let call = Call {
-            request,
-            pod: &state.pod.clone(),
-            path,
-            cache: &cache,
-        };
-        let errors = self.remove_started(&call, &mut state);
-        if errors.is_empty() {
-            forget(store, request)
-        } else {
-            Err(together(errors))
+            Err(error) => {
+                warn!(%error, "networks of a container without state");
+                forget(store, request)
+            }
         }
     }
 
@@ -114,21 +118,35 @@ impl Engine {
         Vec::new()
     }
 
-    /// DEL for every delegate that was started, the last one first; returns what failed.
-    pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Vec<CniError> {
-        let mut errors = Vec::new();
+    /// DEL for every delegate that may have been run, the last one first, going on after failures.
+    pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Outcome {
+        let mut outcome = Outcome::default();
         for (index, delegate) in state.delegates.iter_mut().enumerate().rev() {
-            if delegate.progress != Progress::Started {
-                continue;
-            }
+            let config = &delegate.config;
+            let attached = match delegate.progress {
+                Progress::Planned | Progress::Removed => continue,
+                Progress::Started | Progress::Unknown => config.plugins.len(),
+                Progress::Failed { attached } => attached,
+            };
             let invocation = call.invocation(delegate, index == 0);
-            match chain::del(&*self.exec, &delegate.config, &invocation) {
-                Ok(()) => delegate.progress = Progress::Removed,
-                Err(error) => errors.push(failed(call.pod, &delegate.config.name, &error)),
+            let failed = |error| failed(call.pod, &config.name, error);
+            match chain::del_partly(&*self.exec, config, &invocation, attached) {
+                Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
+                Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
+                Err(error) => outcome.errors.push(failed(&error)),
             }
         }
-        errors
+        outcome
     }
+}
+
+/// What could not be detached.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Of what was attached.
+    pub(super) errors: Vec<CniError>,
+    /// Of what may never have been attached.
+    pub(super) given_up: Vec<CniError>,
 }
 
 /// Fills in what upstream's file does not keep.
@@ -161,7 +179,7 @@ fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
     } = error
     {
         cause.msg.push_str(
-            "; put the plugin back into one of them, the container is detached at the next try",
+            "; put the plugin back into one of them, the container is detached at the next try (or set retryDeleteOnError to false: then nothing is tried again)",
         );
     }
     cause.context(&format!(

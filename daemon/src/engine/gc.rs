@@ -118,7 +118,7 @@ impl Engine {
                 .collect(),
             path: path.to_vec(),
         };
-        self.remove_known(&request, netconf, store, state)
+        self.remove(&request, netconf, store, state)
     }
 
     /// The namespace of a container that is gone, if it is still there. One that is named by a process id is not taken:

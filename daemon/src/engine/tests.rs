@@ -3,4 +3,5 @@
 mod add;
 mod del;
 mod gc;
+mod undeletable;
 mod world;

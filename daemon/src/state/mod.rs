@@ -92,6 +92,14 @@ pub enum Progress {
     Planned,
     /// ADD was begun: DEL is due.
     Started,
+    /// ADD came back with an error, for the plugins from this position on: DEL is tried, but what it says does not
+    /// matter, as they may never have had anything to undo, nor a configuration that they can read.
+    Failed {
+        /// How many plugins have something to undo for sure.
+        attached: usize,
+    },
+    /// Nobody wrote down how far it was.
+    Unknown,
     /// DEL has succeeded.
     Removed,
 }
