@@ -247,6 +247,7 @@ impl Call {
                 ifname: IfName::parse(ifname).map_err(invalid)?,
                 args,
                 path: path.clone(),
+                replayed: false,
             })
         } else {
             None

@@ -1,5 +1,7 @@
 //! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
 
+use std::sync::PoisonError;
+
 use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult};
@@ -123,7 +125,11 @@ impl Engine {
         };
         self.check_before(&call, &state)?;
         state.delegates[0].progress = Progress::Started;
-        if let Err(error) = store.begin(&state) {
+        let begun = {
+            let _no_gc = self.adding.read().unwrap_or_else(PoisonError::into_inner);
+            store.begin(&state)
+        };
+        if let Err(error) = begun {
             // Nothing ran, so what was written of the state is of no use to anyone.
             let _ = store.remove(&request.container_id);
             return Err(state_error(&error).into());
@@ -293,6 +299,7 @@ pub(super) fn new_state(
             config: attachment.config.clone(),
             requested: invocation::requested(attachment),
             capability_args: invocation::capability_args(attachment, netconf),
+            args: None,
             progress: Progress::Planned,
         })
     });

@@ -7,13 +7,15 @@ mod del;
 mod gc;
 mod invocation;
 mod locks;
+mod recall;
 mod status;
+mod sweep;
 
 pub use add::{AddError, Added, Attached};
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use cni::env::{ContainerId, IfName};
@@ -46,6 +48,8 @@ pub struct Request {
     pub args: Vec<(String, String)>,
     /// `CNI_PATH`.
     pub path: Vec<PathBuf>,
+    /// Whether it was written down earlier: process ids in it may be those of other processes by now.
+    pub replayed: bool,
 }
 
 /// Runs verbs. One for the life of the daemon: it holds the locks of containers and the last answer to STATUS.
@@ -55,6 +59,8 @@ pub struct Engine {
     root: Arc<Root>,
     definitions: Arc<dyn Definitions>,
     locks: locks::Locks,
+    /// Held by every ADD while it makes itself known, and by GC while it tells plugins who is known.
+    adding: RwLock<()>,
     status: status::Cache,
     readiness: Patience,
 }
@@ -91,6 +97,7 @@ impl Engine {
             root,
             definitions,
             locks: locks::Locks::default(),
+            adding: RwLock::default(),
             status: status::Cache::default(),
             readiness: Patience::default(),
         }

@@ -135,6 +135,7 @@ impl World {
                 "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]},
             }),
         };
+        world.put("var/run/netns/x", "");
         world.primary("1.0.0");
         world.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
         world.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
@@ -277,6 +278,7 @@ pub(super) fn request(id: &str) -> Request {
             "/var/lib/multus/bin".into(),
             "/usr/lib/cni".into(),
         ],
+        replayed: false,
     }
 }
 
