@@ -17,6 +17,7 @@ pub mod confmgr;
 mod dirwatch;
 pub mod exec;
 pub mod journal;
+pub mod leftovers;
 pub mod links;
 pub mod orphans;
 pub mod readiness;

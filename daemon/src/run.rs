@@ -23,9 +23,9 @@ use crate::{
     config::Config,
     confmgr::{Manager, Target},
     dirwatch::heard,
-    engine::{Engine, Waiting},
+    engine::Engine,
     exec::{Place, RuntimeExec},
-    journal,
+    journal, leftovers,
     links::NetnsProbe,
     orphans,
     readiness::{Part, Readiness},
@@ -110,6 +110,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let (targets, told) = watch::channel(None);
     let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
     tokio::spawn(Arc::clone(&daemon).replay(Arc::clone(&service)));
+    tokio::spawn(leftovers::remove(Arc::clone(&upkeep), Arc::clone(&service)));
     let manager = tokio::spawn(Arc::clone(&daemon).manage(told));
     let stop = Arc::new(Notify::new());
     let (stopped, takeover) = (Arc::clone(&stop), Arc::clone(&daemon));
@@ -240,7 +241,7 @@ impl Daemon {
             let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
             let replay = move || {
                 journal::replay(&daemon.root, &daemon.config.cni_dir, |request| {
-                    service.serve(&request, Waiting::default()).map(drop)
+                    service.replay(&request)
                 })
             };
             let pause = match tokio::task::spawn_blocking(replay).await {

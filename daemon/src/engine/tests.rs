@@ -3,4 +3,7 @@
 mod add;
 mod del;
 mod gc;
+mod recall;
+mod sweep;
+mod undeletable;
 mod world;

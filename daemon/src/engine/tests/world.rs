@@ -135,6 +135,7 @@ impl World {
                 "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]},
             }),
         };
+        world.put("var/run/netns/x", "");
         world.primary("1.0.0");
         world.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
         world.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
@@ -278,6 +279,7 @@ pub(super) fn request(id: &str) -> Request {
             "/usr/lib/cni".into(),
         ],
         waiting: Waiting::default(),
+        replayed: false,
     }
 }
 
