@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
-use crate::json::{self, WrongType};
+use crate::{
+    certificate,
+    json::{self, WrongType},
+};
 
 /// Where the file stands unless `--config` says otherwise (upstream's place).
 pub const DEFAULT_PATH: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
@@ -41,6 +44,8 @@ pub struct Config {
     pub cri_socket: Option<PathBuf>,
     /// A file that must exist before anything is served.
     pub readiness_file: Option<PathBuf>,
+    /// How the node gets a certificate of its own; `None` uses the identity of the pod.
+    pub certificate: Option<certificate::Settings>,
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
@@ -78,6 +83,9 @@ pub enum ConfigError {
     /// A key has a value of the wrong type.
     #[error(transparent)]
     Type(#[from] WrongType),
+    /// The part about the node's certificate.
+    #[error(transparent)]
+    Certificate(#[from] certificate::SettingsError),
     /// A key that is nearly one of ours.
     #[error("there is no key \"{key}\": did you mean \"{meant}\"?")]
     Typo {
@@ -141,6 +149,7 @@ impl Config {
             chroot_dir: word("chrootDir")?.map(PathBuf::from),
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
+            certificate: certificate::Settings::read(&raw)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
@@ -174,7 +183,10 @@ fn log_level(value: String) -> Result<String, ConfigError> {
 }
 
 /// A path of the node: what upstream's charts mounted below `/host` or `/hostroot` is meant without that.
-fn path(raw: &Map<String, Value>, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
+pub(crate) fn path(
+    raw: &Map<String, Value>,
+    key: &'static str,
+) -> Result<Option<PathBuf>, ConfigError> {
     let Some(text) = json::non_empty(raw, key)? else {
         return Ok(None);
     };

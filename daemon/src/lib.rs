@@ -9,6 +9,7 @@ pub mod plan;
 pub mod state;
 
 mod causes;
+pub mod certificate;
 pub mod cluster;
 pub mod commands;
 pub mod config;

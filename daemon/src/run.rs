@@ -16,6 +16,7 @@ use tracing::info;
 
 use crate::{
     causes::causes,
+    certificate::{Current, Keeper},
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
     confmgr::{Manager, Target},
@@ -133,7 +134,7 @@ impl Daemon {
             runtime: None,
             chroot: config.chroot_dir.clone(),
         };
-        let parts = [
+        let mut parts = vec![
             Part::Discovery,
             Part::Journal,
             Part::Watches,
@@ -141,6 +142,9 @@ impl Daemon {
             Part::Shim,
             Part::Configuration,
         ];
+        if config.certificate.is_some() {
+            parts.push(Part::Certificate);
+        }
         Arc::new(Self {
             config: Arc::new(config),
             exec: Arc::new(RuntimeExec::new(Arc::clone(&root), place)),
@@ -157,7 +161,7 @@ impl Daemon {
         definitions: &Arc<Definitions>,
         ownership: &Arc<Ownership>,
     ) -> Option<Cluster> {
-        let client = match kube::Client::try_default().await {
+        let client = match self.client().await {
             Ok(client) => client,
             Err(error) => {
                 self.readiness.missing(
@@ -201,6 +205,24 @@ impl Daemon {
             });
         }
         Some(Cluster::new(client, Handle::current(), Arc::clone(pods)))
+    }
+
+    /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
+    async fn client(&self) -> kube::Result<kube::Client> {
+        let Some(settings) = self.config.certificate.clone() else {
+            return kube::Client::try_default().await;
+        };
+        let current = Arc::new(Current::default());
+        let client = current.client();
+        let keeper = Keeper {
+            root: Arc::clone(&self.root),
+            node: self.identity.node.clone(),
+            settings,
+            readiness: Arc::clone(&self.readiness),
+            current,
+        };
+        tokio::spawn(keeper.run());
+        Ok(client)
     }
 
     /// Returns when shims are to find this daemon: at once where they find none, else as soon as it serves as well as the other one.

@@ -6,10 +6,13 @@
 #![cfg(test)]
 
 mod api_server;
+mod authority;
 mod daemon;
 mod node;
+mod signing;
 
 mod add;
+mod certificate;
 mod definitions;
 mod del;
 mod gc;
