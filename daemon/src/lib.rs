@@ -8,6 +8,7 @@ pub mod netstatus;
 pub mod plan;
 pub mod state;
 
+pub mod approve;
 mod causes;
 pub mod certificate;
 pub mod cluster;

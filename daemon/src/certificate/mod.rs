@@ -38,4 +38,15 @@ pub fn common_name(node: &str) -> String {
 #[path = "../../tests/it/authority.rs"]
 mod authority;
 #[cfg(test)]
+pub(crate) mod testing {
+    //! Requests as others might make them.
+
+    /// A request for this distinguished name.
+    pub(crate) fn request(subject: &str) -> String {
+        super::request::Key::generate()
+            .and_then(|key| key.request_of(|| subject.parse()))
+            .unwrap()
+    }
+}
+#[cfg(test)]
 mod tests;

@@ -69,10 +69,18 @@ impl Key {
 
     /// A request for this node's certificate, signed with this key.
     pub(super) fn request(&self, node: &str) -> Result<String, RequestError> {
+        self.request_of(|| format!("CN={},O={ORGANIZATION}", common_name(node)).parse())
+    }
+
+    /// A request for whatever name.
+    pub(super) fn request_of(
+        &self,
+        subject: impl Fn() -> Result<Name, x509_cert::der::Error>,
+    ) -> Result<String, RequestError> {
         let make = || {
             let info = CertReqInfo {
                 version: Version::V1,
-                subject: subject_of(node)?,
+                subject: subject()?,
                 public_key: SubjectPublicKeyInfoOwned {
                     algorithm: AlgorithmIdentifierOwned {
                         oid: EC_PUBLIC_KEY,
@@ -138,10 +146,6 @@ pub fn subject(request: &[u8]) -> Option<Subject> {
     }
     let request = CertReq::from_der(&der).ok()?;
     Some(Subject::of(&request.info.subject))
-}
-
-fn subject_of(node: &str) -> Result<Name, x509_cert::der::Error> {
-    format!("CN={},O={ORGANIZATION}", common_name(node)).parse()
 }
 
 /// A value in any of the encodings of text that hold ASCII as it is; what is not text equals nothing that we compare it with.

@@ -260,6 +260,12 @@ impl Kept {
 
     /// A request with a decision, unless it was changed meanwhile.
     fn judged(&mut self, mut request: Value) -> (StatusCode, Value) {
+        if self.signer.conflicts > 0 {
+            self.signer.conflicts -= 1;
+            let known = self.objects.get(&key(Kind::SigningRequest, &request));
+            let mut known = known.unwrap().clone();
+            self.put(Kind::SigningRequest, &mut known);
+        }
         let version = &request["metadata"]["resourceVersion"];
         match self.objects.get(&key(Kind::SigningRequest, &request)) {
             None => absent(),

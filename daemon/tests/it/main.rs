@@ -12,6 +12,7 @@ mod node;
 mod signing;
 
 mod add;
+mod approve;
 mod certificate;
 mod definitions;
 mod del;

@@ -34,6 +34,8 @@ pub(crate) struct Signer {
     pub(crate) approves: bool,
     /// Whether certificates are accepted.
     pub(crate) accepts: bool,
+    /// Before how many of the next decisions somebody changes the request.
+    pub(crate) conflicts: u32,
 }
 
 impl Default for Signer {
@@ -43,6 +45,7 @@ impl Default for Signer {
             life: Duration::from_hours(1),
             approves: true,
             accepts: true,
+            conflicts: 0,
         }
     }
 }
