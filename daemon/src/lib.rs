@@ -9,7 +9,9 @@ mod node_path;
 pub mod plan;
 pub mod state;
 
+pub mod approve;
 mod causes;
+pub mod certificate;
 pub mod cluster;
 pub mod commands;
 pub mod config;

@@ -19,6 +19,7 @@ use tracing::info;
 
 use crate::{
     causes::causes,
+    certificate::{Current, Keeper},
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
     confmgr::{Manager, Target},
@@ -149,7 +150,7 @@ impl Daemon {
             runtime: None,
             chroot: config.chroot_dir.clone(),
         };
-        let parts = [
+        let mut parts = vec![
             Part::Discovery,
             Part::Journal,
             Part::Watches,
@@ -157,6 +158,9 @@ impl Daemon {
             Part::Shim,
             Part::Configuration,
         ];
+        if config.certificate.is_some() {
+            parts.push(Part::Certificate);
+        }
         Arc::new(Self {
             config: Arc::new(config),
             exec: Arc::new(RuntimeExec::new(Arc::clone(&root), place)),
@@ -175,7 +179,7 @@ impl Daemon {
         ownership: Arc<Ownership>,
     ) {
         let client = loop {
-            match kube::Client::try_default().await {
+            match self.client().await {
                 Ok(client) => break client,
                 Err(error) => {
                     let reason = format!("no access to the API server: {}", causes(&error));
@@ -219,6 +223,24 @@ impl Daemon {
                 cluster::follow_daemon_set(client, &namespace, &name, ownership).await;
             });
         }
+    }
+
+    /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
+    async fn client(&self) -> kube::Result<kube::Client> {
+        let Some(settings) = self.config.certificate.clone() else {
+            return kube::Client::try_default().await;
+        };
+        let current = Arc::new(Current::default());
+        let client = current.client();
+        let keeper = Keeper {
+            root: Arc::clone(&self.root),
+            node: self.identity.node.clone(),
+            settings,
+            readiness: Arc::clone(&self.readiness),
+            current,
+        };
+        tokio::spawn(keeper.run());
+        Ok(client)
     }
 
     /// Returns when shims are to find this daemon: at once where they find none, else as soon as it serves as well as the other one.
