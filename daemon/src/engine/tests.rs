@@ -3,6 +3,7 @@
 mod add;
 mod del;
 mod gc;
+mod gc_cache;
 mod recall;
 mod sweep;
 mod undeletable;

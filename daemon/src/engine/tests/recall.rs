@@ -32,7 +32,7 @@ pub(super) fn attach(world: &World, id: &str, network: &str, ifname: &str, plugi
     let entry = Entry {
         kind: cache::KIND.to_owned(),
         container_id: id.to_owned(),
-        config: json!({"cniVersion": "1.0.0", "name": network, "type": plugin, "capabilities": {"portMappings": true}})
+        config: json!({"cniVersion": "1.1.0", "name": network, "type": plugin, "capabilities": {"portMappings": true}})
             .to_string()
             .into_bytes(),
         if_name: ifname.to_owned(),

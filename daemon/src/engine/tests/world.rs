@@ -34,7 +34,7 @@ impl Call {
 }
 
 /// What happens when a plugin runs, besides being written down.
-type Hook = Box<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
+type Hook = Arc<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Plugins {
@@ -67,7 +67,8 @@ impl Exec for Plugins {
             stdin: serde_json::from_slice(stdin).unwrap(),
         };
         self.calls.lock().unwrap().push(call.clone());
-        if let Some(hook) = &*self.hook.lock().unwrap() {
+        let hook = self.hook.lock().unwrap().clone();
+        if let Some(hook) = hook {
             hook(&call)?;
         }
         let ifname = call.env.get("CNI_IFNAME").cloned().unwrap_or_default();
@@ -194,7 +195,7 @@ impl World {
         &self,
         hook: impl Fn(&Call) -> Result<(), CniError> + Send + Sync + 'static,
     ) {
-        *self.plugins.hook.lock().unwrap() = Some(Box::new(hook));
+        *self.plugins.hook.lock().unwrap() = Some(Arc::new(hook));
     }
 
     /// Makes calls fail whose text starts so.
