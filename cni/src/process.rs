@@ -5,13 +5,14 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::exec::ExecError;
 use crate::types::CniError;
@@ -92,15 +93,17 @@ pub fn run(
         path: path.to_owned(),
         source,
     };
+    // A group of its own, so that the plugins which it called can be ended with it.
     command
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = spawn(command).map_err(failed)?;
     let outcome = converse(&mut child, stdin, limits);
     if outcome.is_err() {
-        // It may have ended by itself meanwhile; the wait below tells.
-        let _ = child.kill();
+        // Before the wait below, the id is nobody else's. It may have ended by itself meanwhile, which is as well.
+        let _ = kill_process_group(pid(&child), Signal::KILL);
     }
     let status = child.wait().map_err(failed)?;
     match outcome {
@@ -134,6 +137,11 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
+fn pid(child: &Child) -> Pid {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    id.expect("a child has a pid")
+}
+
 enum Broken {
     Io(io::Error),
     TooMuch,
@@ -152,11 +160,7 @@ fn converse(
     mut input: &[u8],
     limits: &Limits,
 ) -> Result<(Vec<u8>, Vec<u8>), Broken> {
-    let pid = i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .expect("a child has a pid");
-    let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
+    let ended = pidfd_open(pid(child), PidfdFlags::empty()).map_err(io::Error::from)?;
     let mut stdin = child.stdin.take();
     let mut stdout = Some(child.stdout.take().expect("piped"));
     let mut stderr = Some(child.stderr.take().expect("piped"));

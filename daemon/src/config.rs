@@ -1,5 +1,6 @@
 //! The daemon's own file, `daemon-config.json`: read once, typed, the raw keys kept for the overlay on each request.
 
+mod effect;
 mod typo;
 
 use std::path::{Path, PathBuf};
@@ -7,7 +8,10 @@ use std::path::{Path, PathBuf};
 use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
-use crate::json::{self, WrongType};
+use crate::{
+    json::{self, WrongType},
+    node_path::node_path,
+};
 
 /// Where the file stands unless `--config` says otherwise (upstream's place).
 pub const DEFAULT_PATH: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
@@ -94,6 +98,9 @@ pub enum ConfigError {
         /// Its value.
         value: String,
     },
+    /// A limit that lets nobody in.
+    #[error("key \"connectionLimit\" is {0}, but must be at least 1; remove the key for no limit")]
+    NoConnections(i64),
     /// A word that is none of those that are understood.
     #[error("key \"{key}\" is `{value}`, but must be one of {known}")]
     Word {
@@ -144,7 +151,15 @@ impl Config {
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
-        Ok(Self { raw, ..config })
+        match json::get(&raw, "connectionLimit").and_then(Value::as_i64) {
+            Some(limit) if limit < 1 => Err(ConfigError::NoConnections(limit)),
+            _ => Ok(Self { raw, ..config }),
+        }
+    }
+
+    /// Keys that are set and change nothing here, each with what to do instead; for the log of a start.
+    pub fn without_effect(&self) -> Vec<String> {
+        effect::missing(&self.raw)
     }
 }
 
@@ -173,16 +188,12 @@ fn log_level(value: String) -> Result<String, ConfigError> {
     })
 }
 
-/// A path of the node: what upstream's charts mounted below `/host` or `/hostroot` is meant without that.
+/// A path of the node.
 fn path(raw: &Map<String, Value>, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
     let Some(text) = json::non_empty(raw, key)? else {
         return Ok(None);
     };
-    let path = Path::new(&text);
-    let stripped = ["/hostroot", "/host"]
-        .iter()
-        .find_map(|prefix| path.strip_prefix(prefix).ok());
-    let path = stripped.map_or_else(|| path.to_owned(), |rest| Path::new("/").join(rest));
+    let path = node_path(&text);
     if !path.is_absolute() {
         return Err(ConfigError::Relative { key, value: text });
     }
@@ -255,6 +266,10 @@ mod tests {
         refused(
             json!({"cniVersion": "9.9.9"}),
             "key \"cniVersion\" is `9.9.9`, but must be one of auto, 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0",
+        );
+        refused(
+            json!({"connectionLimit": 0}),
+            "key \"connectionLimit\" is 0, but must be at least 1; remove the key for no limit",
         );
         refused(
             json!({"namespaceIsolaton": true}),

@@ -14,7 +14,7 @@ use daemon::{
     config,
     run::{self, Identity},
 };
-use tracing::{Level, level_filters::LevelFilter};
+use tracing::{Level, level_filters::LevelFilter, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Exit status when the command line is wrong.
@@ -60,7 +60,7 @@ enum Command {
         after_help = "Example:\n  multus-daemon run --config /etc/cni/daemon-config.json --root /"
     )]
     Run,
-    /// Put the shim into a directory.
+    /// Put the shim into a directory, also as passthru.
     #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
         /// The directory.
@@ -189,12 +189,24 @@ fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
 fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     let config = config::Config::load(&setting.config)?;
     log_to_stderr(&config.log_level, format);
+    for sentence in config.without_effect() {
+        warn!("{sentence}");
+    }
     anyhow::ensure!(
         !setting.identity.node.is_empty(),
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
     let root = setting.root()?;
-    runtime()?.block_on(run::run(config, root, setting.identity))
+    let (user, owner) = (rustix::process::geteuid().as_raw(), root.owner()?);
+    anyhow::ensure!(
+        user == 0 || user == owner,
+        "user {user} cannot serve a node that belongs to user {owner}: run as root"
+    );
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(run::run(config, root, setting.identity));
+    // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -3,42 +3,40 @@
 //! The order makes the node's answer true: the configuration that sends pods here is written after everything that serves them is up,
 //! and it stays over every end but the last.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use anyhow::Context;
-use node::{
-    dirs::Overrides,
-    discover::{Question, Report, discover},
-    install,
-    process::Process,
-    root::Root,
-};
+use node::root::Root;
 use tokio::{
     runtime::Handle,
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
 };
-use tracing::{error, info, warn};
+use tracing::info;
 
 use crate::{
     causes::causes,
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
-    confmgr::{self, Manager, Target},
-    engine::Engine,
+    confmgr::{Manager, Target},
+    dirwatch::heard,
+    engine::{Engine, Waiting},
     exec::{Place, RuntimeExec},
-    indicator, journal,
+    journal,
     links::NetnsProbe,
+    orphans,
     readiness::{Part, Readiness},
     server,
     service::Service,
+    socket::{self, Socket},
+    upkeep::Upkeep,
 };
 
-/// Pause between two questions while there is no answer, and once there is one.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-const ASK_PERIOD: Duration = Duration::from_secs(30);
-/// The shim's name in the runtime's directory.
-pub const SHIM: &str = "multus-shim";
+/// Pause before something that failed is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who and where this process is; read from arguments and environment by `main` alone.
 #[derive(Debug, Clone, Default)]
@@ -53,18 +51,37 @@ pub struct Identity {
     pub daemon_set: Option<String>,
 }
 
+impl Identity {
+    /// What tells this daemon from others of its node: its pod's uid, or its process id.
+    fn id(&self) -> String {
+        let own = || std::process::id().to_string();
+        self.pod_uid.clone().unwrap_or_else(own)
+    }
+}
+
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let daemon = Daemon::new(config, root, identity);
-    let listener = server::listen(&daemon.root, &daemon.config.socket_dir)?;
+    // Before anyone asks to undo what they may still be at.
+    tokio::task::spawn_blocking(orphans::end).await?;
+    let id = daemon.identity.id();
+    socket::sweep(&daemon.root, &daemon.config.socket_dir);
+    let socket = Socket::bind(Arc::clone(&daemon.root), &daemon.config.socket_dir, &id)?;
     let (pods, definitions, ownership) = (
         Arc::default(),
         Arc::default(),
         Arc::new(Ownership::default()),
     );
-    let cluster = daemon.watch(&pods, &definitions, &ownership).await;
+    let cluster = Arc::<OnceLock<_>>::default();
+    let watches = Arc::clone(&daemon).watch(
+        Arc::clone(&cluster),
+        pods,
+        Arc::clone(&definitions),
+        Arc::clone(&ownership),
+    );
+    tokio::spawn(watches);
     let links = Arc::new(NetnsProbe::new(
         Arc::clone(&daemon.root),
         Arc::clone(&daemon.exec),
@@ -80,15 +97,25 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         cluster,
         config: Arc::clone(&daemon.config),
         readiness: Arc::clone(&daemon.readiness),
+        busy: watch::Sender::new(0),
+    });
+    let upkeep = Arc::new(Upkeep {
+        config: Arc::clone(&daemon.config),
+        root: Arc::clone(&daemon.root),
+        pod_uid: daemon.identity.pod_uid.clone(),
+        exec: Arc::clone(&daemon.exec),
+        readiness: Arc::clone(&daemon.readiness),
+        target: std::sync::Mutex::default(),
     });
     let (targets, told) = watch::channel(None);
-    tokio::spawn(Arc::clone(&daemon).follow_node(targets));
+    let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
     tokio::spawn(Arc::clone(&daemon).replay(Arc::clone(&service)));
     let manager = tokio::spawn(Arc::clone(&daemon).manage(told));
     let stop = Arc::new(Notify::new());
-    let stopped = Arc::clone(&stop);
-    let serving =
-        tokio::spawn(async move { server::serve(listener, service, stopped.notified()).await });
+    let (stopped, takeover) = (Arc::clone(&stop), Arc::clone(&daemon));
+    let serving = tokio::spawn(async move {
+        server::serve(socket, service, takeover.its_turn(), stopped.notified()).await;
+    });
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -96,10 +123,11 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     info!(uninstall = ownership.is_deleted(), "shutting down");
     daemon.readiness.missing(Part::Shutdown, "shutting down");
     manager.abort();
-    // Its last write is over before anything is removed.
-    let _ = manager.await;
+    following.abort();
+    // Their last writes are over before anything is removed.
+    let _ = tokio::join!(manager, following);
     if ownership.is_deleted() {
-        daemon.leave();
+        upkeep.leave();
     }
     stop.notify_one();
     serving.await.context("the server ended early")
@@ -111,8 +139,6 @@ struct Daemon {
     identity: Identity,
     exec: Arc<RuntimeExec>,
     readiness: Arc<Readiness>,
-    /// Where the configuration was last put.
-    target: std::sync::Mutex<Option<Target>>,
 }
 
 impl Daemon {
@@ -124,9 +150,10 @@ impl Daemon {
         };
         let parts = [
             Part::Discovery,
-            Part::Shim,
             Part::Journal,
             Part::Watches,
+            Part::Socket,
+            Part::Shim,
             Part::Configuration,
         ];
         Arc::new(Self {
@@ -135,29 +162,32 @@ impl Daemon {
             root,
             identity,
             readiness: Arc::new(Readiness::new(&parts)),
-            target: std::sync::Mutex::default(),
         })
     }
 
-    /// Starts the watches. Without an API server there are none: deletions are served all the same.
+    /// Starts the watches, as soon as there are credentials. Until then there are none: deletions are served all the same.
     async fn watch(
-        &self,
-        pods: &Arc<Pods>,
-        definitions: &Arc<Definitions>,
-        ownership: &Arc<Ownership>,
-    ) -> Option<Cluster> {
-        let client = match kube::Client::try_default().await {
-            Ok(client) => client,
-            Err(error) => {
-                self.readiness.missing(
-                    Part::Watches,
-                    format!("no access to the API server: {}", causes(&error)),
-                );
-                return None;
+        self: Arc<Self>,
+        cluster: Arc<OnceLock<Cluster>>,
+        pods: Arc<Pods>,
+        definitions: Arc<Definitions>,
+        ownership: Arc<Ownership>,
+    ) {
+        let client = loop {
+            match kube::Client::try_default().await {
+                Ok(client) => break client,
+                Err(error) => {
+                    let reason = format!("no access to the API server: {}", causes(&error));
+                    self.readiness.missing(Part::Watches, reason);
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
             }
         };
         self.readiness
             .missing(Part::Watches, "the API server has not answered yet");
+        let access = Cluster::new(client.clone(), Handle::current(), Arc::clone(&pods));
+        // Nobody else sets it.
+        let _ = cluster.set(access);
         let synced = {
             let (readiness, left) = (
                 Arc::clone(&self.readiness),
@@ -173,139 +203,47 @@ impl Daemon {
                 }
             }
         };
-        let (node, store, done) = (self.identity.node.clone(), Arc::clone(pods), synced.clone());
+        let (node, done) = (self.identity.node.clone(), synced.clone());
         let api = client.clone();
-        tokio::spawn(async move { cluster::follow_pods(api, &node, store, || done("pods")).await });
-        let (api, store) = (client.clone(), Arc::clone(definitions));
+        tokio::spawn(async move { cluster::follow_pods(api, &node, pods, || done("pods")).await });
+        let api = client.clone();
         tokio::spawn(async move {
-            cluster::follow_definitions(api, store, || synced("definitions")).await;
+            cluster::follow_definitions(api, definitions, || synced("definitions")).await;
         });
         if let (Some(namespace), Some(name)) = (
             self.identity.namespace.clone(),
             self.identity.daemon_set.clone(),
         ) {
-            let (api, ownership) = (client.clone(), Arc::clone(ownership));
             tokio::spawn(async move {
-                cluster::follow_daemon_set(api, &namespace, &name, ownership).await;
+                cluster::follow_daemon_set(client, &namespace, &name, ownership).await;
             });
         }
-        Some(Cluster::new(client, Handle::current(), Arc::clone(pods)))
     }
 
-    /// Finds out where things are on this node, and again, as they may move.
-    async fn follow_node(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
-        loop {
-            let pause = match self.settle().await {
-                Ok(target) => {
-                    self.remember(&target);
-                    targets.send_if_modified(|known| {
-                        let changed = known.as_ref() != Some(&target);
-                        *known = Some(target);
-                        changed
-                    });
-                    ASK_PERIOD
-                }
-                Err((part, reason)) => {
-                    self.readiness.missing(part, reason);
-                    ASK_AGAIN
-                }
-            };
-            tokio::time::sleep(pause).await;
+    /// Returns when shims are to find this daemon: at once where they find none, else as soon as it serves as well as the other one.
+    async fn its_turn(self: Arc<Self>) {
+        let able = [Part::Discovery, Part::Journal, Part::Watches];
+        while socket::is_served(&self.root, &self.config.socket_dir) {
+            tokio::select! {
+                () = self.readiness.wait_for(&able) => return,
+                () = tokio::time::sleep(TRY_AGAIN) => {}
+            }
         }
     }
 
-    /// One look at the node: the runtime, its directories, the shim in them.
-    async fn settle(&self) -> Result<Target, (Part, String)> {
-        let report = self.report().await;
-        if let Some(runtime) = &report.runtime
-            && self
-                .exec
-                .place()
-                .runtime
-                .is_none_or(|known| known.pid != runtime.pid)
-        {
-            let process = Process::open(&self.root, runtime.pid).map_err(|error| {
-                (
-                    Part::Discovery,
-                    format!(
-                        "cannot reach the namespaces of {} (pid {}): {error}",
-                        runtime.name, runtime.pid
-                    ),
-                )
-            })?;
-            info!(
-                name = runtime.name,
-                version = runtime.version,
-                pid = runtime.pid,
-                "found the runtime"
-            );
-            self.exec.set_runtime(Arc::new(process));
-        }
-        let Some(dirs) = report.dirs else {
-            return Err((
-                Part::Discovery,
-                report
-                    .problem
-                    .unwrap_or_else(|| "the runtime's directories are not known".to_owned()),
-            ));
-        };
-        if self.identity.pod_uid.is_some() && report.runtime.is_none() {
-            let reason = report
-                .problem
-                .unwrap_or_else(|| "the runtime that runs this pod was not found".to_owned());
-            return Err((Part::Discovery, reason));
-        }
-        self.readiness.well(Part::Discovery);
-        let shim = shim_bytes().map_err(|error| (Part::Shim, format!("{error:#}")))?;
-        let outcome = install::install(&self.root, &dirs.install_dir, SHIM, &shim)
-            .map_err(|error| (Part::Shim, error.to_string()))?;
-        if outcome == install::Outcome::Installed {
-            info!(dir = %dirs.install_dir.display(), source = ?dirs.source, "installed the shim");
-        }
-        self.readiness.well(Part::Shim);
-        Ok(Target {
-            dir: dirs.conf_dir,
-            accepted: report.cni_version,
-        })
-    }
-
-    async fn report(&self) -> Report {
-        let overrides = Overrides {
-            bin_dir: self.config.bin_dir.clone(),
-            conf_dir: self.config.conf_dir.clone(),
-        };
-        if self.identity.pod_uid.is_none()
-            && self.config.cri_socket.is_none()
-            && overrides.complete().is_some()
-        {
-            // No pod, so no runtime runs us, and there is nothing left to ask.
-            return Report {
-                runtime: None,
-                dirs: overrides.complete(),
-                cni_version: None,
-                rejected: Vec::new(),
-                problem: None,
-            };
-        }
-        let question = Question {
-            socket: self.config.cri_socket.clone(),
-            pod_uid: self.identity.pod_uid.clone(),
-            overrides,
-        };
-        discover(&self.root, &question).await
-    }
-
-    /// Replays the journal once the node is known.
+    /// Replays the journal once the node is known, and again when a shim that had given us up adds to it.
     async fn replay(self: Arc<Self>, service: Arc<Service>) {
         self.readiness.wait_for(&[Part::Discovery]).await;
         loop {
+            // Watched before it is read, so that no entry falls between the two.
+            let watch = journal::watch(&self.root, &self.config.cni_dir);
             let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
             let replay = move || {
                 journal::replay(&daemon.root, &daemon.config.cni_dir, |request| {
-                    service.serve(&request).map(drop)
+                    service.serve(&request, Waiting::default()).map(drop)
                 })
             };
-            match tokio::task::spawn_blocking(replay).await {
+            let pause = match tokio::task::spawn_blocking(replay).await {
                 Ok(Ok(replayed)) => {
                     if replayed != journal::Replayed::default() {
                         info!(
@@ -314,76 +252,32 @@ impl Daemon {
                             "replayed the journal"
                         );
                     }
-                    return self.readiness.well(Part::Journal);
+                    self.readiness.well(Part::Journal);
+                    journal::PERIOD
                 }
-                Ok(Err(error)) => self.readiness.missing(Part::Journal, error.to_string()),
-                Err(error) => self.readiness.missing(Part::Journal, error.to_string()),
+                Ok(Err(error)) => self.unread(&error.to_string()),
+                Err(error) => self.unread(&error.to_string()),
+            };
+            tokio::select! {
+                () = heard(watch) => {}
+                () = tokio::time::sleep(pause) => {}
             }
-            tokio::time::sleep(ASK_AGAIN).await;
         }
+    }
+
+    /// The journal cannot be read; when to try again.
+    fn unread(&self, reason: &str) -> Duration {
+        self.readiness.missing(Part::Journal, reason);
+        TRY_AGAIN
     }
 
     /// Writes the configuration last, and keeps it.
     async fn manage(self: Arc<Self>, targets: watch::Receiver<Option<Target>>) {
-        if let Some(file) = self.config.readiness_file.clone() {
-            let (root, readiness) = (Arc::clone(&self.root), Arc::clone(&self.readiness));
-            indicator::look(&root, &readiness, &file);
-            tokio::spawn(indicator::follow(root, readiness, file));
-        }
         self.readiness
-            .wait_for(&[
-                Part::Discovery,
-                Part::Shim,
-                Part::Journal,
-                Part::Watches,
-                Part::Indicator,
-            ])
+            .wait_for(&[Part::Shim, Part::Journal, Part::Watches])
             .await;
-        let manager = Manager {
-            root: Arc::clone(&self.root),
-            config: Arc::clone(&self.config),
-            readiness: Arc::clone(&self.readiness),
-        };
+        let (root, config) = (Arc::clone(&self.root), Arc::clone(&self.config));
+        let manager = Manager::new(root, config, Arc::clone(&self.readiness));
         manager.run(targets).await;
     }
-
-    fn remember(&self, target: &Target) {
-        *self
-            .target
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(target.clone());
-    }
-
-    /// The last end: the configuration first, so that no pod is sent to a shim that is gone; state of running pods stays.
-    fn leave(&self) {
-        let target = self
-            .target
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone();
-        if let Some(target) = target {
-            match confmgr::remove(&self.root, &target.dir) {
-                Ok(_) => info!(dir = %target.dir.display(), "removed the CNI configuration"),
-                Err(error) => {
-                    return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
-                }
-            }
-        }
-        match install::remove_all(&self.root, None) {
-            Ok(removed) => info!(?removed, "removed what was installed"),
-            Err(error) => warn!(%error, "cannot remove all that was installed"),
-        }
-    }
-}
-
-/// The shim that came with this daemon.
-pub fn shim_bytes() -> anyhow::Result<Vec<u8>> {
-    let own = std::env::current_exe().context("cannot find out where this program is")?;
-    let shim: PathBuf = own.with_file_name(SHIM);
-    std::fs::read(&shim).with_context(|| {
-        format!(
-            "cannot read {}: it belongs beside multus-daemon",
-            shim.display()
-        )
-    })
 }

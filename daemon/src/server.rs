@@ -1,11 +1,10 @@
 //! HTTP on the unix socket: paths, bounds and status codes. What a request means is the service's business.
 
-use std::{
-    convert::Infallible, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration,
-};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use cni::types::CniError;
+use futures::FutureExt;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -13,79 +12,142 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
-};
-use node::root::{Kind, Root, proc_path};
-use tokio::net::UnixListener;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::UnixStream, task::JoinSet};
 use tracing::{debug, error, warn};
 
-use crate::{causes::causes, service::Service};
+use crate::{
+    causes::causes,
+    dirwatch::DirectoryWatch,
+    engine::Waiting,
+    readiness::Part,
+    service::Service,
+    socket::{Holder, Socket},
+};
 
 /// A client that sends nothing is not waited for.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// In-flight requests get this long after SIGTERM, less than the pod's grace period of 30 s.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
+/// The same for those that were queued when nobody else could find us any more.
+const QUEUE_TIME: Duration = Duration::from_secs(5);
+/// A request has to be whole by then.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// Pause while no descriptors are left.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between two attempts to put the socket where it belongs.
+const RETRY: Duration = Duration::from_secs(1);
 
-/// Opens the socket: directory 0700, socket 0600, and of what is there only a socket is removed.
-pub fn listen(root: &Root, dir: &Path) -> anyhow::Result<UnixListener> {
-    root.make_dirs(dir, 0o700)?;
-    let path = dir.join(api::SOCKET_NAME);
-    match root.kind(&path)? {
-        None => {}
-        Some(Kind::Other) => drop(root.remove(&path)?),
-        Some(_) => anyhow::bail!("{} is not a socket: move it away", path.display()),
+/// Serves until `stop` is done, then finishes what is queued or in flight. Takes the name that shims know once `publish` is done.
+pub async fn serve(
+    mut socket: Socket,
+    service: Arc<Service>,
+    publish: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
+) {
+    let (mut publish, mut stop) = (pin!(publish.fuse()), pin!(stop));
+    let mut connections = JoinSet::new();
+    loop {
+        let tended = tend(&mut socket);
+        let reason = match &tended {
+            Ok(_) => unpublished(&socket).map(str::to_owned),
+            Err(error) => Some(format!("{error:#}")),
+        };
+        service.readiness.set(Part::Socket, reason);
+        let disturbed = async {
+            match &tended {
+                Ok(watch) => watch.changed().await,
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        };
+        let mut disturbed = pin!(disturbed);
+        loop {
+            tokio::select! {
+                accepted = socket.accept() => match accepted {
+                    Ok(stream) => drop(connections.spawn(converse(Arc::clone(&service), stream))),
+                    Err(error) => {
+                        // Out of descriptors, as a rule: others end meanwhile.
+                        warn!(error = %causes(&error), "cannot accept a connection");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+                () = &mut publish => {
+                    socket.publish();
+                    break;
+                }
+                () = &mut disturbed => break,
+                () = &mut stop => return drain(socket, &service, connections).await,
+            }
+        }
     }
-    let handle = root.open_dir(dir)?;
-    let usable = proc_path(&handle).join(api::SOCKET_NAME);
-    let listener = UnixListener::bind(&usable)
-        .with_context(|| format!("cannot listen on {}", path.display()))?;
-    std::fs::set_permissions(&usable, std::fs::Permissions::from_mode(0o600))
-        .with_context(|| format!("cannot restrict {}", path.display()))?;
-    Ok(listener)
 }
 
-/// Serves until `stop` is done, then finishes what is in flight.
-pub async fn serve(listener: UnixListener, service: Arc<Service>, stop: impl Future<Output = ()>) {
-    let mut stop = std::pin::pin!(stop);
-    let graceful = GracefulShutdown::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut stop => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, as a rule: others end meanwhile.
-                warn!(error = %causes(&error), "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let service = Arc::clone(&service);
-        let connection = http1::Builder::new()
-            .keep_alive(false)
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIME)
-            .serve_connection(
-                TokioIo::new(stream),
-                service_fn(move |request| route(Arc::clone(&service), request)),
-            );
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(error = %causes(&error), "a connection ended early");
-            }
-        });
+/// The names as they should be, and what will tell when they are not.
+fn tend(socket: &mut Socket) -> anyhow::Result<DirectoryWatch> {
+    let watch = socket.watch();
+    socket.look_after_names()?;
+    // The directory may have been made just now.
+    let watch = watch.or_else(|_| socket.watch());
+    watch.context("cannot watch the socket's directory")
+}
+
+/// Goes on as long as a verb is under way, and is found meanwhile: whoever comes to delete is served, whoever comes to add is told
+/// to wait. Then nobody finds us any more, and who is queued is served.
+async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: JoinSet<()>) {
+    let mut busy = service.busy.subscribe();
+    let idle = async {
+        // The sender lives in the service, which lives here.
+        let _ = busy.wait_for(|verbs| *verbs == 0).await;
+    };
+    let mut idle = pin!(tokio::time::timeout(DRAIN_TIME, idle));
+    let left = loop {
+        tokio::select! {
+            biased;
+            ended = &mut idle => break ended,
+            Ok(stream) = socket.accept() => drop(connections.spawn(converse(Arc::clone(service), stream))),
+            Some(_) = connections.join_next() => {}
+        }
+    };
+    if let Err(error) = socket.withdraw() {
+        warn!(%error, "the socket");
     }
-    drop(listener);
-    if tokio::time::timeout(DRAIN_TIME, graceful.shutdown())
-        .await
-        .is_err()
-    {
+    let ended = async {
+        loop {
+            while let Some(stream) = socket.queued() {
+                connections.spawn(converse(Arc::clone(service), stream));
+            }
+            if connections.join_next().await.is_none() {
+                break;
+            }
+        }
+    };
+    let rest = if left.is_ok() { QUEUE_TIME } else { PAUSE };
+    if tokio::time::timeout(rest, ended).await.is_err() || left.is_err() {
         warn!("some requests did not end in time; the next start repairs what they leave");
+    }
+}
+
+fn unpublished(socket: &Socket) -> Option<&'static str> {
+    match socket.holder() {
+        Holder::Us => None,
+        Holder::Another => Some("another daemon of this node serves pods"),
+        Holder::Nobody => Some("shims do not find it yet"),
+    }
+}
+
+/// One request and its answer.
+async fn converse(service: Arc<Service>, stream: UnixStream) {
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(move |request| route(Arc::clone(&service), request)),
+        );
+    if let Err(error) = connection.await {
+        debug!(error = %causes(&error), "a connection ended early");
     }
 }
 
@@ -114,16 +176,25 @@ async fn route(
 }
 
 async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
-    let body = match Limited::new(body, api::MAX_MESSAGE).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => {
-            return failed(&CniError::new(
-                CniError::DECODING_FAILURE,
-                format!("cannot read the request: {}", causes(&*error)),
-            ));
-        }
+    let whole = tokio::time::timeout(BODY_TIME, Limited::new(body, api::MAX_MESSAGE).collect());
+    let unread = |reason: String| {
+        let text = format!("cannot read the request: {reason}");
+        failed(&CniError::new(CniError::DECODING_FAILURE, text))
     };
-    match tokio::task::spawn_blocking(move || service.cni(&body)).await {
+    let body = match whole.await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => return unread(causes(&*error)),
+        Err(_) => return unread(format!("it was not whole after {} s", BODY_TIME.as_secs())),
+    };
+    let mut client = Client::default();
+    let waiting = client.waiting.clone();
+    let served = tokio::task::spawn_blocking(move || {
+        let _busy = service.busy();
+        service.cni(&body, waiting)
+    });
+    let served = served.await;
+    client.is_served = true;
+    match served {
         Ok(Ok(bytes)) => answer(StatusCode::OK, bytes),
         Ok(Err(error)) => failed(&error),
         Err(panic) => {
@@ -132,6 +203,22 @@ async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
                 CniError::INTERNAL,
                 "internal error: see the log of multus-daemon",
             ))
+        }
+    }
+}
+
+/// Whoever asked. It is dropped with the connection when that ends before there is an answer.
+#[derive(Default)]
+struct Client {
+    waiting: Waiting,
+    is_served: bool,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if !self.is_served {
+            debug!("a client has gone without waiting for its answer");
+            self.waiting.gone();
         }
     }
 }

@@ -7,6 +7,8 @@ pub mod discover;
 pub mod cri;
 pub mod dirs;
 pub mod install;
+pub mod lock;
 pub mod process;
+pub mod record;
 pub mod root;
 pub mod runtime;

@@ -136,6 +136,26 @@ fn time_is_bounded_where_wanted() {
 }
 
 #[test]
+fn who_is_late_is_ended_with_all_that_it_started() {
+    let limits = Limits {
+        time: Some(Duration::from_millis(200)),
+        ..Limits::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let script = format!("sleep 600 & echo $! > {}; wait", file.display());
+    run(&script, b"", limits).unwrap_err();
+    let pid = std::fs::read_to_string(file).unwrap();
+    let stat = format!("/proc/{}/stat", pid.trim());
+    let end = Instant::now() + Duration::from_mins(1);
+    // Whoever inherits it may take a moment to bury it.
+    while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(Instant::now() < end, "it lives on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a_grandchild_that_keeps_the_pipes_holds_nobody_up() {
     let start = Instant::now();
     let output = run("sleep 60 & echo \"$!\"", b"", Limits::default()).unwrap();

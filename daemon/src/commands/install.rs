@@ -1,11 +1,11 @@
-//! `multus-daemon install`: puts the shim into a directory, as upstream's `install_multus` does.
+//! `multus-daemon install`: puts the shim into a directory under both of its names, as upstream's `install_multus` does.
 
 use std::path::Path;
 
 use anyhow::Context;
 use node::{install, root::Root};
 
-use crate::run::{SHIM, shim_bytes};
+use crate::upkeep::{PASSTHRU, SHIM, shim_bytes};
 
 /// Installs into `dir` as this process sees it.
 pub fn run(dir: &Path) -> anyhow::Result<()> {
@@ -15,6 +15,9 @@ pub fn run(dir: &Path) -> anyhow::Result<()> {
         "{} is not a directory: make it, or mount it",
         dir.display()
     );
-    install::install(&root, dir, SHIM, &shim_bytes()?)?;
+    let shim = shim_bytes()?;
+    for name in [SHIM, PASSTHRU] {
+        install::install(&root, dir, name, &shim)?;
+    }
     Ok(())
 }

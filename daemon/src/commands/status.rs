@@ -10,6 +10,7 @@ use anyhow::Context;
 use node::root::proc_path;
 
 use super::Setting;
+use crate::socket::own_name;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -35,13 +36,15 @@ fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
     let dir = root
         .open_dir(&config.socket_dir)
         .context("the daemon has not opened its socket, start it with: multus-daemon run")?;
-    let mut stream =
-        UnixStream::connect(proc_path(&dir).join(api::SOCKET_NAME)).with_context(|| {
-            format!(
-                "the daemon does not answer on {}",
-                config.socket_dir.join(api::SOCKET_NAME).display()
-            )
-        })?;
+    // In a pod its own daemon is asked: shims may still be served by the one before it.
+    let pod = setting.identity.pod_uid.as_deref();
+    let name = pod.map_or_else(|| api::SOCKET_NAME.to_owned(), own_name);
+    let mut stream = UnixStream::connect(proc_path(&dir).join(&name)).with_context(|| {
+        format!(
+            "the daemon does not answer on {}",
+            config.socket_dir.join(&name).display()
+        )
+    })?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(

@@ -137,8 +137,9 @@ impl Engine {
                 event: PlanError::event(&error),
                 error: error.into(),
             })?;
-        let _guard = self.locks.lock(&request.container_id);
         let store = self.store(netconf);
+        let _guard = self.locks.lock(&store, &request.container_id);
+        request.waiting.or_give_up()?;
         refuse_known(&store, request)?;
         let mut state = new_state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;
@@ -243,6 +244,7 @@ impl Engine {
                     unserved(delegate)
                 },
             });
+            call.request.waiting.or_give_up()?;
         }
         Ok(attached)
     }

@@ -15,8 +15,8 @@ impl Engine {
     /// Verifies a container's attachments. Versions before 0.4.0 know no CHECK; their networks are passed over.
     pub fn check(&self, request: &Request, netconf: &Netconf) -> Result<(), CniError> {
         let id = &request.container_id;
-        let _guard = self.locks.lock(id);
         let store = self.store(netconf);
+        let _guard = self.locks.lock(&store, id);
         let known = store.load(id, &request.ifname);
         let mut state = known.map_err(|error| state_error(&error))?.ok_or_else(|| {
             CniError::new(

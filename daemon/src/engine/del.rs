@@ -23,8 +23,8 @@ impl Engine {
         netconf: &Netconf,
         pod: Option<&PodView>,
     ) -> Result<(), CniError> {
-        let _guard = self.locks.lock(&request.container_id);
         let store = self.store(netconf);
+        let _guard = self.locks.lock(&store, &request.container_id);
         match store.load(&request.container_id, &request.ifname) {
             Ok(Some(state)) => self.remove_known(request, netconf, &store, state),
             Ok(None) => self.remove_guessed(request, netconf, &store, pod),

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::add::state_error;
 use super::del::{complete, together};
-use super::{Engine, Request};
+use super::{Engine, Request, Waiting};
 use crate::netconf::{Netconf, ValidAttachment};
 use crate::plan;
 use crate::state::{Progress, Store};
@@ -70,14 +70,14 @@ impl Engine {
         let known = store.containers().map_err(|error| state_error(&error))?;
         let mut errors = Vec::new();
         for id in known.iter().filter(|id| !listed.contains(id.as_str())) {
-            let Some(_guard) = self.locks.try_lock(id) else {
+            let Some(_guard) = self.locks.try_lock(store, id) else {
                 continue;
             };
             info!(container_id = %id, "detaching a container that the runtime does not list");
             errors.extend(self.detach(path, netconf, store, id).err());
         }
         for id in store.orphans().map_err(|error| state_error(&error))? {
-            if let Some(_guard) = self.locks.try_lock(&id)
+            if let Some(_guard) = self.locks.try_lock(store, &id)
                 && !store.containers().is_ok_and(|known| known.contains(&id))
                 && let Err(error) = store.remove(&id)
             {
@@ -117,6 +117,7 @@ impl Engine {
                 .map(|(key, value)| (key.to_owned(), value.clone()))
                 .collect(),
             path: path.to_vec(),
+            waiting: Waiting::default(),
         };
         self.remove_known(&request, netconf, store, state)
     }

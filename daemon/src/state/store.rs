@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cni::env::{ContainerId, IfName};
+use node::lock::FileLock;
 use node::root::{Root, RootError};
 use serde_json::{Map, Value, json};
 use tracing::warn;
@@ -18,6 +19,8 @@ const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 /// Our own directory beside upstream's files.
 const OWN_DIR: &str = ".multus-rs";
+/// Below it: who is at which container, in any process.
+const LOCKS_DIR: &str = "locks";
 /// libcni's result cache lies in the same directory.
 const RESULTS_DIR: &str = "results";
 
@@ -56,6 +59,22 @@ impl Store {
     /// Where cached results lie, as a path of the node.
     pub fn results_dir(&self) -> PathBuf {
         self.dir.join(RESULTS_DIR)
+    }
+
+    /// Waits until no other process, as there are two in a rolling update, is at the container.
+    pub fn lock(&self, id: &ContainerId) -> Result<FileLock, StateError> {
+        Ok(FileLock::wait(&self.root, &self.lock_path(id)?)?)
+    }
+
+    /// The same, if nobody is.
+    pub fn try_lock(&self, id: &ContainerId) -> Result<Option<FileLock>, StateError> {
+        Ok(FileLock::attempt(&self.root, &self.lock_path(id)?)?)
+    }
+
+    fn lock_path(&self, id: &ContainerId) -> Result<PathBuf, StateError> {
+        let dir = self.dir.join(OWN_DIR).join(LOCKS_DIR);
+        self.root.make_dirs(&dir, DIR_MODE)?;
+        Ok(dir.join(id.as_str()))
     }
 
     /// What is known of a container; `ifname` is what the runtime asks for, should only upstream's file be there.

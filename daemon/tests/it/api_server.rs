@@ -59,8 +59,8 @@ struct Kept {
     watchers: Vec<(Kind, mpsc::UnboundedSender<Bytes>)>,
     /// Whether the cluster knows no definitions at all.
     no_definitions: bool,
-    /// The answer to patches other than success.
-    refusal: Option<StatusCode>,
+    /// The answer to so many patches, other than success.
+    refusal: Option<(StatusCode, usize)>,
     asked: Vec<String>,
     patches: Vec<(String, Value)>,
     events: Vec<Value>,
@@ -144,8 +144,16 @@ impl ApiServer {
 
     /// From now on patches are answered so; `None` takes them again.
     pub(crate) fn refuse_patches(&self, status: Option<u16>) {
-        let status = status.map(|status| StatusCode::from_u16(status).unwrap());
-        self.shared.lock().refusal = status;
+        self.shared.lock().refusal = None;
+        if let Some(status) = status {
+            self.refuse_some_patches(status, usize::MAX);
+        }
+    }
+
+    /// The next patches are answered so.
+    pub(crate) fn refuse_some_patches(&self, status: u16, times: usize) {
+        let status = StatusCode::from_u16(status).unwrap();
+        self.shared.lock().refusal = Some((status, times));
     }
 
     /// Waits until somebody has listed objects of this kind and hears of their changes.
@@ -269,8 +277,11 @@ async fn route(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
             pod(&kept, namespace, name)
         }
         (Method::PATCH, ["api", "v1", "namespaces", namespace, "pods", name, "status"]) => {
-            if let Some(status) = kept.refusal {
-                refused(status)
+            if let Some((status, times)) = &mut kept.refusal
+                && *times > 0
+            {
+                *times -= 1;
+                refused(*status)
             } else {
                 kept.patches.push((format!("{namespace}/{name}"), body));
                 pod(&kept, namespace, name)
@@ -344,7 +355,10 @@ fn absent() -> (StatusCode, Value) {
 }
 
 fn refused(status: StatusCode) -> (StatusCode, Value) {
-    let reason = status.canonical_reason();
+    let reason = status
+        .canonical_reason()
+        .unwrap_or_default()
+        .replace(' ', "");
     let answer = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "told to refuse", "reason": reason, "code": status.as_u16(),

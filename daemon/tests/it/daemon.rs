@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
+    ops::Deref,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -15,11 +16,22 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{PATIENCE, wait_for};
 
+/// Whoever answers on a socket.
+pub(crate) struct Attendant(pub(crate) PathBuf);
+
 /// A running daemon; killed when dropped, its log shown when the test fails.
 pub(crate) struct Daemon {
     child: Child,
-    socket: PathBuf,
+    attendant: Attendant,
     log: PathBuf,
+}
+
+impl Deref for Daemon {
+    type Target = Attendant;
+
+    fn deref(&self) -> &Attendant {
+        &self.attendant
+    }
 }
 
 /// An answer of the socket.
@@ -27,6 +39,51 @@ pub(crate) struct Daemon {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
+}
+
+impl Attendant {
+    /// What `/readyz` says; nothing when all is well.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self.try_send("GET", api::PATH_READYZ, b"") {
+            Ok(answer) if answer.status == 200 => None,
+            Ok(answer) => Some(answer.text()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Whether somebody takes connections.
+    pub(crate) fn listens(&self) -> bool {
+        UnixStream::connect(&self.0).is_ok()
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+        self.try_send(method, path, body).unwrap()
+    }
+
+    fn try_send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+        send(&self.0, method, path, body)
+    }
+
+    /// One verb.
+    pub(crate) fn cni(&self, request: &Request) -> Answer {
+        self.send("POST", api::PATH_CNI, &request.to_json())
+    }
+
+    /// One verb whose answer nobody reads once the connection is dropped.
+    pub(crate) fn cni_and_leave(&self, request: &Request) -> UnixStream {
+        let mut stream = UnixStream::connect(&self.0).unwrap();
+        ask(&mut stream, "POST", api::PATH_CNI, &request.to_json()).unwrap();
+        stream
+    }
+
+    /// One verb that is under way while the test goes on.
+    pub(crate) fn cni_meanwhile(
+        &self,
+        request: &Request,
+    ) -> thread::JoinHandle<io::Result<Answer>> {
+        let (socket, body) = (self.0.clone(), request.to_json());
+        thread::spawn(move || send(&socket, "POST", api::PATH_CNI, &body))
+    }
 }
 
 impl Daemon {
@@ -38,7 +95,18 @@ impl Daemon {
             .stderr(stderr.unwrap())
             .spawn()
             .unwrap();
-        Self { child, socket, log }
+        Self {
+            child,
+            attendant: Attendant(socket),
+            log,
+        }
+    }
+
+    /// From now on it is asked under its own name, as its probes do.
+    pub(crate) fn by_own_name(mut self) -> Self {
+        let name = format!("daemon-{}.sock", self.child.id());
+        self.attendant.0.set_file_name(name);
+        self
     }
 
     /// Waits until it serves pods.
@@ -47,44 +115,8 @@ impl Daemon {
         self
     }
 
-    /// What `/readyz` says; nothing when all is well.
-    pub(crate) fn problem(&self) -> Option<String> {
-        match self.try_send("GET", api::PATH_READYZ, b"") {
-            Ok(answer) if answer.status == 200 => None,
-            Ok(answer) => Some(answer.text()),
-            Err(error) => Some(error.to_string()),
-        }
-    }
-
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    /// Whether somebody takes connections.
-    pub(crate) fn listens(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
-    }
-
-    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
-        self.try_send(method, path, body).unwrap()
-    }
-
-    fn try_send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
-        send(&self.socket, method, path, body)
-    }
-
-    /// One verb.
-    pub(crate) fn cni(&self, request: &Request) -> Answer {
-        self.send("POST", api::PATH_CNI, &request.to_json())
-    }
-
-    /// One verb that is under way while the test goes on.
-    pub(crate) fn cni_meanwhile(
-        &self,
-        request: &Request,
-    ) -> thread::JoinHandle<io::Result<Answer>> {
-        let (socket, body) = (self.socket.clone(), request.to_json());
-        thread::spawn(move || send(&socket, "POST", api::PATH_CNI, &body))
     }
 
     pub(crate) fn terminate(&self) {
@@ -144,14 +176,18 @@ impl Answer {
     }
 }
 
-fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn ask(stream: &mut UnixStream, method: &str, path: &str, body: &[u8]) -> io::Result<()> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: dummy\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    stream.write_all(&[head.as_bytes(), body].concat())?;
+    stream.write_all(&[head.as_bytes(), body].concat())
+}
+
+fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    ask(&mut stream, method, path, body)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n");

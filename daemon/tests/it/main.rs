@@ -10,6 +10,8 @@ mod daemon;
 mod node;
 
 mod add;
+mod chain;
+mod configuration;
 mod definitions;
 mod del;
 mod gc;
@@ -18,6 +20,7 @@ mod life;
 mod ready;
 mod requests;
 mod rollback;
+mod takeover;
 mod verbs;
 
 use std::time::{Duration, Instant};

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     api_server::{ApiServer, Kind},
-    daemon::Daemon,
+    daemon::{Attendant, Daemon},
     wait_for,
 };
 
@@ -190,6 +190,11 @@ impl Node {
     pub(crate) fn start_with(&self, command: Command) -> Daemon {
         let socket = self.path("run/multus/multus.sock");
         Daemon::start(command, socket, self.path("log"))
+    }
+
+    /// Whoever answers on this socket.
+    pub(crate) fn attend(&self, socket: &str) -> Attendant {
+        Attendant(self.path(socket))
     }
 
     /// The daemon's program with arguments and environment of this node.

@@ -1,0 +1,99 @@
+//! Two daemons of one node, as in a rolling update, and a socket that somebody removes.
+
+use std::fs;
+
+use crate::{node::Node, wait_for};
+
+const SOCKET: &str = "run/multus/multus.sock";
+const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
+
+#[test]
+fn the_next_daemon_takes_over_while_the_last_one_finishes() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let mut old = node.start().ready().by_own_name();
+    let gate = node.close_gate("primary", "ADD");
+    let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    let new = node.start().by_own_name().ready();
+    wait_for("the old one's word", || {
+        old.problem()
+            .filter(|problem| problem.contains("another daemon of this node"))
+    });
+    old.terminate();
+    assert!(!adding.is_finished());
+    // Of the container that the old one is at, the new one keeps its hands off.
+    let deleting = new.cni_meanwhile(&node.request("DEL", "c1"));
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    deleting.join().unwrap().unwrap().done();
+    assert!(old.ended().success());
+    assert_eq!(
+        node.order(),
+        [
+            "ADD primary pod0",
+            "ADD zebra net1",
+            "DEL zebra net1",
+            "DEL primary pod0"
+        ]
+    );
+    assert_eq!(node.state(), (vec![], vec![]));
+    assert!(node.path(SOCKET).exists() && node.path(CONFIGURATION).exists());
+    let found = node.attend("run/multus/multus.sock");
+    assert!(found.problem().is_none(), "the old one's end took nothing");
+}
+
+#[test]
+fn who_cannot_serve_takes_nothing_over() {
+    let mut node = Node::new();
+    let old = node.start().ready().by_own_name();
+    node.api.shut_down();
+    let new = node.start().by_own_name();
+    wait_for("what it lacks", || {
+        new.problem()
+            .filter(|problem| problem.contains("watches") && problem.contains("another daemon"))
+    });
+    assert!(old.problem().is_none());
+    old.kill();
+    // Now there is nobody else, and removing a pod needs no API server.
+    let found = node.attend(SOCKET);
+    wait_for("the new one in its place", || {
+        found
+            .problem()
+            .filter(|problem| problem.contains("watches"))
+    });
+    found.cni(&node.request("DEL", "c1")).done();
+}
+
+#[test]
+fn a_socket_that_somebody_removes_comes_back() {
+    let node = Node::new();
+    let daemon = node.start().ready();
+    for gone in ["multus.sock", "daemon", ""] {
+        let dir = node.path("run/multus");
+        match gone {
+            "" => fs::remove_dir_all(&dir).unwrap(),
+            "daemon" => {
+                for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+                    if entry.file_name() != "multus.sock" {
+                        fs::remove_file(entry.path()).unwrap();
+                    }
+                }
+            }
+            name => fs::remove_file(dir.join(name)).unwrap(),
+        }
+        wait_for("both names", || {
+            let entries = fs::read_dir(&dir).ok()?;
+            (entries.count() == 2 && daemon.problem().is_none()).then_some(())
+        });
+    }
+    let leftovers = fs::read_dir(node.path("run/multus")).unwrap().count();
+    drop(daemon);
+    // A killed one leaves its names, and the next one clears them away.
+    assert_eq!(leftovers, 2);
+    let daemon = node.start().ready();
+    let names = fs::read_dir(node.path("run/multus")).unwrap();
+    assert_eq!(names.count(), 2);
+    assert!(daemon.listens());
+}
