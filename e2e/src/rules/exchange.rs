@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Pod, Programs, Settings};
 use crate::{
-    inspect::nothing_left,
+    inspect::{leftovers, nothing_left},
     report::{Ended, Report},
     scene::GENERATED,
     workplace::Workplace,
@@ -18,6 +18,9 @@ struct Side {
     name: &'static str,
     programs: Programs,
 }
+
+/// What the release's own programs are called here.
+const OURS: &str = "our";
 
 /// Networks of every pod here: a real bridge with leases, a list, and one with wishes of the pod.
 const NETWORKS: &str = r#"[{"name": "storage"}, {"name": "list", "interface": "ext0"}, {"name": "capable", "mac": "02:00:00:00:00:07"}]"#;
@@ -47,7 +50,7 @@ pub(super) fn run(
             .node
             .write("/etc/cni/rules/real.conflist", primary().to_string())?;
         let ours = Side {
-            name: "ours",
+            name: OURS,
             programs: Programs::ours(work)?,
         };
         let peer = Side {
@@ -120,6 +123,14 @@ fn generations(
         let shim = &sides[*removed];
         select(bench, remover, shim);
         ends(bench, pod).with_context(|| format!("{} with {} shim", pod.name, shim.name))?;
+    }
+    if remover.name != OURS {
+        // It does not know what lies beside its state; that is for us to clear away, once we are back.
+        let ours = |path: &String| path.contains("/.multus-rs/");
+        let left = leftovers(&bench.scene.node)?;
+        ensure!(left.iter().all(ours), "left: {}", left.join(", "));
+        select(bench, maker, maker);
+        bench.start(&settings)?;
     }
     nothing_left(&bench.scene.node)
 }

@@ -195,63 +195,26 @@ fn renamed(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn last_good(bench: &Bench) -> anyhow::Result<()> {
-    let node = &bench.scene.node;
-    let witness = || {
-        // What comes after is seen after: a change that must be followed shows that the one before was looked at.
-        node.write(
-            PRIMARY,
-            primary(&[json!({"portMappings": true, "ips": true})]),
-        )?;
-        sh::until(10, "the generated file follows", || {
-            ensure!(
-                bench.config()?["capabilities"]["ips"] == true,
-                "{}",
-                bench.config()?
-            );
-            Ok(())
-        })
-    };
-    let seen = never_worse(bench, || {
-        for broken in [
-            "",
-            "{\"cniVersion\": \"1.1.0\", \"plug",
-            "[]",
-            "{\"cniVersion\": \"1.1.0\", \"name\": \"primary\"}",
-        ] {
-            node.write(PRIMARY, broken)?;
+    let broken = ["", "{\"cniVersion\": \"1.1.0\", \"plug", "[]"];
+    with_primary(bench, broken[0], || {
+        for text in broken {
+            bench.scene.node.write(PRIMARY, text)?;
             // It is noticed, or it is not: either way the file stays whole.
             let _ = sh::until(1, "it is noticed", || {
                 ensure!(bench.is_ready().is_err(), "it serves");
                 Ok(())
             });
+            bench
+                .config()
+                .with_context(|| format!("with the primary {text:?}"))?;
         }
-        witness()
-    });
-    node.write(PRIMARY, definitions::primary().to_string())?;
-    bench.start(&Settings::Plain.file())?;
-    seen
-}
-
-/// Fails if the generated file is ever seen empty, broken or gone while something is done.
-fn never_worse(bench: &Bench, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let path = bench.scene.node.path(GENERATED);
-    let ended = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            while !ended.load(std::sync::atomic::Ordering::SeqCst) {
-                let text = fs::read_to_string(&path).context("it was gone")?;
-                serde_json::from_str::<Value>(&text)
-                    .with_context(|| format!("it held {text:?}"))?;
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            anyhow::Ok(())
-        });
-        let outcome = work();
-        ended.store(true, std::sync::atomic::Ordering::SeqCst);
-        let seen = watcher
-            .join()
-            .unwrap_or_else(|_| Err(anyhow::anyhow!("the watcher panicked")));
-        seen.and(outcome)
+        // What comes after is seen after: those before were looked at.
+        let good = json!({"portMappings": true, "ips": true});
+        bench
+            .scene
+            .node
+            .write(PRIMARY, primary(std::slice::from_ref(&good)))?;
+        becomes(bench, "capabilities", &good)
     })
 }
 
