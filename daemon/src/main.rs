@@ -1,6 +1,11 @@
 //! `multus-daemon`: arguments, logging, and the command that was asked for.
 
-use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
@@ -14,6 +19,8 @@ use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::Subsc
 
 /// Exit status when the command line is wrong.
 const BAD_USAGE: u8 = 2;
+/// Where a pod has the node's root.
+const HOST_ROOT: &str = "/hostroot";
 
 /// Gives pods their networks: serves multus-shim, runs delegates, keeps state.
 #[derive(Debug, Parser)]
@@ -27,9 +34,9 @@ struct Arguments {
     /// The daemon's configuration file.
     #[arg(long, global = true, default_value = config::DEFAULT_PATH)]
     config: PathBuf,
-    /// The directory that stands for the node's root.
-    #[arg(long, global = true, default_value = "/hostroot")]
-    root: PathBuf,
+    /// The directory that stands for the node's root; unless given, /hostroot, or / where there is none and no pod.
+    #[arg(long, global = true)]
+    root: Option<PathBuf>,
     /// How log lines look.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -153,9 +160,12 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
     };
+    let root = arguments
+        .root
+        .unwrap_or_else(|| usual_root(&identity, Path::new(HOST_ROOT)));
     let setting = Setting {
         config: arguments.config,
-        root: arguments.root,
+        root,
         identity,
     };
     match arguments.command.unwrap_or(Command::Run) {
@@ -164,6 +174,15 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         Command::Uninstall => runtime()?.block_on(commands::uninstall::run(&setting)),
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
         Command::Status { ready } => commands::status::run(&setting, ready),
+    }
+}
+
+/// In a pod the node's root is mounted, and its absence must not go unnoticed; on the node itself it is there as `/`.
+fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
+    if identity.pod_uid.is_some() || mounted.exists() {
+        mounted.to_owned()
+    } else {
+        PathBuf::from("/")
     }
 }
 
@@ -280,6 +299,21 @@ mod tests {
         let inner = anyhow::anyhow!("not there").context("cannot open x: not there");
         let error = inner.context("no socket");
         assert_eq!(with_causes(&error), "no socket: cannot open x: not there");
+    }
+
+    #[test]
+    fn outside_of_a_pod_the_root_is_the_nodes_own() {
+        let absent = Path::new("/no/such/hostroot");
+        let pod = Identity {
+            pod_uid: Some("u".to_owned()),
+            ..Identity::default()
+        };
+        assert_eq!(usual_root(&Identity::default(), absent), Path::new("/"));
+        assert_eq!(
+            usual_root(&Identity::default(), Path::new("/tmp")),
+            Path::new("/tmp")
+        );
+        assert_eq!(usual_root(&pod, absent), absent);
     }
 
     #[test]

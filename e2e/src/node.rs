@@ -158,12 +158,14 @@ impl Node {
         let pid = service.pid.to_string();
         self.run(&["kill", &format!("-{signal}"), &pid])?;
         sh::until(60, &format!("process {pid} ends"), || {
-            ensure!(
-                !self.path(&format!("/proc/{pid}")).exists(),
-                "it still runs"
-            );
+            ensure!(!self.runs(service), "it still runs");
             Ok(())
         })
+    }
+
+    /// Whether a service has not ended.
+    pub(crate) fn runs(&self, service: &Service) -> bool {
+        self.path(&format!("/proc/{}", service.pid)).exists()
     }
 
     /// A path of the node as this process reaches it.

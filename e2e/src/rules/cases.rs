@@ -1,0 +1,50 @@
+//! The cases, by subject. Each is a name, the rules that it shows, and a function that fails when they do not hold.
+
+mod add;
+mod forward;
+mod shim;
+mod socket;
+
+use super::{
+    Case,
+    bench::{Bench, Settings},
+};
+
+type Run = fn(&Bench) -> anyhow::Result<()>;
+
+/// A case beside others on one daemon with a plain file.
+const fn plain(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+    Case {
+        name,
+        rules,
+        daemon: Settings::Plain,
+        run,
+    }
+}
+
+/// A case on a daemon whose file has keys that are laid over requests.
+const fn overlaid(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+    Case {
+        name,
+        rules,
+        daemon: Settings::Overlaid,
+        run,
+    }
+}
+
+/// A case that starts its own daemon, or needs that there is none.
+const fn alone(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+    Case {
+        name,
+        rules,
+        daemon: Settings::None,
+        run,
+    }
+}
+
+/// Every case.
+pub(super) fn all() -> impl Iterator<Item = &'static Case> {
+    [shim::CASES, forward::CASES, socket::CASES, add::CASES]
+        .into_iter()
+        .flatten()
+}
