@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Get whatever is missing
     #[arg(long)]
     install: bool,
+    /// faults: ten times as many kills
+    #[arg(long)]
+    long: bool,
 }
 
 /// The levels, cheapest first.
@@ -37,6 +40,8 @@ pub(crate) enum Level {
     Chart,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// Kills, a failing API server, a full disk
+    Faults,
     /// containerd through CRI
     Cri,
     /// A mixed cluster
@@ -50,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(dist) => std::env::current_dir()?.join(dist),
         None => current_dist(&project, args.install)?,
     };
-    one(&project, args.level, &dist, args.install)
+    one(&project, args.level, &dist, args.install, args.long)
 }
 
 /// A release for this machine, made anew where sources changed.
@@ -72,17 +77,19 @@ pub(crate) fn one(
     level: Level,
     dist: &std::path::Path,
     install: bool,
+    long: bool,
 ) -> anyhow::Result<()> {
     let level = level
         .to_possible_value()
         .context("every level has a name")?;
     let level = level.get_name();
     let install = install.then_some("--install");
+    let long = long.then_some("--long");
     talk::say(&format!("e2e {level}"));
     let shell = project.shell()?;
     cmd!(
         shell,
-        "cargo run --quiet --locked --package e2e -- {level} --dist {dist} {install...}"
+        "cargo run --quiet --locked --package e2e -- {level} --dist {dist} {install...} {long...}"
     )
     .quiet()
     .run()
