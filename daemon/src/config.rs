@@ -48,6 +48,10 @@ pub struct Config {
     pub readiness_file: Option<PathBuf>,
     /// How the node gets a certificate of its own; `None` uses the identity of the pod.
     pub certificate: Option<certificate::Settings>,
+    /// At most so many connections of the socket at once; `None` is no limit.
+    pub connection_limit: Option<usize>,
+    /// Where metrics are served; `None` is nowhere.
+    pub metrics_port: Option<u16>,
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
@@ -104,9 +108,18 @@ pub enum ConfigError {
         /// Its value.
         value: String,
     },
-    /// A limit that lets nobody in.
-    #[error("key \"connectionLimit\" is {0}, but must be at least 1; remove the key for no limit")]
-    NoConnections(i64),
+    /// A number that means nothing.
+    #[error(
+        "key \"{key}\" is {value}, but must be a whole number from 1 to {most}; remove the key to do without"
+    )]
+    Number {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: Value,
+        /// The highest that there is.
+        most: u64,
+    },
     /// A word that is none of those that are understood.
     #[error("key \"{key}\" is `{value}`, but must be one of {known}")]
     Word {
@@ -155,13 +168,12 @@ impl Config {
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
             certificate: certificate::Settings::read(&raw)?,
+            connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
+            metrics_port: number(&raw, "metricsPort", u16::MAX)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
-        match json::get(&raw, "connectionLimit").and_then(Value::as_i64) {
-            Some(limit) if limit < 1 => Err(ConfigError::NoConnections(limit)),
-            _ => Ok(Self { raw, ..config }),
-        }
+        Ok(Self { raw, ..config })
     }
 
     /// Keys that are set and change nothing here, each with what to do instead; for the log of a start.
@@ -192,6 +204,25 @@ fn log_level(value: String) -> Result<String, ConfigError> {
         key: "logLevel",
         value,
         known: LOG_LEVELS.join(", "),
+    })
+}
+
+/// A whole number above nought.
+fn number<T: TryFrom<u64> + TryInto<u64>>(
+    raw: &Map<String, Value>,
+    key: &'static str,
+    most: T,
+) -> Result<Option<T>, ConfigError> {
+    let value = match json::get(raw, key) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value,
+    };
+    let number = value.as_u64().filter(|number| *number > 0);
+    let number = number.and_then(|number| T::try_from(number).ok());
+    number.map(Some).ok_or_else(|| ConfigError::Number {
+        key,
+        value: value.clone(),
+        most: most.try_into().unwrap_or(u64::MAX),
     })
 }
 
@@ -279,7 +310,11 @@ mod tests {
         );
         refused(
             json!({"connectionLimit": 0}),
-            "key \"connectionLimit\" is 0, but must be at least 1; remove the key for no limit",
+            "key \"connectionLimit\" is 0, but must be a whole number from 1 to 18446744073709551615; remove the key to do without",
+        );
+        refused(
+            json!({"metricsPort": 70000}),
+            "key \"metricsPort\" is 70000, but must be a whole number from 1 to 65535; remove the key to do without",
         );
         refused(
             json!({"namespaceIsolaton": true}),

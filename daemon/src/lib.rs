@@ -21,6 +21,7 @@ pub mod exec;
 pub mod journal;
 pub mod leftovers;
 pub mod links;
+pub mod metrics;
 pub mod orphans;
 pub mod readiness;
 pub mod run;

@@ -28,6 +28,7 @@ use crate::{
     exec::{Place, RuntimeExec},
     journal, leftovers,
     links::NetnsProbe,
+    metrics::{self, Metrics},
     orphans,
     readiness::{Part, Readiness},
     server,
@@ -93,11 +94,13 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         Arc::clone(&daemon.root),
         definitions,
     );
+    let metrics = Arc::<Metrics>::default();
     let service = Arc::new(Service {
         engine,
         cluster,
         config: Arc::clone(&daemon.config),
         readiness: Arc::clone(&daemon.readiness),
+        metrics: Arc::clone(&metrics),
         busy: watch::Sender::new(0),
     });
     let upkeep = Arc::new(Upkeep {
@@ -108,6 +111,9 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         readiness: Arc::clone(&daemon.readiness),
         target: std::sync::Mutex::default(),
     });
+    if let Some(port) = daemon.config.metrics_port {
+        tokio::spawn(metrics::serve(metrics, port));
+    }
     let (targets, told) = watch::channel(None);
     let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
     tokio::spawn(Arc::clone(&daemon).replay(Arc::clone(&service)));

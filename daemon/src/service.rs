@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use api::{Request, Response};
@@ -20,6 +20,7 @@ use crate::{
     config::Config,
     engine::{self, AddError, Added, Engine, Waiting},
     journal,
+    metrics::Metrics,
     netconf::Netconf,
     netstatus,
     plan::PodView,
@@ -39,6 +40,8 @@ pub struct Service {
     pub config: Arc<Config>,
     /// What is missing.
     pub readiness: Arc<Readiness>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
     /// How many verbs are under way.
     pub busy: watch::Sender<usize>,
 }
@@ -107,7 +110,10 @@ impl Service {
             .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
         let _span =
             info_span!("cni", command = %call.command, container_id = id, ifname, pod).entered();
+        let start = Instant::now();
         let answer = self.dispatch(&call, request);
+        self.metrics
+            .verb(call.command.as_str(), answer.is_ok(), start.elapsed());
         match &answer {
             Ok(_) => debug!("done"),
             Err(error) => warn!(

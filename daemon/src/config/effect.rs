@@ -18,20 +18,9 @@ type Key = (&'static str, fn(&Value) -> bool, &'static str);
 
 const KEYS: &[Key] = &[
     (
-        "connectionLimit",
-        |_| true,
-        "connections are not limited, remove it",
-    ),
-    ("metricsPort", |_| true, "there are no metrics, remove it"),
-    (
         "enablePprof",
         is_on,
         "there is nothing to profile, remove it",
-    ),
-    (
-        "perNodeCertificate",
-        |value| value.get("enabled").is_some_and(is_on),
-        "the daemon uses its pod's service account, remove it and bind that account's role",
     ),
     (
         "logFile",
@@ -84,18 +73,17 @@ mod tests {
     #[test]
     fn what_is_set_in_vain_is_said_once() {
         let set = json!({
-            "ConnectionLimit": 16, "metricsPort": 9091, "perNodeCertificate": {"enabled": true}, "logFile": "/var/log/multus.log",
-            "logToStderr": false, "logOptions": {"maxSize": 1},
+            "EnablePprof": true, "logFile": "/var/log/multus.log", "logToStderr": false, "logOptions": {"maxSize": 1},
         });
         let said = missing(set.as_object().unwrap());
-        assert_eq!(said.len(), 6, "{said:?}");
-        assert!(said[0].starts_with("key \"connectionLimit\" has no effect on the daemon: "));
+        assert_eq!(said.len(), 4, "{said:?}");
+        assert!(said[0].starts_with("key \"enablePprof\" has no effect on the daemon: "));
     }
 
     #[test]
     fn what_changes_nothing_anyway_is_not_worth_a_word() {
         let set = json!({
-            "enablePprof": false, "perNodeCertificate": {"enabled": false}, "logFile": "", "logToStderr": true, "logOptions": {},
+            "enablePprof": false, "logFile": "", "logToStderr": true, "logOptions": {},
             "daemonSocketDir": "/run/multus/",
             "kubeconfig": null, "namespaceIsolation": true,
         });
