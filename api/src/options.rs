@@ -134,6 +134,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("logToStderr", Bool, None, Both, "Whether the log goes to stderr; the shim's default is false."),
     opt("logOptions", Object, None, Both, "Rotation of logFile: maxAge, maxSize, maxBackups, compress."),
     opt("daemonSocketDir", Text, Some("\"/run/multus/\""), Both, "Directory of the socket as the node, and so the shim, sees it."),
+    opt("allowedPlugins", List, Some("[]"), Daemon, "Types of the plugins that may run, those named in ipam and delegate included; empty means all."),
     opt("chrootDir", Text, Some("\"\""), Daemon, "Root that delegates run in, instead of the runtime's mount namespace."),
     opt("socketDir", Text, Some("\"/run/multus/\""), Daemon, "Directory of the socket as the daemon sees it."),
     opt("metricsPort", Int, None, Daemon, "Port for metrics; none without."),

@@ -76,6 +76,8 @@ pub struct Netconf {
     pub runtime_config: Map<String, Value>,
     /// Name of the chain that is run after all other networks.
     pub auxiliary_cni_chain_name: String,
+    /// Types of the plugins that may run; empty means all.
+    pub allowed_plugins: Vec<String>,
     /// The attachments that still exist, as GC brings them; `None` when the key is missing.
     pub valid_attachments: Option<Vec<ValidAttachment>>,
 }
@@ -123,6 +125,7 @@ impl Netconf {
                 .cloned()
                 .unwrap_or_default(),
             auxiliary_cni_chain_name: json::text(map, "auxiliaryCNIChainName")?,
+            allowed_plugins: json::texts(map, "allowedPlugins")?.unwrap_or_default(),
             valid_attachments: valid_attachments(map)?,
         };
         if netconf.cluster_network.is_empty() && netconf.delegates.is_empty() {

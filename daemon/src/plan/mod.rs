@@ -3,6 +3,7 @@
 //! inputs always give the same plan.
 
 mod address;
+mod allowed;
 mod annotation;
 mod chain;
 mod config;
@@ -76,13 +77,16 @@ pub fn attachments(
         }
     }
     attachments.extend(chain::auxiliary(inputs)?);
+    allowed::check(&attachments, pod, inputs.netconf)?;
     attachments[0].master = true;
     Ok(attachments)
 }
 
 /// The default network alone, as every pod without annotations gets it.
 pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
-    default_network::resolve(inputs).map(|attachment| attachment.config)
+    let attachment = default_network::resolve(inputs)?;
+    allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
+    Ok(attachment.config)
 }
 
 /// The default network that a pod chose for itself. Namespace isolation holds for it like for any other choice.
