@@ -15,13 +15,13 @@ use crate::{
     wait_for,
 };
 
-const KUBELET: &str = "system:node:node-a";
+pub(crate) const KUBELET: &str = "system:node:node-a";
 const OWN: &str = "system:multus:node-a";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CURRENT: &str = "var/lib/certs/multus-client-current.pem";
 
 /// A node whose daemon is to have a certificate, and that has the kubelet's kubeconfig.
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     let node = Node::with(ApiServer::start_secure());
     node.install_primary();
     node.write("kubelet.kubeconfig", &node.api.kubeconfig_of(KUBELET));
@@ -32,7 +32,7 @@ fn node() -> Node {
 }
 
 /// Without another way to the API server.
-fn command(node: &Node) -> Command {
+pub(crate) fn command(node: &Node) -> Command {
     let mut command = node.command();
     command.env_remove("KUBECONFIG");
     command
