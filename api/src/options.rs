@@ -129,6 +129,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("logToStderr", Bool, None, Both, "Whether the shim's log goes to stderr, by default not; the daemon's always does."),
     opt("logOptions", Object, None, Both, "Accepted and ignored: upstream's rotation of logFile."),
     opt("daemonSocketDir", Text, Some("\"/run/multus/\""), Netconf, "Directory of the socket as the shim sees it; the generated configuration has that of socketDir."),
+    opt("allowedPlugins", List, Some("[]"), Daemon, "Types of the plugins that may run, those named in ipam and delegate included; empty means all."),
     opt("chrootDir", Text, Some("\"\""), Daemon, "Root that delegates run in, instead of the runtime's mount namespace."),
     opt("socketDir", Text, Some("\"/run/multus/\""), Daemon, "Directory of the socket on the node."),
     opt("metricsPort", Int, None, Daemon, "Port on every address of the node where Prometheus reads /metrics; without it there are none."),

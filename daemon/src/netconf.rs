@@ -88,6 +88,8 @@ pub struct Netconf {
     pub disable_check: bool,
     /// Whether GC succeeds without running anything.
     pub disable_gc: bool,
+    /// Types of the plugins that may run; empty means all.
+    pub allowed_plugins: Vec<String>,
     /// The attachments that still exist, as GC brings them; `None` when the key is missing.
     pub valid_attachments: Option<Vec<ValidAttachment>>,
     /// The result of what ran before, `null` without one.
@@ -154,6 +156,7 @@ impl Netconf {
             retry_delete_on_error: json::decided(map, "retryDeleteOnError")?,
             disable_check: json::switch(map, "disableCheck")?,
             disable_gc: json::switch(map, "disableGC")?,
+            allowed_plugins: json::texts(map, "allowedPlugins")?.unwrap_or_default(),
             valid_attachments: valid_attachments(map)?,
             prev_result: json::get(map, "prevResult").cloned().unwrap_or_default(),
         };

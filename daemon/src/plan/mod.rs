@@ -3,6 +3,7 @@
 //! inputs always give the same plan.
 
 mod address;
+mod allowed;
 mod annotation;
 mod chain;
 mod config;
@@ -76,6 +77,7 @@ pub fn attachments(
         }
     }
     attachments.extend(chain::auxiliary(inputs)?);
+    allowed::check(&attachments, pod, inputs.netconf)?;
     attachments[0].master = true;
     attachments.iter().try_for_each(refuse_multus)?;
     Ok(attachments)
@@ -85,6 +87,7 @@ pub fn attachments(
 pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
     let attachment = default_network::resolve(inputs)?;
     refuse_multus(&attachment)?;
+    allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
     Ok(attachment.config)
 }
 

@@ -317,3 +317,28 @@ fn no_definition_makes_it_panic() {
         }
     }
 }
+
+#[test]
+fn only_allowed_plugins_are_planned() {
+    let world = World::new().bridge("shop", "a").nad(
+        "shop",
+        "b",
+        r#"{"type":"macvlan","ipam":{"type":"dhcp"}}"#,
+    );
+    let allow = |world: World, names: &[&str]| world.with("allowedPlugins", json!(names));
+    let world = allow(world, &[]);
+    world.check(&pod("a,b"), "cbr0=eth0 shop/a=net1 shop/b=net2");
+    let world = allow(world, &["flannel", "bridge", "macvlan"]);
+    world.check(&pod("a"), "cbr0=eth0 shop/a=net1");
+    let parts = [
+        "pod shop/cart-0",
+        "network shop/b",
+        "plugin dhcp",
+        "allowedPlugins",
+    ];
+    world.check_error(&pod("a,b"), &parts);
+    let world = allow(world, &["bridge"]);
+    world.check_error(&pod("a"), &["network cbr0", "plugin flannel"]);
+    let error = world.plan(None).unwrap_err();
+    assert_eq!(cni::CniError::from(error).code, 7);
+}

@@ -10,19 +10,21 @@ use crate::{
 };
 
 const KUBELET: &str = "system:node:node-a";
+/// Who the approver is.
+pub(crate) const USER: &str = "approver";
 
 /// A node whose daemon is to have a certificate that somebody approves.
-fn node() -> Node {
+pub(crate) fn node() -> Node {
     let node = Node::with(ApiServer::start_secure());
     node.install_primary();
     node.api.signing(|signer| signer.approves = false);
     node.write("kubeconfig", &node.api.kubeconfig_of(KUBELET));
-    node.write("approver.kubeconfig", &node.api.kubeconfig_of("approver"));
+    node.write("approver.kubeconfig", &node.api.kubeconfig_of(USER));
     node.configure(&json!({"perNodeCertificate": {"enabled": true}}));
     node
 }
 
-fn approver(node: &Node) -> Daemon {
+pub(crate) fn approver(node: &Node) -> Daemon {
     let mut command = node.command();
     let kubeconfig = node.path("approver.kubeconfig");
     command

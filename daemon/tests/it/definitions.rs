@@ -114,3 +114,30 @@ fn multus_is_refused_as_a_network_of_its_own() {
     );
     assert_eq!(node.order(), [""; 0]);
 }
+
+#[test]
+fn a_plugin_that_is_not_allowed_never_runs_and_is_still_removed() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.kill();
+    node.take_order();
+    node.configure(&json!({"allowedPlugins": ["primary"]}));
+    let daemon = node.start().ready();
+    let error = daemon.cni(&node.request("ADD", "c2")).error();
+    assert_eq!(error.code, 7, "{error}");
+    for part in [
+        "shop/cart",
+        "network shop/zebra",
+        "plugin zebra",
+        "allowedPlugins",
+    ] {
+        assert!(error.msg.contains(part), "{part}: {error}");
+    }
+    assert_eq!(node.order(), [""; 0]);
+    assert_eq!(node.state().0, ["c1"]);
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
+}

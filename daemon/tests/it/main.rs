@@ -23,6 +23,7 @@ mod journal;
 mod life;
 mod ready;
 mod requests;
+mod rights;
 mod rollback;
 mod takeover;
 mod verbs;
