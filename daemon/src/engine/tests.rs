@@ -2,8 +2,10 @@
 
 mod add;
 mod del;
+mod faults;
 mod gc;
 mod gc_cache;
+mod given;
 mod recall;
 mod sweep;
 mod undeletable;

@@ -119,4 +119,6 @@ pub enum Progress {
 }
 
 #[cfg(test)]
+pub(crate) mod faults;
+#[cfg(test)]
 mod tests;

@@ -144,6 +144,8 @@ impl Store {
     /// Forgets a container; what is gone already is success.
     pub fn remove(&self, id: &ContainerId) -> Result<(), StateError> {
         for path in [self.upstream_path(id), self.sidecar_path(id)] {
+            #[cfg(test)]
+            super::faults::file_step(&self.root, &path)?;
             match self.root.remove(&path) {
                 Err(error) if is_directory(&error) => {
                     warn!(path = %path.display(), "a directory lies where state should be, it is left alone");
@@ -203,6 +205,8 @@ impl Store {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+        #[cfg(test)]
+        super::faults::file_step(&self.root, path)?;
         Ok(self.root.write_atomic(path, bytes, FILE_MODE)?)
     }
 

@@ -83,11 +83,18 @@ fn plugins_of_one_network_s_name_all_hear_of_all() {
     attach(&world, "c1", "n", "net1", "bridge");
     attach(&world, "c2", "n", "net2", "macvlan");
     attach(&world, "c3", "n", "net3", "macvlan");
-    world.gc(alive(&["c1", "c2", "c3"])).unwrap();
+    // One whose configuration is of no use any more.
+    attach(&world, "c4", "n", "net4", "macvlan");
+    let file = "var/lib/cni/multus/results/n-c4-net4";
+    let entry = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    let mut entry: Value = serde_json::from_str(&entry).unwrap();
+    entry["config"] = json!("e30=");
+    world.put(file, &entry.to_string());
+    world.gc(alive(&["c1", "c2", "c3", "c4"])).unwrap();
     let calls = world.calls();
     assert_eq!(texts(&calls), ["GC bridge", "GC macvlan"]);
     for call in ["GC bridge", "GC macvlan"] {
-        assert_eq!(valid(&calls, call).as_array().unwrap().len(), 3);
+        assert_eq!(valid(&calls, call).as_array().unwrap().len(), 4);
     }
 }
 
