@@ -9,6 +9,7 @@ use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
 use crate::{
+    certificate,
     json::{self, WrongType},
     node_path::node_path,
 };
@@ -45,6 +46,8 @@ pub struct Config {
     pub cri_socket: Option<PathBuf>,
     /// A file that must exist before anything is served.
     pub readiness_file: Option<PathBuf>,
+    /// How the node gets a certificate of its own; `None` uses the identity of the pod.
+    pub certificate: Option<certificate::Settings>,
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
@@ -82,6 +85,9 @@ pub enum ConfigError {
     /// A key has a value of the wrong type.
     #[error(transparent)]
     Type(#[from] WrongType),
+    /// The part about the node's certificate.
+    #[error(transparent)]
+    Certificate(#[from] certificate::SettingsError),
     /// A key that is nearly one of ours.
     #[error("there is no key \"{key}\": did you mean \"{meant}\"?")]
     Typo {
@@ -148,6 +154,7 @@ impl Config {
             chroot_dir: word("chrootDir")?.map(PathBuf::from),
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
+            certificate: certificate::Settings::read(&raw)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
@@ -189,7 +196,10 @@ fn log_level(value: String) -> Result<String, ConfigError> {
 }
 
 /// A path of the node.
-fn path(raw: &Map<String, Value>, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
+pub(crate) fn path(
+    raw: &Map<String, Value>,
+    key: &'static str,
+) -> Result<Option<PathBuf>, ConfigError> {
     let Some(text) = json::non_empty(raw, key)? else {
         return Ok(None);
     };

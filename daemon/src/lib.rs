@@ -9,7 +9,9 @@ mod node_path;
 pub mod plan;
 pub mod state;
 
+pub mod approve;
 mod causes;
+pub mod certificate;
 pub mod cluster;
 pub mod commands;
 pub mod config;
@@ -17,6 +19,7 @@ pub mod confmgr;
 mod dirwatch;
 pub mod exec;
 pub mod journal;
+pub mod leftovers;
 pub mod links;
 pub mod orphans;
 pub mod readiness;

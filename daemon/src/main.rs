@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use daemon::{
+    approve::ServiceAccount,
     commands::{self, Setting},
     config,
     run::{self, Identity},
@@ -79,6 +80,15 @@ enum Command {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Approve the certificates that nodes ask for themselves, deny all others of that kind.
+    #[command(
+        after_help = "Example:\n  multus-daemon approve --service-account kube-system/multus"
+    )]
+    Approve {
+        /// Let pods of this service account ask for their node, too, as namespace/name.
+        #[arg(long)]
+        service_account: Option<ServiceAccount>,
     },
     /// Ask the running daemon.
     #[command(after_help = "Example:\n  multus-daemon status --ready")]
@@ -173,6 +183,10 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall => runtime()?.block_on(commands::uninstall::run(&setting)),
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
+        Command::Approve { service_account } => {
+            log_to_stderr("verbose", arguments.log_format);
+            runtime()?.block_on(commands::approve::run(service_account))
+        }
         Command::Status { ready } => commands::status::run(&setting, ready),
     }
 }

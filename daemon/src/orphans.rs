@@ -118,12 +118,23 @@ fn is_orphan(pid: i32) -> bool {
     let Some(daemon) = daemon_of(pid) else {
         return false;
     };
+    // In a container of this node there may be another node, whose daemon counts its processes by itself.
+    if !is_counted_as_we_are(pid) {
+        return false;
+    }
     // The session of a plugin is its daemon's, or whoever's that one was.
     let in_session_of_its_own = || {
         let session = stat_field(pid, SESSION).ok().and_then(|id| id.parse().ok());
         session.is_none_or(|session| session == pid || daemon_of(session) == Some(daemon))
     };
     !daemon.is_alive() && !in_session_of_its_own()
+}
+
+/// Whether ids of processes mean the same to it as to us.
+fn is_counted_as_we_are(pid: i32) -> bool {
+    let namespace = |who: &str| fs::read_link(format!("/proc/{who}/ns/pid"));
+    let (theirs, ours) = (namespace(&pid.to_string()), namespace("self"));
+    matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
 }
 
 /// The daemon that a process carries. What cannot be read is not ours.

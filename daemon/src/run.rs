@@ -19,13 +19,14 @@ use tracing::info;
 
 use crate::{
     causes::causes,
+    certificate::{Current, Keeper},
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
     confmgr::{Manager, Target},
     dirwatch::heard,
-    engine::{Engine, Waiting},
+    engine::Engine,
     exec::{Place, RuntimeExec},
-    journal,
+    journal, leftovers,
     links::NetnsProbe,
     orphans,
     readiness::{Part, Readiness},
@@ -110,6 +111,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let (targets, told) = watch::channel(None);
     let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
     tokio::spawn(Arc::clone(&daemon).replay(Arc::clone(&service)));
+    tokio::spawn(leftovers::remove(Arc::clone(&upkeep), Arc::clone(&service)));
     let manager = tokio::spawn(Arc::clone(&daemon).manage(told));
     let stop = Arc::new(Notify::new());
     let (stopped, takeover) = (Arc::clone(&stop), Arc::clone(&daemon));
@@ -148,7 +150,7 @@ impl Daemon {
             runtime: None,
             chroot: config.chroot_dir.clone(),
         };
-        let parts = [
+        let mut parts = vec![
             Part::Discovery,
             Part::Journal,
             Part::Watches,
@@ -156,6 +158,9 @@ impl Daemon {
             Part::Shim,
             Part::Configuration,
         ];
+        if config.certificate.is_some() {
+            parts.push(Part::Certificate);
+        }
         Arc::new(Self {
             config: Arc::new(config),
             exec: Arc::new(RuntimeExec::new(Arc::clone(&root), place)),
@@ -174,7 +179,7 @@ impl Daemon {
         ownership: Arc<Ownership>,
     ) {
         let client = loop {
-            match kube::Client::try_default().await {
+            match self.client().await {
                 Ok(client) => break client,
                 Err(error) => {
                     let reason = format!("no access to the API server: {}", causes(&error));
@@ -220,6 +225,24 @@ impl Daemon {
         }
     }
 
+    /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
+    async fn client(&self) -> kube::Result<kube::Client> {
+        let Some(settings) = self.config.certificate.clone() else {
+            return kube::Client::try_default().await;
+        };
+        let current = Arc::new(Current::default());
+        let client = current.client();
+        let keeper = Keeper {
+            root: Arc::clone(&self.root),
+            node: self.identity.node.clone(),
+            settings,
+            readiness: Arc::clone(&self.readiness),
+            current,
+        };
+        tokio::spawn(keeper.run());
+        Ok(client)
+    }
+
     /// Returns when shims are to find this daemon: at once where they find none, else as soon as it serves as well as the other one.
     async fn its_turn(self: Arc<Self>) {
         let able = [Part::Discovery, Part::Journal, Part::Watches];
@@ -240,7 +263,7 @@ impl Daemon {
             let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
             let replay = move || {
                 journal::replay(&daemon.root, &daemon.config.cni_dir, |request| {
-                    service.serve(&request, Waiting::default()).map(drop)
+                    service.replay(&request)
                 })
             };
             let pause = match tokio::task::spawn_blocking(replay).await {

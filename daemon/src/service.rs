@@ -81,15 +81,22 @@ impl Service {
                 format!("the request is not JSON: {error}"),
             )
         })?;
-        self.serve(&request, waiting)
+        self.serve(&request, |request| request.waiting = waiting)
     }
 
-    /// Serves a request that is read already.
-    pub fn serve(&self, request: &Request, waiting: Waiting) -> Result<Vec<u8>, CniError> {
+    /// Does what was written down earlier.
+    pub fn replay(&self, request: &Request) -> Result<(), CniError> {
+        self.serve(request, |request| request.replayed = true)
+            .map(drop)
+    }
+
+    fn serve(
+        &self,
+        request: &Request,
+        complete: impl FnOnce(&mut engine::Request),
+    ) -> Result<Vec<u8>, CniError> {
         let mut call = Call::parse(request)?;
-        if let Some(request) = &mut call.request {
-            request.waiting = waiting;
-        }
+        call.request.as_mut().map(complete);
         let (id, ifname) = call
             .request
             .as_ref()
@@ -306,6 +313,7 @@ impl Call {
                 args,
                 path: path.clone(),
                 waiting: Waiting::default(),
+                replayed: false,
             })
         } else {
             None

@@ -165,7 +165,8 @@ impl Upkeep {
         Ok(())
     }
 
-    async fn report(&self) -> Report {
+    /// What there is to be found on the node now.
+    pub async fn report(&self) -> Report {
         let overrides = Overrides {
             bin_dir: self.config.bin_dir.clone(),
             conf_dir: self.config.conf_dir.clone(),

@@ -1,10 +1,10 @@
 //! The control plane of a run: etcd, kube-apiserver and, for a whole cluster, its controllers.
 
 use std::{
-    cell::RefCell,
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::Context as _;
@@ -28,7 +28,7 @@ pub(crate) enum Extent {
 /// A control plane on one node.
 pub(crate) struct Control {
     pub(crate) pki: Pki,
-    server: RefCell<Service>,
+    server: Mutex<Service>,
     dir: PathBuf,
 }
 
@@ -58,8 +58,7 @@ impl Control {
                 .arg("--data-dir")
                 .arg(dir.join("etcd"))
         })?;
-        let server = api_server(node, &pki, &dir, extent)?;
-        let server = RefCell::new(server);
+        let server = Mutex::new(api_server(node, &pki, &dir, extent)?);
         let control = Self { pki, server, dir };
         control.wait(node)?;
         if extent == Extent::Cluster {
@@ -75,12 +74,14 @@ impl Control {
 
     /// Ends the API server; its data stays.
     pub(crate) fn stop_server(&self, node: &Node) -> anyhow::Result<()> {
-        node.end(&self.server.borrow(), "KILL")
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        node.end(&server, "KILL")
     }
 
     /// Starts it again.
     pub(crate) fn start_server(&self, node: &Node, extent: Extent) -> anyhow::Result<()> {
-        *self.server.borrow_mut() = api_server(node, &self.pki, &self.dir, extent)?;
+        let server = api_server(node, &self.pki, &self.dir, extent)?;
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.wait(node)
     }
 

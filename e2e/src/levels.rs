@@ -6,6 +6,7 @@ mod cri;
 mod netns;
 
 use crate::{
+    faults,
     report::{Ended, Report},
     rules::{self, Options},
     scene,
@@ -22,6 +23,8 @@ pub(crate) enum Level {
     Netns,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
     Rules,
+    /// Kills, a failing API server, a full disk
+    Faults,
     /// containerd through CRI
     Cri,
     /// A mixed cluster
@@ -34,6 +37,7 @@ impl Level {
             Self::Chart => "chart",
             Self::Netns => "netns",
             Self::Rules => "rules",
+            Self::Faults => "faults",
             Self::Cri => "cri",
             Self::Cluster => "cluster",
         }
@@ -43,7 +47,7 @@ impl Level {
     pub(crate) fn needs(self) -> &'static Needs {
         match self {
             Self::Chart => &chart::NEEDS,
-            Self::Netns | Self::Rules => &scene::NEEDS,
+            Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Cluster => &cluster::NEEDS,
         }
@@ -54,12 +58,14 @@ impl Level {
         self,
         work: &Workplace,
         options: &Options,
+        faults: &faults::Options,
         report: &mut Report,
     ) -> Result<(), Ended> {
         match self {
             Self::Chart => chart::run(work, report),
             Self::Netns => netns::run(work, report),
             Self::Rules => rules::run(work, options, report),
+            Self::Faults => faults::run(work, faults, report),
             Self::Cri => cri::run(work, report),
             Self::Cluster => cluster::run(work, report),
         }

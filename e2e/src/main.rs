@@ -3,6 +3,8 @@
 mod cluster;
 mod control;
 mod cri;
+mod direct;
+mod faults;
 mod http;
 mod init;
 mod inspect;
@@ -56,7 +58,9 @@ struct Arguments {
     #[arg(long)]
     table: bool,
     #[command(flatten)]
-    options: rules::Options,
+    rules: rules::Options,
+    #[command(flatten)]
+    faults: faults::Options,
 }
 
 fn main() -> ExitCode {
@@ -103,7 +107,7 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
     let work = Workplace::new(level.name(), dist)?;
     let mut report = Report::new();
     // A failed check has been reported, and closes the report below.
-    let _ = level.run(&work, &arguments.options, &mut report);
+    let _ = level.run(&work, &arguments.rules, &arguments.faults, &mut report);
     let is_well = report.close();
     if !is_well {
         say(&format!("logs: {}", work.dir.join("log").display()));

@@ -37,7 +37,7 @@ pub(crate) struct Node {
 /// A program that runs on in a node.
 pub(crate) struct Service {
     /// Its process id inside.
-    pid: u32,
+    pub(crate) pid: u32,
 }
 
 impl Node {

@@ -1,15 +1,20 @@
 //! Putting our own programs into directories that belong to others: only names that are free, ours or upstream's, each as one step.
 
-use std::path::Path;
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+use sha2::{Digest, Sha256};
 
 use crate::{
-    record::{Record, Written},
+    record::{Hash, Record, Written},
     root::{Kind, Root, RootError},
 };
 
 /// What we installed, with the hashes that tell it from others' files.
 pub const RECORD: &str = "/var/lib/multus/installed.json";
-const MAX_FILE: u64 = 64 << 20;
 
 /// What became of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,24 +51,24 @@ pub fn install(root: &Root, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outc
     let mut record = Record::read(root, Path::new(RECORD));
     let present = match root.kind(&path)? {
         None => None,
-        Some(Kind::File) => Some(root.read(&path, MAX_FILE)?),
+        Some(Kind::File) => Some(look_at(root, &path)?),
         Some(kind) => return Err(foreign(&path, kind)),
     };
+    let new = Hash::of(bytes);
+    let is_known = |hash| record.find(&path).is_some_and(|file| file.is(hash));
     let outcome = match &present {
-        Some(present) if present == bytes => Outcome::Unchanged,
-        Some(present) if record.find(&path).is_some_and(|file| file.is(present)) => {
-            Outcome::Installed
-        }
-        Some(present) if is_upstreams(present) => Outcome::Exchanged,
+        Some(present) if present.hash == new => Outcome::Unchanged,
+        Some(present) if is_known(&present.hash) => Outcome::Installed,
+        Some(present) if present.is_upstreams => Outcome::Exchanged,
         Some(_) => return Err(foreign(&path, Kind::File)),
         None => Outcome::Installed,
     };
     // Both are ours until the rename is done: a crash between the two writes leaves a file that is still known.
-    let contents: Vec<&[u8]> = present.as_deref().into_iter().chain([bytes]).collect();
-    record.remember(&path, &contents)?;
+    let before = present.iter().map(|present| &present.hash);
+    record.remember(&path, &before.chain([&new]).collect::<Vec<_>>())?;
     if outcome != Outcome::Unchanged {
         root.write_atomic(&path, bytes, 0o755)?;
-        record.remember(&path, &[bytes])?;
+        record.remember(&path, &[&new])?;
     }
     Ok(outcome)
 }
@@ -98,20 +103,58 @@ fn remove_one(root: &Root, file: &Written) -> Result<bool, InstallError> {
         Err(error) if error.is_not_found() => return Ok(false),
         Err(error) => return Err(error.into()),
     }
-    if !file.is(&root.read(&file.path, MAX_FILE)?) {
+    if !file.is(&look_at(root, &file.path)?.hash) {
         return Ok(false);
     }
     Ok(root.remove(&file.path)?)
 }
 
-/// Whether this is a program of upstream Multus, which ours takes the place of: Go's linker notes in every program the module that it
-/// was built from.
-fn is_upstreams(bytes: &[u8]) -> bool {
+/// What there is to know of a program. It is not held as a whole: upstream's is larger than the daemon may become.
+#[derive(Debug)]
+struct Seen {
+    hash: Hash,
+    /// Whether it is a program of upstream Multus, which ours takes the place of: Go's linker notes in every program the module
+    /// that it was built from.
+    is_upstreams: bool,
+}
+
+fn look_at(root: &Root, path: &Path) -> Result<Seen, RootError> {
+    let file = root.open_file(path)?;
+    see(file).map_err(|source| RootError {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn see(mut file: File) -> io::Result<Seen> {
     const ELF: &[u8] = b"\x7fELF";
-    const BUILD_INFO: &[u8] = b"\xff Go buildinf:";
-    const MODULE: &[u8] = b"k8snetworkplumbingwg/multus-cni";
-    let holds = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
-    bytes.starts_with(ELF) && holds(BUILD_INFO) && holds(MODULE)
+    const MARKS: [&[u8]; 2] = [b"\xff Go buildinf:", b"k8snetworkplumbingwg/multus-cni"];
+    /// No mark is longer, so none is missed between two blocks.
+    const OVERLAP: usize = 32;
+    let (mut hasher, mut is_program, mut found) = (Sha256::new(), None, [false; 2]);
+    let (mut block, mut kept) = (vec![0; OVERLAP + (1 << 16)], 0);
+    loop {
+        let count = match file.read(&mut block[kept..]) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = kept + count;
+        hasher.update(&block[kept..end]);
+        if *is_program.get_or_insert_with(|| block[..end].starts_with(ELF)) {
+            for (found, mark) in found.iter_mut().zip(MARKS) {
+                *found |= block[..end].windows(mark.len()).any(|part| part == mark);
+            }
+        }
+        kept = end.min(OVERLAP);
+        block.copy_within(end - kept..end, 0);
+    }
+    Ok(Seen {
+        hash: Hash::from(hasher),
+        is_upstreams: found == [true; 2],
+    })
 }
 
 fn foreign(path: &Path, kind: Kind) -> InstallError {
@@ -193,6 +236,19 @@ mod tests {
             UPSTREAMS,
             "nobody but its installer removes it"
         );
+    }
+
+    #[test]
+    fn marks_are_found_wherever_they_are() {
+        let (dir, root) = node();
+        let path = Path::new("/bin/multus-shim");
+        for before in (1 << 16) - 60..(1 << 16) + 40 {
+            let text = [b"\x7fELF", vec![0; before].as_slice(), &UPSTREAMS[4..]].concat();
+            std::fs::write(dir.path().join("bin/multus-shim"), &text).unwrap();
+            let seen = look_at(&root, path).unwrap();
+            assert!(seen.is_upstreams, "{before}");
+            assert_eq!(seen.hash, Hash::of(&text));
+        }
     }
 
     #[test]

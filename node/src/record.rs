@@ -28,19 +28,40 @@ struct Content {
     files: Vec<Written>,
 }
 
+/// The hash of a content, as text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hash(String);
+
+impl Hash {
+    /// That of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::from(Sha256::new_with_prefix(bytes))
+    }
+}
+
+impl From<Sha256> for Hash {
+    fn from(hasher: Sha256) -> Self {
+        let mut text = String::new();
+        for byte in hasher.finalize() {
+            let _ = write!(text, "{byte:02x}");
+        }
+        Self(text)
+    }
+}
+
 /// A file of the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Where it is.
     pub path: PathBuf,
     /// Its content: what is there, and what was about to replace it.
-    sha256: Vec<String>,
+    sha256: Vec<Hash>,
 }
 
 impl Written {
-    /// Whether these bytes are what we wrote.
-    pub fn is(&self, bytes: &[u8]) -> bool {
-        self.sha256.contains(&hash(bytes))
+    /// Whether this is what we wrote.
+    pub fn is(&self, hash: &Hash) -> bool {
+        self.sha256.contains(hash)
     }
 }
 
@@ -64,8 +85,8 @@ impl<'a> Record<'a> {
     }
 
     /// Notes that the path has one of these contents, and keeps the note.
-    pub fn remember(&mut self, path: &Path, contents: &[&[u8]]) -> Result<(), RootError> {
-        let mut sha256: Vec<String> = contents.iter().map(|bytes| hash(bytes)).collect();
+    pub fn remember(&mut self, path: &Path, contents: &[&Hash]) -> Result<(), RootError> {
+        let mut sha256: Vec<Hash> = contents.iter().copied().cloned().collect();
         sha256.dedup();
         let written = Written {
             path: path.to_owned(),
@@ -105,14 +126,6 @@ impl<'a> Record<'a> {
     }
 }
 
-fn hash(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,11 +138,12 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         let at = Path::new(AT);
         let mut record = Record::read(&root, at);
-        record.remember(Path::new("/a"), &[b"old", b"new"]).unwrap();
-        record.remember(Path::new("/b"), &[b"b", b"b"]).unwrap();
+        let [old, new, b] = [b"old".as_slice(), b"new", b"b"].map(Hash::of);
+        record.remember(Path::new("/a"), &[&old, &new]).unwrap();
+        record.remember(Path::new("/b"), &[&b, &b]).unwrap();
         let mut record = Record::read(&root, at);
         let a = record.find(Path::new("/a")).unwrap();
-        assert!(a.is(b"old") && a.is(b"new") && !a.is(b"b"));
+        assert!(a.is(&old) && a.is(&new) && !a.is(&b));
         assert_eq!(record.files().len(), 2);
         record.retain(|file| file.path == Path::new("/b")).unwrap();
         assert!(Record::read(&root, at).find(Path::new("/a")).is_none());
@@ -145,7 +159,9 @@ mod tests {
         root.write_atomic(AT, b"{\"schema\":1,\"fi", 0o600).unwrap();
         let mut record = Record::read(&root, Path::new(AT));
         assert!(record.files().is_empty());
-        record.remember(Path::new("/a"), &[b"a"]).unwrap();
+        record
+            .remember(Path::new("/a"), &[&Hash::of(b"a")])
+            .unwrap();
         assert_eq!(Record::read(&root, Path::new(AT)).files().len(), 1);
     }
 }

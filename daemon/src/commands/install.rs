@@ -15,9 +15,27 @@ pub fn run(dir: &Path) -> anyhow::Result<()> {
         "{} is not a directory: make it, or mount it",
         dir.display()
     );
-    let shim = shim_bytes()?;
+    put(&root, dir, &shim_bytes()?)
+}
+
+fn put(root: &Root, dir: &Path, shim: &[u8]) -> anyhow::Result<()> {
     for name in [SHIM, PASSTHRU] {
-        install::install(&root, dir, name, &shim)?;
+        install::install(root, dir, name, shim)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shim_is_there_under_both_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        root.make_dirs("/bin", 0o755).unwrap();
+        put(&root, Path::new("/bin"), b"the shim").unwrap();
+        assert_eq!(root.list("/bin").unwrap(), ["multus-shim", "passthru"]);
+        assert_eq!(root.read("/bin/passthru", 9).unwrap(), b"the shim");
+    }
 }

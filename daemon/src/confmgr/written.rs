@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use node::{
-    record::{Record, Written},
+    record::{Hash, Record, Written},
     root::{Root, RootError},
 };
 use serde_json::{Map, Value};
@@ -20,20 +20,21 @@ const MODE: u32 = 0o600;
 pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Before>, RootError> {
     let mut record = Record::read(root, Path::new(RECORD));
     let present = root.read(path, MAX_FILE).ok();
+    let (new, old) = (Hash::of(bytes), present.as_deref().map(Hash::of));
     // Noted before it is there, so that no crash leaves a file that nobody removes.
-    match &present {
-        Some(present) if present == bytes => {
-            record.remember(path, &[bytes])?;
+    match &old {
+        Some(old) if *old == new => {
+            record.remember(path, &[&new])?;
             return Ok(None);
         }
-        Some(present) if record.find(path).is_some_and(|file| file.is(present)) => {
-            record.remember(path, &[present, bytes])?;
+        Some(old) if record.find(path).is_some_and(|file| file.is(old)) => {
+            record.remember(path, &[old, &new])?;
         }
-        _ => record.remember(path, &[bytes])?,
+        _ => record.remember(path, &[&new])?,
     }
     root.write_atomic(path, bytes, MODE)?;
-    record.remember(path, &[bytes])?;
-    Ok(Some(match present {
+    record.remember(path, &[&new])?;
+    Ok(Some(match old {
         Some(_) => Before::Other,
         None => Before::Nothing,
     }))
@@ -84,7 +85,9 @@ pub fn remove_others(
 /// What someone else put into its place stays, unless it still calls the shim: without us it would stop the node.
 fn remove(root: &Root, path: &Path, written: Option<&Written>) -> Result<bool, RootError> {
     match root.read(path, MAX_FILE) {
-        Ok(bytes) if written.is_some_and(|file| file.is(&bytes)) || calls_multus(&bytes) => {
+        Ok(bytes)
+            if written.is_some_and(|file| file.is(&Hash::of(&bytes))) || calls_multus(&bytes) =>
+        {
             root.remove(path)
         }
         Ok(_) => Ok(false),

@@ -1,10 +1,13 @@
 //! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
 
+use std::sync::PoisonError;
+
 use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult};
 use tracing::{debug, warn};
 
+use super::del::Outcome;
 use super::invocation::{self, Call};
 use super::{Engine, Request};
 use crate::netconf::Netconf;
@@ -152,7 +155,11 @@ impl Engine {
         };
         self.check_before(&call, &state)?;
         state.delegates[0].progress = Progress::Started;
-        if let Err(error) = store.begin(&state) {
+        let begun = {
+            let _no_gc = self.adding.read().unwrap_or_else(PoisonError::into_inner);
+            store.begin(&state)
+        };
+        if let Err(error) = begun {
             // Nothing ran, so what was written of the state is of no use to anyone.
             let _ = store.remove(&request.container_id);
             return Err(state_error(&error).into());
@@ -226,13 +233,24 @@ impl Engine {
                 // A delegate before this one may have made an interface of that name.
                 self.check_link(call, &state.pod, &state.delegates[index])?;
                 state.delegates[index].progress = Progress::Started;
-                store.record(state).map_err(|error| state_error(&error))?;
+                if let Err(error) = store.record(state) {
+                    state.delegates[index].progress = Progress::Planned;
+                    return Err(state_error(&error));
+                }
             }
             let delegate = &state.delegates[index];
             let invocation = call.invocation(delegate, master);
             debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
-            let result = chain::add(&*self.exec, &delegate.config, &invocation)
-                .map_err(|error| failed(&state.pod, delegate, error.to_cni()))?;
+            let result = match chain::add(&*self.exec, &delegate.config, &invocation) {
+                Ok(result) => result,
+                Err(error) => {
+                    let cause = failed(&state.pod, delegate, error.to_cni());
+                    if let Some(attached) = error.attached() {
+                        state.delegates[index].progress = Progress::Failed { attached };
+                    }
+                    return Err(cause);
+                }
+            };
             attached.push(Attached {
                 name: delegate.name.clone(),
                 ifname: delegate.ifname.to_string(),
@@ -251,16 +269,18 @@ impl Engine {
 
     /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL.
     fn roll_back(&self, call: &Call<'_>, state: &mut State, store: &Store) {
-        let errors = self.remove_started(call, state);
-        for error in &errors {
+        // That this delegate failed is to be known even if the rest is cut off.
+        let mut written = vec![store.record(state)];
+        let Outcome { errors, given_up } = self.remove_started(call, state);
+        for error in errors.iter().chain(&given_up) {
             warn!(%error, "undoing a failed ADD");
         }
-        let written = if errors.is_empty() {
+        written.push(if errors.is_empty() && given_up.is_empty() {
             store.remove(&state.container_id)
         } else {
             store.record(state)
-        };
-        if let Err(error) = written {
+        });
+        for error in written.into_iter().filter_map(Result::err) {
             warn!(%error, "state after a failed ADD");
         }
     }
@@ -315,6 +335,7 @@ pub(super) fn new_state(
             config: attachment.config.clone(),
             requested: invocation::requested(attachment),
             capability_args: invocation::capability_args(attachment, netconf),
+            args: None,
             progress: Progress::Planned,
         })
     });

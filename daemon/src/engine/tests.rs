@@ -3,4 +3,8 @@
 mod add;
 mod del;
 mod gc;
+mod gc_cache;
+mod recall;
+mod sweep;
+mod undeletable;
 mod world;

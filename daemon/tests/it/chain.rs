@@ -102,18 +102,3 @@ fn passthru_is_the_shim_in_a_directory_of_our_own() {
     let mode = fs::metadata(node.path(OWN)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
 }
-
-#[test]
-fn install_puts_the_shim_there_under_both_names() {
-    let node = Node::new();
-    let output = node
-        .command()
-        .args(["install", "-d"])
-        .arg(node.bin_dir())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    for name in ["multus-shim", "passthru"] {
-        assert_eq!(fs::read(node.bin_dir().join(name)).unwrap(), b"the shim");
-    }
-}

@@ -256,6 +256,41 @@ fn an_add_that_was_cut_off_is_undone_by_the_next_daemon() {
 }
 
 #[test]
+fn a_start_detaches_containers_that_are_gone_and_no_others() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    for container in ["c1", "c2"] {
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    daemon.kill();
+    node.take_order();
+    // The node was without power: there is no namespace any more.
+    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
+    let text = fs::read_to_string(&sidecar).unwrap();
+    let gone = text.replace("/proc/self/ns/net", "/run/netns/gone");
+    assert_ne!(text, gone);
+    fs::write(&sidecar, gone).unwrap();
+    let daemon = node.start().ready();
+    wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
+    wait_for("its end", || {
+        (daemon.log().matches("looked for leftovers").count() == 2).then_some(())
+    });
+    assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
+    assert_eq!(
+        node.state(),
+        (vec!["c2".to_owned()], vec!["c2.json".to_owned()])
+    );
+    let netns = |call: &crate::node::Call| call.env.get("CNI_NETNS").cloned();
+    assert!(
+        node.calls()
+            .iter()
+            .all(|call| netns(call).is_none_or(|netns| netns.is_empty()))
+    );
+}
+
+#[test]
 fn a_plugin_that_outlived_its_daemon_is_ended_by_the_next() {
     let node = Node::new();
     node.run_pod(None);

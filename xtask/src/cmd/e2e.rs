@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// rules: exchange the release's programs with the peer's in the middle of pods' lives
     #[arg(long, requires = "peer")]
     exchange: bool,
+    /// faults: ten times as many kills
+    #[arg(long)]
+    long: bool,
 }
 
 /// The levels, cheapest first.
@@ -45,6 +48,8 @@ pub(crate) enum Level {
     Netns,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
     Rules,
+    /// Kills, a failing API server, a full disk
+    Faults,
     /// containerd through CRI
     Cri,
     /// A mixed cluster
@@ -65,6 +70,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.exchange {
         further.push("--exchange".into());
+    }
+    if args.long {
+        further.push("--long".into());
     }
     one(&project, args.level, &dist, args.install, &further)
 }
