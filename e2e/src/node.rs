@@ -155,7 +155,14 @@ impl Node {
 
     /// Sends a signal to a service and waits for its end.
     pub(crate) fn end(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
-        self.signal(service, signal)?;
+        // It may be ending by itself.
+        self.signal(service, signal).or_else(|error| {
+            if self.runs(service) {
+                Err(error)
+            } else {
+                Ok(())
+            }
+        })?;
         sh::until(60, &format!("process {} ends", service.pid), || {
             ensure!(!self.runs(service), "it still runs");
             Ok(())
