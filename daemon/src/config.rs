@@ -1,5 +1,6 @@
 //! The daemon's own file, `daemon-config.json`: read once, typed, the raw keys kept for the overlay on each request.
 
+mod effect;
 mod typo;
 
 use std::path::{Path, PathBuf};
@@ -7,7 +8,11 @@ use std::path::{Path, PathBuf};
 use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
-use crate::json::{self, WrongType};
+use crate::{
+    certificate,
+    json::{self, WrongType},
+    node_path::node_path,
+};
 
 /// Where the file stands unless `--config` says otherwise (upstream's place).
 pub const DEFAULT_PATH: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
@@ -41,6 +46,8 @@ pub struct Config {
     pub cri_socket: Option<PathBuf>,
     /// A file that must exist before anything is served.
     pub readiness_file: Option<PathBuf>,
+    /// How the node gets a certificate of its own; `None` uses the identity of the pod.
+    pub certificate: Option<certificate::Settings>,
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
@@ -78,6 +85,9 @@ pub enum ConfigError {
     /// A key has a value of the wrong type.
     #[error(transparent)]
     Type(#[from] WrongType),
+    /// The part about the node's certificate.
+    #[error(transparent)]
+    Certificate(#[from] certificate::SettingsError),
     /// A key that is nearly one of ours.
     #[error("there is no key \"{key}\": did you mean \"{meant}\"?")]
     Typo {
@@ -94,6 +104,9 @@ pub enum ConfigError {
         /// Its value.
         value: String,
     },
+    /// A limit that lets nobody in.
+    #[error("key \"connectionLimit\" is {0}, but must be at least 1; remove the key for no limit")]
+    NoConnections(i64),
     /// A word that is none of those that are understood.
     #[error("key \"{key}\" is `{value}`, but must be one of {known}")]
     Word {
@@ -141,10 +154,19 @@ impl Config {
             chroot_dir: word("chrootDir")?.map(PathBuf::from),
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
+            certificate: certificate::Settings::read(&raw)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
-        Ok(Self { raw, ..config })
+        match json::get(&raw, "connectionLimit").and_then(Value::as_i64) {
+            Some(limit) if limit < 1 => Err(ConfigError::NoConnections(limit)),
+            _ => Ok(Self { raw, ..config }),
+        }
+    }
+
+    /// Keys that are set and change nothing here, each with what to do instead; for the log of a start.
+    pub fn without_effect(&self) -> Vec<String> {
+        effect::missing(&self.raw)
     }
 }
 
@@ -173,16 +195,15 @@ fn log_level(value: String) -> Result<String, ConfigError> {
     })
 }
 
-/// A path of the node: what upstream's charts mounted below `/host` or `/hostroot` is meant without that.
-fn path(raw: &Map<String, Value>, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
+/// A path of the node.
+pub(crate) fn path(
+    raw: &Map<String, Value>,
+    key: &'static str,
+) -> Result<Option<PathBuf>, ConfigError> {
     let Some(text) = json::non_empty(raw, key)? else {
         return Ok(None);
     };
-    let path = Path::new(&text);
-    let stripped = ["/hostroot", "/host"]
-        .iter()
-        .find_map(|prefix| path.strip_prefix(prefix).ok());
-    let path = stripped.map_or_else(|| path.to_owned(), |rest| Path::new("/").join(rest));
+    let path = node_path(&text);
     if !path.is_absolute() {
         return Err(ConfigError::Relative { key, value: text });
     }
@@ -255,6 +276,10 @@ mod tests {
         refused(
             json!({"cniVersion": "9.9.9"}),
             "key \"cniVersion\" is `9.9.9`, but must be one of auto, 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0",
+        );
+        refused(
+            json!({"connectionLimit": 0}),
+            "key \"connectionLimit\" is 0, but must be at least 1; remove the key for no limit",
         );
         refused(
             json!({"namespaceIsolaton": true}),

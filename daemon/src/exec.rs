@@ -18,6 +18,9 @@ use cni::{
 };
 use node::{process::Process, root::Root};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tracing::info;
+
+use crate::orphans;
 
 /// No delegate runs longer; kubelet gives up on a sandbox after four minutes.
 const PLUGIN_TIME: Duration = Duration::from_mins(2);
@@ -37,6 +40,8 @@ pub struct Place {
 pub struct RuntimeExec {
     root: Arc<Root>,
     place: RwLock<Place>,
+    /// What plugins carry, so that they can be told from others'.
+    daemon: Option<String>,
 }
 
 impl RuntimeExec {
@@ -45,6 +50,7 @@ impl RuntimeExec {
         Self {
             root,
             place: RwLock::new(place),
+            daemon: orphans::Name::own().ok().map(|name| name.to_string()),
         }
     }
 
@@ -87,13 +93,20 @@ impl Exec for RuntimeExec {
         command
             .env_clear()
             .env("PATH", SEARCH_PATH)
-            .envs(env.iter().map(|(key, value)| (key, value)));
+            .envs(env.iter().map(|(key, value)| (key, value)))
+            .envs(self.daemon.iter().map(|name| (orphans::VARIABLE, name)));
         move_to(&mut command, self.place());
         let limits = Limits {
             time: Some(PLUGIN_TIME),
             ..Limits::default()
         };
-        process::run(&mut command, path, stdin, &limits)?.into_answer(path)
+        let output = process::run(&mut command, path, stdin, &limits)?;
+        let talk = output.stderr.trim_ascii();
+        if output.status.success() && !talk.is_empty() {
+            let text = String::from_utf8_lossy(talk);
+            info!(plugin = %path.display(), stderr = %text, "a plugin talks");
+        }
+        output.into_answer(path)
     }
 }
 

@@ -1,6 +1,11 @@
 //! Replaying the DELs that the shim wrote down while nobody answered. Until all were tried, no ADD is answered.
 
-use std::{io, path::Path, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use api::journal;
 use cni::types::CniError;
@@ -11,7 +16,10 @@ use crate::dirwatch::DirectoryWatch;
 
 /// How often entries that failed are tried again.
 pub const PERIOD: Duration = Duration::from_mins(1);
+/// How many entries are tried at once.
+const AT_ONCE: usize = 8;
 const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
 const MAX_ENTRY: u64 = api::MAX_MESSAGE as u64;
 
 /// What became of a journal.
@@ -31,11 +39,26 @@ pub(crate) fn watch(root: &Root, cni_dir: &Path) -> io::Result<DirectoryWatch> {
     DirectoryWatch::new(root, &[&dir])
 }
 
-/// Gives every entry to `del`; one that succeeds is removed, one that is no request is set aside as `<name>.broken`.
+/// Writes a DEL down as the shim does: CNI's variables alone, for others may be secrets.
+pub fn put(
+    root: &Root,
+    cni_dir: &Path,
+    name: &str,
+    request: &api::Request,
+) -> Result<(), RootError> {
+    let mut request = request.clone();
+    request.env.retain(|key, _| key.starts_with("CNI_"));
+    let dir = journal::dir(cni_dir);
+    root.make_dirs(&dir, DIR_MODE)?;
+    root.write_atomic(dir.join(name), &request.to_json(), FILE_MODE)
+}
+
+/// Gives every entry to `del`, several at a time; one that succeeds is removed, one that is no request is set aside as
+/// `<name>.broken`. No entry holds up another.
 pub fn replay(
     root: &Root,
     cni_dir: &Path,
-    del: impl Fn(api::Request) -> Result<(), CniError>,
+    del: impl Fn(api::Request) -> Result<(), CniError> + Sync,
 ) -> Result<Replayed, RootError> {
     let dir = journal::dir(cni_dir);
     let names = match root.list(&dir) {
@@ -43,34 +66,60 @@ pub fn replay(
         Err(error) if error.is_not_found() => return Ok(Replayed::default()),
         Err(error) => return Err(error),
     };
-    let mut replayed = Replayed::default();
-    for name in names.into_iter().filter(|name| journal::is_entry(name)) {
-        let path = dir.join(&name);
-        let bytes = root.read(&path, MAX_ENTRY)?;
-        let outcome = match api::Request::from_json(&bytes) {
-            Ok(request) => del(request).map_err(|error| error.to_string()),
-            Err(error) => {
-                root.write_atomic(dir.join(format!("{name}.broken")), &bytes, 0o600)?;
-                warn!(entry = %path.display(), %error, "an entry of the journal is no request, it was set aside");
-                Ok(())
-            }
-        };
-        match outcome {
-            Ok(()) => {
-                root.remove(&path)?;
-                replayed.done += 1;
-                info!(entry = name, "replayed a DEL from the journal");
-            }
-            Err(reason) => {
-                warn!(
-                    entry = name,
-                    reason, "a DEL from the journal failed, it will be tried again"
-                );
-                replayed.failed.push(format!("{name}: {reason}"));
-            }
+    let mut names = names.into_iter().filter(|name| journal::is_entry(name));
+    let left = Mutex::new(names.by_ref());
+    let replayed = Mutex::new(Replayed::default());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+                while let Some(name) = next() {
+                    let outcome = one(root, &dir.join(&name), &del);
+                    let mut replayed = replayed.lock().unwrap_or_else(PoisonError::into_inner);
+                    match outcome {
+                        Ok(()) => {
+                            info!(entry = name, "replayed a DEL from the journal");
+                            replayed.done += 1;
+                        }
+                        Err(reason) => {
+                            warn!(
+                                entry = name,
+                                reason, "a DEL from the journal failed, it will be tried again"
+                            );
+                            replayed.failed.push(format!("{name}: {reason}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut replayed = replayed
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    replayed.failed.sort();
+    Ok(replayed)
+}
+
+fn one(
+    root: &Root,
+    path: &Path,
+    del: impl Fn(api::Request) -> Result<(), CniError>,
+) -> Result<(), String> {
+    let text = |error: RootError| error.to_string();
+    let bytes = match root.read(path, MAX_ENTRY) {
+        // Another daemon of this node was faster.
+        Err(error) if error.is_not_found() => return Ok(()),
+        other => other.map_err(text)?,
+    };
+    match api::Request::from_json(&bytes) {
+        Ok(request) => del(request).map_err(|error| error.to_string())?,
+        Err(error) => {
+            let aside = PathBuf::from(format!("{}.broken", path.display()));
+            root.write_atomic(&aside, &bytes, FILE_MODE).map_err(text)?;
+            warn!(entry = %path.display(), %error, "an entry of the journal is no request, it was set aside");
         }
     }
-    Ok(replayed)
+    root.remove(path).map(drop).map_err(text)
 }
 
 #[cfg(test)]
@@ -96,15 +145,38 @@ mod tests {
         }
         root.write_atomic(pending.join("c.json"), b"{", 0o600)
             .unwrap();
+        root.make_dirs(pending.join("d.json"), 0o700).unwrap();
         let del = |request: api::Request| match request.env["CNI_CONTAINERID"].as_str() {
             "good" => Ok(()),
             _ => Err(CniError::new(999, "no")),
         };
         let replayed = replay(&root, cni_dir, del).unwrap();
+        assert_eq!((replayed.done, replayed.failed.len()), (2, 2));
+        assert_eq!(replayed.failed[0], "b.json: no");
+        assert!(replayed.failed[1].starts_with("d.json: cannot read"));
         assert_eq!(
-            (replayed.done, replayed.failed),
-            (2, vec!["b.json: no".to_owned()])
+            root.list(&pending).unwrap(),
+            ["b.json", "c.json.broken", "d.json"]
         );
-        assert_eq!(root.list(&pending).unwrap(), ["b.json", "c.json.broken"]);
+    }
+
+    #[test]
+    fn what_is_put_is_replayed_without_foreign_variables() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let cni_dir = Path::new("/state");
+        let mut request = api::Request::default();
+        for (key, value) in [("CNI_CONTAINERID", "c1"), ("TOKEN", "secret")] {
+            request.env.insert(key.into(), value.into());
+        }
+        put(&root, cni_dir, "c1.json", &request).unwrap();
+        let seen = Mutex::new(Vec::new());
+        let del = |request: api::Request| {
+            seen.lock().unwrap().push(request.env);
+            Ok(())
+        };
+        assert_eq!(replay(&root, cni_dir, del).unwrap().done, 1);
+        request.env.remove("TOKEN");
+        assert_eq!(seen.into_inner().unwrap(), [request.env]);
     }
 }

@@ -14,13 +14,7 @@ pub struct WrongType {
 }
 
 /// The value of `key`, in whatever case it was written.
-pub(crate) fn get<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    map.iter()
-        .filter(|(name, _)| name.eq_ignore_ascii_case(key))
-        .map(|(_, value)| value)
-        .next_back()
-        .filter(|value| !value.is_null())
-}
+pub(crate) use api::options::get;
 
 /// A text; absent is empty.
 pub(crate) fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {

@@ -1,19 +1,27 @@
 //! `multus-daemon`: arguments, logging, and the command that was asked for.
 
-use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use daemon::{
+    approve::ServiceAccount,
     commands::{self, Setting},
     config,
     run::{self, Identity},
 };
-use tracing::{Level, level_filters::LevelFilter};
+use tracing::{Level, level_filters::LevelFilter, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Exit status when the command line is wrong.
 const BAD_USAGE: u8 = 2;
+/// Where a pod has the node's root.
+const HOST_ROOT: &str = "/hostroot";
 
 /// Gives pods their networks: serves multus-shim, runs delegates, keeps state.
 #[derive(Debug, Parser)]
@@ -27,9 +35,9 @@ struct Arguments {
     /// The daemon's configuration file.
     #[arg(long, global = true, default_value = config::DEFAULT_PATH)]
     config: PathBuf,
-    /// The directory that stands for the node's root.
-    #[arg(long, global = true, default_value = "/hostroot")]
-    root: PathBuf,
+    /// The directory that stands for the node's root; unless given, /hostroot, or / where there is none and no pod.
+    #[arg(long, global = true)]
+    root: Option<PathBuf>,
     /// How log lines look.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -53,7 +61,7 @@ enum Command {
         after_help = "Example:\n  multus-daemon run --config /etc/cni/daemon-config.json --root /"
     )]
     Run,
-    /// Put the shim into a directory.
+    /// Put the shim into a directory, also as passthru.
     #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
         /// The directory.
@@ -72,6 +80,15 @@ enum Command {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Approve the certificates that nodes ask for themselves, deny all others of that kind.
+    #[command(
+        after_help = "Example:\n  multus-daemon approve --service-account kube-system/multus"
+    )]
+    Approve {
+        /// Let pods of this service account ask for their node, too, as namespace/name.
+        #[arg(long)]
+        service_account: Option<ServiceAccount>,
     },
     /// Ask the running daemon.
     #[command(after_help = "Example:\n  multus-daemon status --ready")]
@@ -153,9 +170,12 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
     };
+    let root = arguments
+        .root
+        .unwrap_or_else(|| usual_root(&identity, Path::new(HOST_ROOT)));
     let setting = Setting {
         config: arguments.config,
-        root: arguments.root,
+        root,
         identity,
     };
     match arguments.command.unwrap_or(Command::Run) {
@@ -163,19 +183,44 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall => runtime()?.block_on(commands::uninstall::run(&setting)),
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
+        Command::Approve { service_account } => {
+            log_to_stderr("verbose", arguments.log_format);
+            runtime()?.block_on(commands::approve::run(service_account))
+        }
         Command::Status { ready } => commands::status::run(&setting, ready),
+    }
+}
+
+/// In a pod the node's root is mounted, and its absence must not go unnoticed; on the node itself it is there as `/`.
+fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
+    if identity.pod_uid.is_some() || mounted.exists() {
+        mounted.to_owned()
+    } else {
+        PathBuf::from("/")
     }
 }
 
 fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     let config = config::Config::load(&setting.config)?;
     log_to_stderr(&config.log_level, format);
+    for sentence in config.without_effect() {
+        warn!("{sentence}");
+    }
     anyhow::ensure!(
         !setting.identity.node.is_empty(),
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
     let root = setting.root()?;
-    runtime()?.block_on(run::run(config, root, setting.identity))
+    let (user, owner) = (rustix::process::geteuid().as_raw(), root.owner()?);
+    anyhow::ensure!(
+        user == 0 || user == owner,
+        "user {user} cannot serve a node that belongs to user {owner}: run as root"
+    );
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(run::run(config, root, setting.identity));
+    // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -276,6 +321,21 @@ mod tests {
         let inner = anyhow::anyhow!("not there").context("cannot open x: not there");
         let error = inner.context("no socket");
         assert_eq!(with_causes(&error), "no socket: cannot open x: not there");
+    }
+
+    #[test]
+    fn outside_of_a_pod_the_root_is_the_nodes_own() {
+        let absent = Path::new("/no/such/hostroot");
+        let pod = Identity {
+            pod_uid: Some("u".to_owned()),
+            ..Identity::default()
+        };
+        assert_eq!(usual_root(&Identity::default(), absent), Path::new("/"));
+        assert_eq!(
+            usual_root(&Identity::default(), Path::new("/tmp")),
+            Path::new("/tmp")
+        );
+        assert_eq!(usual_root(&pod, absent), absent);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Why the daemon is not ready, if it is not: one reason per part, shown by `/readyz`, `status --ready` and the log.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -15,6 +16,8 @@ pub enum Part {
     Discovery,
     /// Replayed DELs.
     Journal,
+    /// The node's own certificate, where it is to have one.
+    Certificate,
     /// The watches of pods and definitions.
     Watches,
     /// The name under which shims find the daemon.
@@ -30,8 +33,17 @@ pub enum Part {
 /// Reasons by part.
 #[derive(Debug)]
 pub struct Readiness {
-    reasons: Mutex<BTreeMap<Part, String>>,
+    parts: Mutex<Parts>,
+    /// For tasks, and for threads.
     changed: Notify,
+    changed_for_threads: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    reasons: BTreeMap<Part, String>,
+    /// Those that were not well from the beginning on.
+    never_well: BTreeSet<Part>,
 }
 
 impl Readiness {
@@ -42,23 +54,30 @@ impl Readiness {
             .map(|part| (*part, "not started yet".to_owned()))
             .collect();
         Self {
-            reasons: Mutex::new(reasons),
+            parts: Mutex::new(Parts {
+                reasons,
+                never_well: missing.iter().copied().collect(),
+            }),
             changed: Notify::new(),
+            changed_for_threads: Condvar::new(),
         }
     }
 
     /// The part is well.
     pub fn well(&self, part: Part) {
-        if self.reasons().remove(&part).is_some() {
+        let mut parts = self.parts();
+        parts.never_well.remove(&part);
+        if parts.reasons.remove(&part).is_some() {
             info!(?part, "ready");
             self.changed.notify_waiters();
+            self.changed_for_threads.notify_all();
         }
     }
 
     /// The part is not, for this reason.
     pub fn missing(&self, part: Part, reason: impl Into<String>) {
         let reason = reason.into();
-        let before = self.reasons().insert(part, reason.clone());
+        let before = self.parts().reasons.insert(part, reason.clone());
         if before.as_ref() != Some(&reason) {
             warn!(?part, reason, "not ready");
         }
@@ -74,8 +93,9 @@ impl Readiness {
 
     /// Nothing when all is well, else all reasons in one line.
     pub fn problem(&self) -> Option<String> {
-        let reasons = self.reasons();
-        let lines: Vec<String> = reasons
+        let parts = self.parts();
+        let lines: Vec<String> = parts
+            .reasons
             .iter()
             .map(|(part, reason)| format!("{part:?}: {reason}").to_lowercase_first())
             .collect();
@@ -84,7 +104,20 @@ impl Readiness {
 
     /// The reason of one part.
     pub fn reason(&self, part: Part) -> Option<String> {
-        self.reasons().get(&part).cloned()
+        self.parts().reasons.get(&part).cloned()
+    }
+
+    /// Blocks until the part was well once; what has become of it since is another question. After `patience`, the reason.
+    pub fn once_well(&self, part: Part, patience: Duration) -> Result<(), String> {
+        let waiting = |parts: &mut Parts| parts.never_well.contains(&part);
+        let (parts, waited) = self
+            .changed_for_threads
+            .wait_timeout_while(self.parts(), patience, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(parts.reasons.get(&part).cloned().unwrap_or_default());
+        }
+        Ok(())
     }
 
     /// Returns once all these parts are well.
@@ -98,8 +131,8 @@ impl Readiness {
         }
     }
 
-    fn reasons(&self) -> std::sync::MutexGuard<'_, BTreeMap<Part, String>> {
-        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,5 +166,22 @@ mod tests {
         assert_eq!(readiness.problem(), None);
         readiness.missing(Part::Shutdown, "shutting down");
         assert_eq!(readiness.reason(Part::Shutdown).unwrap(), "shutting down");
+    }
+
+    #[test]
+    fn what_was_well_once_is_waited_for_and_remembered() {
+        let readiness = Readiness::new(&[Part::Watches]);
+        readiness.missing(Part::Watches, "no answer");
+        let reason = readiness.once_well(Part::Watches, Duration::from_millis(1));
+        assert_eq!(reason.unwrap_err(), "no answer");
+        assert_eq!(readiness.once_well(Part::Shim, Duration::ZERO), Ok(()));
+        std::thread::scope(|scope| {
+            let waiting =
+                scope.spawn(|| readiness.once_well(Part::Watches, Duration::from_mins(1)));
+            readiness.well(Part::Watches);
+            assert_eq!(waiting.join().unwrap(), Ok(()));
+        });
+        readiness.missing(Part::Watches, "no answer");
+        assert_eq!(readiness.once_well(Part::Watches, Duration::ZERO), Ok(()));
     }
 }

@@ -19,6 +19,7 @@ use tracing::{debug, error, warn};
 use crate::{
     causes::causes,
     dirwatch::DirectoryWatch,
+    engine::Waiting,
     readiness::Part,
     service::Service,
     socket::{Holder, Socket},
@@ -28,6 +29,10 @@ use crate::{
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// In-flight requests get this long after SIGTERM, less than the pod's grace period of 30 s.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
+/// The same for those that were queued when nobody else could find us any more.
+const QUEUE_TIME: Duration = Duration::from_secs(5);
+/// A request has to be whole by then.
+const BODY_TIME: Duration = Duration::from_secs(10);
 /// Pause while no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Pause between two attempts to put the socket where it belongs.
@@ -87,8 +92,23 @@ fn tend(socket: &mut Socket) -> anyhow::Result<DirectoryWatch> {
     watch.context("cannot watch the socket's directory")
 }
 
-/// Nobody finds us any more; who is queued is served, who is being served is waited for.
+/// Goes on as long as a verb is under way, and is found meanwhile: whoever comes to delete is served, whoever comes to add is told
+/// to wait. Then nobody finds us any more, and who is queued is served.
 async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: JoinSet<()>) {
+    let mut busy = service.busy.subscribe();
+    let idle = async {
+        // The sender lives in the service, which lives here.
+        let _ = busy.wait_for(|verbs| *verbs == 0).await;
+    };
+    let mut idle = pin!(tokio::time::timeout(DRAIN_TIME, idle));
+    let left = loop {
+        tokio::select! {
+            biased;
+            ended = &mut idle => break ended,
+            Ok(stream) = socket.accept() => drop(connections.spawn(converse(Arc::clone(service), stream))),
+            Some(_) = connections.join_next() => {}
+        }
+    };
     if let Err(error) = socket.withdraw() {
         warn!(%error, "the socket");
     }
@@ -102,7 +122,8 @@ async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: Join
             }
         }
     };
-    if tokio::time::timeout(DRAIN_TIME, ended).await.is_err() {
+    let rest = if left.is_ok() { QUEUE_TIME } else { PAUSE };
+    if tokio::time::timeout(rest, ended).await.is_err() || left.is_err() {
         warn!("some requests did not end in time; the next start repairs what they leave");
     }
 }
@@ -155,16 +176,25 @@ async fn route(
 }
 
 async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
-    let body = match Limited::new(body, api::MAX_MESSAGE).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => {
-            return failed(&CniError::new(
-                CniError::DECODING_FAILURE,
-                format!("cannot read the request: {}", causes(&*error)),
-            ));
-        }
+    let whole = tokio::time::timeout(BODY_TIME, Limited::new(body, api::MAX_MESSAGE).collect());
+    let unread = |reason: String| {
+        let text = format!("cannot read the request: {reason}");
+        failed(&CniError::new(CniError::DECODING_FAILURE, text))
     };
-    match tokio::task::spawn_blocking(move || service.cni(&body)).await {
+    let body = match whole.await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => return unread(causes(&*error)),
+        Err(_) => return unread(format!("it was not whole after {} s", BODY_TIME.as_secs())),
+    };
+    let mut client = Client::default();
+    let waiting = client.waiting.clone();
+    let served = tokio::task::spawn_blocking(move || {
+        let _busy = service.busy();
+        service.cni(&body, waiting)
+    });
+    let served = served.await;
+    client.is_served = true;
+    match served {
         Ok(Ok(bytes)) => answer(StatusCode::OK, bytes),
         Ok(Err(error)) => failed(&error),
         Err(panic) => {
@@ -173,6 +203,22 @@ async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
                 CniError::INTERNAL,
                 "internal error: see the log of multus-daemon",
             ))
+        }
+    }
+}
+
+/// Whoever asked. It is dropped with the connection when that ends before there is an answer.
+#[derive(Default)]
+struct Client {
+    waiting: Waiting,
+    is_served: bool,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if !self.is_served {
+            debug!("a client has gone without waiting for its answer");
+            self.waiting.gone();
         }
     }
 }

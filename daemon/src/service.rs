@@ -1,6 +1,10 @@
 //! One request of the socket, from its JSON to its answer. Blocks; whoever calls it brings a thread.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use api::{Request, Response};
 use cni::{
@@ -8,28 +12,44 @@ use cni::{
     env::{Command, ContainerId, IfName},
     types::CniError,
 };
+use tokio::sync::watch;
 use tracing::{debug, info, info_span, warn};
 
 use crate::{
     cluster::Cluster,
     config::Config,
-    engine::{self, AddError, Added, Engine},
+    engine::{self, AddError, Added, Engine, Waiting},
+    journal,
     netconf::Netconf,
     netstatus,
     plan::PodView,
     readiness::{Part, Readiness},
 };
 
+/// How long an ADD waits for what a start is waiting for; a runtime gives it minutes.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Serves requests.
 pub struct Service {
     /// Runs the verbs.
     pub engine: Engine,
-    /// The API server, where there is one.
-    pub cluster: Option<Cluster>,
+    /// The API server, once there is access to it.
+    pub cluster: Arc<OnceLock<Cluster>>,
     /// The daemon's file.
     pub config: Arc<Config>,
     /// What is missing.
     pub readiness: Arc<Readiness>,
+    /// How many verbs are under way.
+    pub busy: watch::Sender<usize>,
+}
+
+/// Counts a verb for as long as it lives.
+pub struct Busy<'a>(&'a watch::Sender<usize>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|verbs| *verbs -= 1);
+    }
 }
 
 /// Who asks for what.
@@ -47,20 +67,36 @@ struct PodName {
 }
 
 impl Service {
+    /// One more verb is under way.
+    pub fn busy(&self) -> Busy<'_> {
+        self.busy.send_modify(|verbs| *verbs += 1);
+        Busy(&self.busy)
+    }
+
     /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
-    pub fn cni(&self, body: &[u8]) -> Result<Vec<u8>, CniError> {
+    pub fn cni(&self, body: &[u8], waiting: Waiting) -> Result<Vec<u8>, CniError> {
         let request = Request::from_json(body).map_err(|error| {
             CniError::new(
                 CniError::DECODING_FAILURE,
                 format!("the request is not JSON: {error}"),
             )
         })?;
-        self.serve(&request)
+        self.serve(&request, |request| request.waiting = waiting)
     }
 
-    /// Serves a request that is read already.
-    pub fn serve(&self, request: &Request) -> Result<Vec<u8>, CniError> {
-        let call = Call::parse(request)?;
+    /// Does what was written down earlier.
+    pub fn replay(&self, request: &Request) -> Result<(), CniError> {
+        self.serve(request, |request| request.replayed = true)
+            .map(drop)
+    }
+
+    fn serve(
+        &self,
+        request: &Request,
+        complete: impl FnOnce(&mut engine::Request),
+    ) -> Result<Vec<u8>, CniError> {
+        let mut call = Call::parse(request)?;
+        call.request.as_mut().map(complete);
         let (id, ifname) = call
             .request
             .as_ref()
@@ -71,7 +107,7 @@ impl Service {
             .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
         let _span =
             info_span!("cni", command = %call.command, container_id = id, ifname, pod).entered();
-        let answer = self.dispatch(&call, &request.config);
+        let answer = self.dispatch(&call, request);
         match &answer {
             Ok(_) => debug!("done"),
             Err(error) => warn!(
@@ -84,16 +120,21 @@ impl Service {
         answer.map_err(|error| in_upstreams_words(&call, error))
     }
 
-    fn dispatch(&self, call: &Call, config: &[u8]) -> Result<Vec<u8>, CniError> {
-        let netconf =
-            Netconf::effective(config, &self.config.raw, self.config.config_file.is_none())?;
+    fn dispatch(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
+        let (own, auto) = (&self.config.raw, self.config.config_file.is_none());
+        let netconf = Netconf::effective(&asked.config, own, auto)?;
         if call.command != Command::Status
-            && let Some(reason) = self.readiness.reason(Part::Discovery)
+            && let Err(reason) = self.readiness.once_well(Part::Discovery, Duration::ZERO)
         {
-            return Err(CniError::new(
-                CniError::TRY_AGAIN_LATER,
-                format!("this node is not known yet: {reason}"),
-            ));
+            // Where delegates run is not known, and a pod must be able to go all the same.
+            if let (Command::Del, Some(request)) = (call.command, &call.request) {
+                return self.del_later(asked, request, &reason);
+            }
+            let text = format!("this node is not known yet: {reason}");
+            return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
+        }
+        if matches!(call.command, Command::Add | Command::Check) {
+            netconf.check_prev_result()?;
         }
         match (call.command, &call.request) {
             (Command::Add, Some(request)) => self.add(call, request, &netconf),
@@ -128,14 +169,19 @@ impl Service {
         request: &engine::Request,
         netconf: &Netconf,
     ) -> Result<Vec<u8>, CniError> {
-        if let Some(reason) = self.readiness.reason(Part::Journal) {
-            return Err(CniError::new(
-                CniError::TRY_AGAIN_LATER,
-                format!("earlier deletions come first: {reason}"),
-            ));
+        for (part, first) in [
+            (Part::Journal, "earlier deletions come first"),
+            (Part::Watches, "pods and networks are not known yet"),
+        ] {
+            // Shims that do not ask whether we are ready are not turned away for a moment.
+            self.readiness
+                .once_well(part, START_PATIENCE)
+                .map_err(|reason| {
+                    CniError::new(CniError::TRY_AGAIN_LATER, format!("{first}: {reason}"))
+                })?;
         }
         let name = call.pod.as_ref().ok_or_else(no_pod_name)?;
-        let cluster = self.cluster.as_ref().ok_or_else(|| {
+        let cluster = self.cluster.get().ok_or_else(|| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 "the daemon has no access to the API server: see its log",
@@ -157,6 +203,25 @@ impl Service {
         Ok(Response::new(added.result).to_json())
     }
 
+    /// Leaves a DEL to the journal, as the shim does while nobody answers.
+    fn del_later(
+        &self,
+        asked: &Request,
+        request: &engine::Request,
+        reason: &str,
+    ) -> Result<Vec<u8>, CniError> {
+        let netns = request.netns.as_deref().unwrap_or_default();
+        let name = api::journal::file_name(&request.container_id, &request.ifname, netns);
+        journal::put(self.engine.root(), &self.config.cni_dir, &name, asked).map_err(|error| {
+            let text = format!(
+                "this node is not known yet: {reason}; and DEL cannot be written down: {error}"
+            );
+            CniError::new(CniError::TRY_AGAIN_LATER, text)
+        })?;
+        warn!(reason, "this node is not known yet: DEL is written down");
+        Ok(Vec::new())
+    }
+
     /// The runtime is about to hear of a failure: it gets no half of an ADD.
     fn undo(&self, request: &engine::Request, netconf: &Netconf) {
         if let Err(error) = self.engine.del(request, netconf, None) {
@@ -167,10 +232,7 @@ impl Service {
     /// For a container without state; a pod with another uid is another pod.
     fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
-        let pod = self
-            .cluster
-            .as_ref()?
-            .pod_known(&name.namespace, &name.name)?;
+        let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
         pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)
     }
 }
@@ -182,6 +244,9 @@ fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError>
     }
     for message in added.attached.iter().filter_map(engine::Attached::event) {
         cluster.event(pod, false, "AddedInterface", message);
+    }
+    for message in added.attached.iter().filter_map(engine::Attached::warning) {
+        cluster.event(pod, true, "CapabilityNotServed", message);
     }
     Ok(())
 }
@@ -247,6 +312,7 @@ impl Call {
                 ifname: IfName::parse(ifname).map_err(invalid)?,
                 args,
                 path: path.clone(),
+                waiting: Waiting::default(),
                 replayed: false,
             })
         } else {

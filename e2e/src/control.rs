@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::Context as _;
@@ -27,7 +28,7 @@ pub(crate) enum Extent {
 /// A control plane on one node.
 pub(crate) struct Control {
     pub(crate) pki: Pki,
-    server: Service,
+    server: Mutex<Service>,
     dir: PathBuf,
 }
 
@@ -57,7 +58,7 @@ impl Control {
                 .arg("--data-dir")
                 .arg(dir.join("etcd"))
         })?;
-        let server = api_server(node, &pki, &dir, extent)?;
+        let server = Mutex::new(api_server(node, &pki, &dir, extent)?);
         let control = Self { pki, server, dir };
         control.wait(node)?;
         if extent == Extent::Cluster {
@@ -73,12 +74,14 @@ impl Control {
 
     /// Ends the API server; its data stays.
     pub(crate) fn stop_server(&self, node: &Node) -> anyhow::Result<()> {
-        node.end(&self.server, "KILL")
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        node.end(&server, "KILL")
     }
 
     /// Starts it again.
-    pub(crate) fn start_server(&mut self, node: &Node, extent: Extent) -> anyhow::Result<()> {
-        self.server = api_server(node, &self.pki, &self.dir, extent)?;
+    pub(crate) fn start_server(&self, node: &Node, extent: Extent) -> anyhow::Result<()> {
+        let server = api_server(node, &self.pki, &self.dir, extent)?;
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.wait(node)
     }
 

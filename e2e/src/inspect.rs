@@ -44,23 +44,23 @@ pub(crate) fn leftovers(node: &Node) -> anyhow::Result<Vec<String>> {
                 .map(|name| format!("lease {folder}/{name}")),
         );
     }
-    let state = "/var/lib/cni/multus";
-    let folders = [
-        state.to_owned(),
-        format!("{state}/.multus-rs"),
-        format!("{state}/.multus-rs/pending"),
-        format!("{state}/results"),
-        "/var/lib/cni/results".to_owned(),
-    ];
-    for folder in folders {
-        for name in node.list(&folder)? {
-            let path = format!("{folder}/{name}");
-            if node.path(&path).is_file() {
-                left.push(path);
-            }
-        }
+    for folder in ["/var/lib/cni/multus", "/var/lib/cni/results"] {
+        files(node, folder, &mut left)?;
     }
     Ok(left)
+}
+
+/// Every file below a folder: also those of locks, and temporary ones that a crash left.
+fn files(node: &Node, folder: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
+    for name in node.list(folder)? {
+        let path = format!("{folder}/{name}");
+        if node.path(&path).is_dir() {
+            files(node, &path, found)?;
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(())
 }
 
 /// Fails while pods have left anything; deletions take a moment to arrive at a node.

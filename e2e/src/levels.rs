@@ -6,7 +6,10 @@ mod cri;
 mod netns;
 
 use crate::{
+    faults,
     report::{Ended, Report},
+    rules::{self, Options},
+    scene,
     tools::Needs,
     workplace::Workplace,
 };
@@ -18,6 +21,10 @@ pub(crate) enum Level {
     Chart,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// The multiplexer's rules one by one, from outside, on ours or on other programs
+    Rules,
+    /// Kills, a failing API server, a full disk
+    Faults,
     /// containerd through CRI
     Cri,
     /// A mixed cluster
@@ -29,6 +36,8 @@ impl Level {
         match self {
             Self::Chart => "chart",
             Self::Netns => "netns",
+            Self::Rules => "rules",
+            Self::Faults => "faults",
             Self::Cri => "cri",
             Self::Cluster => "cluster",
         }
@@ -38,17 +47,25 @@ impl Level {
     pub(crate) fn needs(self) -> &'static Needs {
         match self {
             Self::Chart => &chart::NEEDS,
-            Self::Netns => &netns::NEEDS,
+            Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Cluster => &cluster::NEEDS,
         }
     }
 
-    /// Runs every check of the level, up to the first that fails.
-    pub(crate) fn run(self, work: &Workplace, report: &mut Report) -> Result<(), Ended> {
+    /// Runs the checks of the level.
+    pub(crate) fn run(
+        self,
+        work: &Workplace,
+        options: &Options,
+        faults: &faults::Options,
+        report: &mut Report,
+    ) -> Result<(), Ended> {
         match self {
             Self::Chart => chart::run(work, report),
             Self::Netns => netns::run(work, report),
+            Self::Rules => rules::run(work, options, report),
+            Self::Faults => faults::run(work, faults, report),
             Self::Cri => cri::run(work, report),
             Self::Cluster => cluster::run(work, report),
         }

@@ -3,6 +3,9 @@
 mod cluster;
 mod control;
 mod cri;
+mod direct;
+mod faults;
+mod http;
 mod init;
 mod inspect;
 mod kubelet;
@@ -13,7 +16,9 @@ mod node;
 mod objects;
 mod pki;
 mod report;
+mod rules;
 mod runtime;
+mod scene;
 mod sh;
 mod tools;
 mod workplace;
@@ -44,21 +49,28 @@ struct Arguments {
     #[arg(value_enum)]
     level: Level,
     /// The release
-    #[arg(long)]
-    dist: PathBuf,
+    #[arg(long, required_unless_present = "table")]
+    dist: Option<PathBuf>,
     /// Get whatever is missing
     #[arg(long)]
     install: bool,
+    /// rules: print which case shows which rule
+    #[arg(long)]
+    table: bool,
+    #[command(flatten)]
+    rules: rules::Options,
+    #[command(flatten)]
+    faults: faults::Options,
 }
 
 fn main() -> ExitCode {
-    let outcome = match as_init() {
-        Some(folders) => init::run(Path::new(&folders)).map(|()| true),
-        None => test(&Arguments::parse()),
+    let outcome = match (rules::plugin::place(), as_init()) {
+        (Some(place), _) => rules::plugin::run(&place),
+        (None, Some(folders)) => init::run(Path::new(&folders)).map(|()| ExitCode::SUCCESS),
+        (None, None) => asked(&Arguments::parse()),
     };
     match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(code) => code,
         Err(error) => {
             // Nobody is left to be told when stderr is closed.
             let _ = writeln!(std::io::stderr(), "e2e: {error:#}");
@@ -73,17 +85,29 @@ fn as_init() -> Option<OsString> {
     (arguments.next()? == init::NAME).then(|| arguments.next())?
 }
 
-fn test(arguments: &Arguments) -> anyhow::Result<bool> {
+fn asked(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let Some(dist) = &arguments.dist else {
+        return rules::print().map(|()| ExitCode::SUCCESS);
+    };
+    let is_well = test(arguments, dist)?;
+    Ok(if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
     anyhow::ensure!(
         rustix::process::geteuid().is_root(),
         "these tests make namespaces and start container runtimes: run them as root"
     );
     let level = arguments.level;
     tools::ensure(level.needs(), arguments.install)?;
-    let work = Workplace::new(level.name(), &arguments.dist)?;
+    let work = Workplace::new(level.name(), dist)?;
     let mut report = Report::new();
     // A failed check has been reported, and closes the report below.
-    let _ = level.run(&work, &mut report);
+    let _ = level.run(&work, &arguments.rules, &arguments.faults, &mut report);
     let is_well = report.close();
     if !is_well {
         say(&format!("logs: {}", work.dir.join("log").display()));

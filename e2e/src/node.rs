@@ -37,7 +37,7 @@ pub(crate) struct Node {
 /// A program that runs on in a node.
 pub(crate) struct Service {
     /// Its process id inside.
-    pid: u32,
+    pub(crate) pid: u32,
 }
 
 impl Node {
@@ -155,15 +155,22 @@ impl Node {
 
     /// Sends a signal to a service and waits for its end.
     pub(crate) fn end(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
-        let pid = service.pid.to_string();
-        self.run(&["kill", &format!("-{signal}"), &pid])?;
-        sh::until(60, &format!("process {pid} ends"), || {
-            ensure!(
-                !self.path(&format!("/proc/{pid}")).exists(),
-                "it still runs"
-            );
+        self.signal(service, signal)?;
+        sh::until(60, &format!("process {} ends", service.pid), || {
+            ensure!(!self.runs(service), "it still runs");
             Ok(())
         })
+    }
+
+    /// Sends a signal to a service.
+    pub(crate) fn signal(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
+        self.run(&["kill", &format!("-{signal}"), &service.pid.to_string()])
+            .map(drop)
+    }
+
+    /// Whether a service has not ended.
+    pub(crate) fn runs(&self, service: &Service) -> bool {
+        self.path(&format!("/proc/{}", service.pid)).exists()
     }
 
     /// A path of the node as this process reaches it.

@@ -53,7 +53,9 @@ pub enum Kind {
     Dir,
     /// A symbolic link.
     Symlink,
-    /// A socket, a device, a pipe.
+    /// A socket.
+    Socket,
+    /// A device, a pipe.
     Other,
 }
 
@@ -75,6 +77,12 @@ impl Root {
     /// Where the root was opened, in the caller's own view.
     pub fn name(&self) -> &Path {
         &self.name
+    }
+
+    /// The user that the root belongs to.
+    pub fn owner(&self) -> Result<u32> {
+        let stat = rustix::fs::fstat(&self.dir).map_err(|e| fail("look at", &self.name, e))?;
+        Ok(stat.st_uid)
     }
 
     /// The whole content of a file of at most `max` bytes.
@@ -162,6 +170,7 @@ impl Root {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Dir,
             FileType::Symlink => Kind::Symlink,
+            FileType::Socket => Kind::Socket,
             _ => Kind::Other,
         }))
     }

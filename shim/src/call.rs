@@ -238,9 +238,11 @@ fn version(stated: &str, command: Command, supported: &[Version]) -> Result<Vers
         CniError::new(CniError::INCOMPATIBLE_VERSION, "incompatible CNI versions")
             .with_details(details)
     };
+    // As in the list to the letter, or absent: other plugins of the pod read no short forms either.
+    let is_listed = |version: &Version| stated.is_empty() || version.to_string() == stated;
     let version = Version::parse(stated)
         .ok()
-        .filter(|version| supported.contains(version));
+        .filter(|version| supported.contains(version) && is_listed(version));
     let version = version
         .ok_or_else(|| incompatible(format!("config is {stated:?}, plugin supports {}", list())))?;
     let first = match command {

@@ -185,16 +185,18 @@ fn body(call: &Call) -> Vec<u8> {
 
 fn read(call: &Call, answer: &Answer) -> Result<Option<Value>, CniError> {
     if !(200..300).contains(&answer.status) {
-        return Err(CniError::parse(&answer.body).unwrap_or_else(|| {
-            CniError::new(
+        // In the words that operators look for in events.
+        let failed = format!("CNI request failed with status {}", answer.status);
+        return Err(match CniError::parse(&answer.body) {
+            Some(error) if call.command.is_about_attachment() => {
+                error.context(&format!("{failed}: ERRORED"))
+            }
+            Some(error) => error,
+            None => CniError::new(
                 CniError::INTERNAL,
-                format!(
-                    "CNI request failed with status {}: '{}'",
-                    answer.status,
-                    excerpt(&answer.body)
-                ),
-            )
-        }));
+                format!("{failed}: '{}'", excerpt(&answer.body)),
+            ),
+        });
     }
     if call.command != Command::Add {
         return Ok(None);

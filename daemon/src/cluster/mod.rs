@@ -32,7 +32,10 @@ use crate::{
 
 /// How long the watch may need until it shows a pod that the runtime already knows.
 const WATCH_PATIENCE: Duration = Duration::from_millis(2500);
-/// No request takes longer.
+/// How often the same is asked, and the pause before the second time; each further one is twice as long.
+const TRIES: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// No request takes longer, all its tries together.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Asks and tells the API server from threads that may block.
@@ -66,7 +69,7 @@ impl Cluster {
             return Ok(pod);
         }
         let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
-        let asked = self.wait_for(async { api.get_opt(name).await });
+        let asked = self.wait_for(again(async || api.get_opt(name).await));
         match asked {
             Ok(Some(pod)) => Ok(Arc::new(types::pod_view(pod.metadata))),
             Ok(None) => Err(plan::pod_gone(namespace, name)),
@@ -95,12 +98,21 @@ impl Cluster {
         };
         let patch = Patch::Merge(json!({"metadata": metadata}));
         let params = PatchParams::default();
-        let asked = self.wait_for(async {
+        let asked = self.wait_for(again(async || {
             match api.patch_status(&pod.name, &params, &patch).await {
-                Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => Ok(()),
+                Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+                // Somebody else writes at the same time, or this pod is no more.
+                Err(kube::Error::Api(answer)) if answer.code == 409 => {
+                    match api.get_metadata_opt(&pod.name).await? {
+                        Some(now) if now.metadata.uid.as_ref() == Some(&pod.uid) => {
+                            Err(kube::Error::Api(answer))
+                        }
+                        _ => Ok(()),
+                    }
+                }
                 other => other.map(|_| ()),
             }
-        });
+        }));
         asked.map_err(|reason| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
@@ -130,6 +142,21 @@ impl Cluster {
             Err(_) => Err(format!("no answer within {} s", REQUEST_PATIENCE.as_secs())),
         }
     }
+}
+
+/// Asks again, a few times, when the answer was no more than "not now".
+async fn again<T>(ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..TRIES {
+        match ask().await {
+            Err(kube::Error::Api(answer)) if matches!(answer.code, 409 | 429 | 500..=599) => {}
+            Err(kube::Error::HyperError(_) | kube::Error::Service(_)) => {}
+            other => return other,
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    ask().await
 }
 
 /// A refusal in the API server's own words, anything else with its causes.

@@ -1,12 +1,12 @@
 //! The watches: each runs for ever, starts again after every failure, and keeps its store as the API server has it.
 
 use std::{
-    future::ready,
     pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
     },
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt};
@@ -24,10 +24,18 @@ use super::{
 };
 use crate::causes::causes;
 
+/// Pause before a list after a watch that came to nothing.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
+
 /// Keeps this node's pods; `synced` is called after each complete list.
 pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let stream = watcher(Api::<PartialObjectMeta<Pod>>::all(client), config);
+    let stream = || {
+        watcher(
+            Api::<PartialObjectMeta<Pod>>::all(client.clone()),
+            config.clone(),
+        )
+    };
     let mut listed = Vec::new();
     follow(
         "pods",
@@ -55,7 +63,12 @@ pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: im
 
 /// Keeps the cluster's definitions; `synced` is called after each complete list, and when the cluster does not know the kind.
 pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, synced: impl Fn()) {
-    let stream = watcher(Api::<Definition>::all(client), watcher::Config::default());
+    let stream = || {
+        watcher(
+            Api::<Definition>::all(client.clone()),
+            watcher::Config::default(),
+        )
+    };
     let mut listed = Vec::new();
     let unknown_kind = || {
         definitions.replace(Vec::new());
@@ -130,10 +143,12 @@ pub async fn follow_daemon_set(
     ownership: Arc<Ownership>,
 ) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let stream = watcher(
-        Api::<PartialObjectMeta<DaemonSet>>::namespaced(client, namespace),
-        config,
-    );
+    let stream = || {
+        watcher(
+            Api::<PartialObjectMeta<DaemonSet>>::namespaced(client.clone(), namespace),
+            config.clone(),
+        )
+    };
     let mut listed = None;
     follow(
         "daemonsets",
@@ -157,29 +172,39 @@ pub async fn follow_daemon_set(
     .await;
 }
 
-async fn follow<K>(
+/// Hands on what watches tell, for ever.
+async fn follow<K, S>(
     what: &str,
-    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
+    stream: impl Fn() -> S,
     unknown_kind: impl Fn(),
     mut handle: impl FnMut(watcher::Event<K>),
 ) where
     K: Send,
+    S: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
 {
-    let mut stream = pin!(stream.default_backoff());
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(event) => handle(event),
-            Err(watcher::Error::InitialListFailed(kube::Error::Api(answer)))
-                if answer.code == 404 =>
-            {
-                debug!(what, "the cluster does not know this kind");
-                unknown_kind();
+    loop {
+        let mut stream = pin!(stream().default_backoff());
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(event) => handle(event),
+                Err(watcher::Error::InitialListFailed(kube::Error::Api(answer)))
+                    if answer.code == 404 =>
+                {
+                    debug!(what, "the cluster does not know this kind");
+                    unknown_kind();
+                }
+                // The kind is gone while it was watched: the same watch would be tried for ever, and a list tells what is left.
+                Err(watcher::Error::WatchStartFailed(kube::Error::Api(answer)))
+                    if answer.code == 404 =>
+                {
+                    info!(what, "the cluster does not know this kind any more");
+                    break;
+                }
+                Err(error) => warn!(what, error = %causes(&error), "the watch was interrupted"),
             }
-            Err(error) => warn!(what, error = %causes(&error), "the watch was interrupted"),
         }
+        tokio::time::sleep(LIST_AGAIN).await;
     }
-    // A watch ends only with the process; should that ever change, nobody must believe that it still goes on.
-    ready(()).await;
 }
 
 #[cfg(test)]

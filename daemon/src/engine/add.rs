@@ -34,6 +34,8 @@ pub struct Attached {
     pub master: bool,
     /// What its plugins answered.
     pub result: CniResult,
+    /// Capabilities that the pod asked for and none of its plugins has.
+    pub unserved: Vec<String>,
 }
 
 impl Attached {
@@ -53,6 +55,19 @@ impl Attached {
             name => format!(" from {name}"),
         };
         Some(format!("Add {} [{}]{from}", self.ifname, ips.join(" ")))
+    }
+
+    /// The text of the pod's warning that something it asked for was not given to anyone.
+    pub fn warning(&self) -> Option<String> {
+        if self.unserved.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{} has no effect on {} of {}: none of its plugins has that capability (add it to the definition's \"capabilities\")",
+            self.unserved.join(", "),
+            self.ifname,
+            self.name
+        ))
     }
 }
 
@@ -76,6 +91,20 @@ impl From<AddError> for CniError {
     fn from(error: AddError) -> Self {
         error.error
     }
+}
+
+/// Addresses are in `CNI_ARGS`, too, where plugins without the capability find them.
+fn unserved(delegate: &Delegate) -> Vec<String> {
+    const ELSEWHERE_TOO: [&str; 2] = ["ips", "mac"];
+    let has = |capability: &String| {
+        let mut plugins = delegate.config.plugins.iter();
+        plugins.any(|plugin| plugin.capabilities.contains(capability))
+    };
+    let asked = delegate.capability_args.keys();
+    asked
+        .filter(|name| !ELSEWHERE_TOO.contains(&name.as_str()) && !has(name))
+        .cloned()
+        .collect()
 }
 
 impl Engine {
@@ -113,6 +142,7 @@ impl Engine {
             })?;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
+        request.waiting.or_give_up()?;
         refuse_known(&store, request)?;
         let mut state = new_state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;
@@ -226,7 +256,13 @@ impl Engine {
                 ifname: delegate.ifname.to_string(),
                 master,
                 result,
+                unserved: if master {
+                    Vec::new()
+                } else {
+                    unserved(delegate)
+                },
             });
+            call.request.waiting.or_give_up()?;
         }
         Ok(attached)
     }

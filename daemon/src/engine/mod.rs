@@ -15,11 +15,13 @@ pub use add::{AddError, Added, Attached};
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use cni::env::{ContainerId, IfName};
 use cni::exec::Exec;
+use cni::types::CniError;
 use node::root::Root;
 
 use crate::netconf::Netconf;
@@ -48,8 +50,30 @@ pub struct Request {
     pub args: Vec<(String, String)>,
     /// `CNI_PATH`.
     pub path: Vec<PathBuf>,
+    /// Whether the answer is still awaited.
+    pub waiting: Waiting,
     /// Whether it was written down earlier: process ids in it may be those of other processes by now.
     pub replayed: bool,
+}
+
+/// Tells that nobody waits for an answer any more: the runtime has given up, and its DEL may come at any moment.
+#[derive(Debug, Clone, Default)]
+pub struct Waiting(Arc<AtomicBool>);
+
+impl Waiting {
+    /// From now on nobody waits.
+    pub fn gone(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// An ADD that nobody waits for must not go on: its DEL may have been answered already.
+    fn or_give_up(&self) -> Result<(), CniError> {
+        if self.0.load(Ordering::SeqCst) {
+            let text = "the runtime has given up waiting for this ADD";
+            return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
+        }
+        Ok(())
+    }
 }
 
 /// Runs verbs. One for the life of the daemon: it holds the locks of containers and the last answer to STATUS.
@@ -108,6 +132,11 @@ impl Engine {
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.readiness = patience;
         self
+    }
+
+    /// The node's file tree.
+    pub fn root(&self) -> &Root {
+        &self.root
     }
 
     fn inputs<'a>(&'a self, netconf: &'a Netconf) -> Inputs<'a> {

@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::add::state_error;
 use super::del::Removal;
-use super::{Engine, Request, recall};
+use super::{Engine, Request, Waiting, recall};
 use crate::netconf::Netconf;
 use crate::state::Store;
 
@@ -75,6 +75,7 @@ impl Engine {
             ifname: state.ifname.clone(),
             args: Vec::new(),
             path: path.to_vec(),
+            waiting: Waiting::default(),
             replayed: true,
         };
         request.netns = self.netns_left(&request);

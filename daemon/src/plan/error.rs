@@ -79,6 +79,16 @@ pub enum PlanError {
         /// What is wrong.
         reason: String,
     },
+    /// A network that leads back to multus.
+    #[error(
+        "network {network}: multus cannot be its own delegate (a plugin has type \"{kind}\"): name the network that it is to lead to"
+    )]
+    OwnDelegate {
+        /// The network's name.
+        network: String,
+        /// The plugin's type.
+        kind: String,
+    },
     /// A file that cannot be used.
     #[error("{}: {reason}", path.display())]
     File {

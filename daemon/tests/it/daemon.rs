@@ -69,6 +69,13 @@ impl Attendant {
         self.send("POST", api::PATH_CNI, &request.to_json())
     }
 
+    /// One verb whose answer nobody reads once the connection is dropped.
+    pub(crate) fn cni_and_leave(&self, request: &Request) -> UnixStream {
+        let mut stream = UnixStream::connect(&self.0).unwrap();
+        ask(&mut stream, "POST", api::PATH_CNI, &request.to_json()).unwrap();
+        stream
+    }
+
     /// One verb that is under way while the test goes on.
     pub(crate) fn cni_meanwhile(
         &self,
@@ -169,14 +176,18 @@ impl Answer {
     }
 }
 
-fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn ask(stream: &mut UnixStream, method: &str, path: &str, body: &[u8]) -> io::Result<()> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: dummy\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    stream.write_all(&[head.as_bytes(), body].concat())?;
+    stream.write_all(&[head.as_bytes(), body].concat())
+}
+
+fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    ask(&mut stream, method, path, body)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n");

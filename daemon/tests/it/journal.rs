@@ -25,18 +25,14 @@ fn a_del_of_the_journal_comes_before_the_first_add() {
     let daemon = node.start();
     node.wait_for_call("DEL zebra net1");
     wait_for("somebody on the socket", || daemon.listens().then_some(()));
-    let error = daemon.cni(&node.request("ADD", "c2")).error();
-    assert_eq!(error.code, 11);
-    assert!(
-        error.msg.contains("earlier deletions come first"),
-        "{error}"
-    );
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
     assert_ne!(daemon.problem(), None);
+    assert!(!adding.is_finished());
     drop(gate);
-    let daemon = daemon.ready();
+    adding.join().unwrap().unwrap().result();
+    let _daemon = daemon.ready();
     assert!(!entry.exists());
-    assert_eq!(node.state(), (vec![], vec![]));
-    daemon.cni(&node.request("ADD", "c2")).result();
+    assert_eq!(node.state().0, ["c2"]);
     let order = [
         "DEL zebra net1",
         "DEL primary pod0",
@@ -89,4 +85,29 @@ fn an_entry_that_comes_late_is_not_left_to_the_next_start() {
     wait_for("the replay", || (!entry.exists()).then_some(()));
     assert_eq!(node.order(), ["ADD primary pod0", "DEL primary pod0"]);
     assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
+fn a_del_on_a_node_that_is_not_known_is_left_to_the_journal() {
+    let node = Node::new();
+    let mut command = node.command();
+    // No runtime here runs a pod of this uid.
+    command.env("POD_UID", "uid-multus");
+    let daemon = node.start_with(command);
+    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert_eq!(error.code, 11);
+    assert!(error.msg.contains("this node is not known yet"), "{error}");
+    let mut request = node.request("DEL", "c1");
+    request.env.insert("TOKEN".into(), "secret".into());
+    daemon.cni(&request).done();
+    let entries = fs::read_dir(node.journal()).unwrap();
+    let entries: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(entries.len(), 1);
+    let text = fs::read_to_string(&entries[0]).unwrap();
+    assert!(text.contains("c1") && !text.contains("secret"), "{text}");
+    drop(daemon);
+    // Known, it makes up for it.
+    let _daemon = node.start().ready();
+    assert!(!entries[0].exists());
 }

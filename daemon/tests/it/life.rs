@@ -4,7 +4,12 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::{api_server::Kind, node::Node, wait_for};
+use crate::{
+    api_server::{ApiServer, Kind},
+    daemon::Daemon,
+    node::Node,
+    wait_for,
+};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
@@ -23,23 +28,10 @@ fn the_configuration_outlives_the_daemon() {
 #[test]
 fn the_last_end_takes_configuration_and_shim_along() {
     let node = Node::new();
-    node.api.put(
-        Kind::DaemonSet,
-        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
-    );
-    let mut command = node.command();
-    command
-        .env("POD_NAMESPACE", "kube-system")
-        .env("MULTUS_DAEMONSET", "multus");
-    let mut daemon = node.start_with(command).ready();
+    put_daemon_set(&node);
+    let mut daemon = owned(&node).ready();
     node.api.wait_for_watch(Kind::DaemonSet);
-    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
-    wait_for("the news of the deletion", || {
-        daemon
-            .log()
-            .contains("our DaemonSet is deleted")
-            .then_some(())
-    });
+    delete_daemon_set(&node, 1);
     assert!(
         node.path(CONFIGURATION).exists(),
         "it is the end that counts"
@@ -48,7 +40,74 @@ fn the_last_end_takes_configuration_and_shim_along() {
     assert!(daemon.ended().success());
     assert!(!node.path(CONFIGURATION).exists());
     assert!(!node.path("opt/cni/bin/multus-shim").exists());
+    assert!(!node.path("var/lib/multus/bin/passthru").exists());
     assert!(node.path("opt/cni/bin/primary").exists());
+}
+
+/// A daemon that hears of its DaemonSet.
+fn owned(node: &Node) -> Daemon {
+    let mut command = node.command();
+    command
+        .env("POD_NAMESPACE", "kube-system")
+        .env("MULTUS_DAEMONSET", "multus");
+    node.start_with(command)
+}
+
+fn put_daemon_set(node: &Node) {
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
+    );
+}
+
+fn delete_daemon_set(node: &Node, heard: usize) {
+    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
+    let log = || fs::read_to_string(node.path("log")).unwrap();
+    wait_for("the news of the deletion", || {
+        let news = log().matches("our DaemonSet is deleted").count();
+        (news == heard).then_some(())
+    });
+}
+
+#[test]
+fn the_last_end_needs_to_know_nothing_but_the_record() {
+    let node = Node::new();
+    put_daemon_set(&node);
+    node.start().ready().kill();
+    node.write("daemon-config.json", "{}");
+    let mut daemon = owned(&node);
+    wait_for("a node that is not known", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.contains("no container runtime"))
+    });
+    node.api.wait_for_watch(Kind::DaemonSet);
+    delete_daemon_set(&node, 1);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+    assert!(!node.path("opt/cni/bin/multus-shim").exists());
+}
+
+#[test]
+fn who_was_replaced_takes_nothing_along() {
+    let node = Node::new();
+    put_daemon_set(&node);
+    let mut old = owned(&node).ready().by_own_name();
+    let mut new = owned(&node).by_own_name().ready();
+    wait_for("the old one's word", || {
+        old.problem()
+            .filter(|problem| problem.contains("another daemon of this node"))
+    });
+    delete_daemon_set(&node, 2);
+    old.terminate();
+    assert!(old.ended().success());
+    assert!(node.path(CONFIGURATION).exists());
+    assert!(node.path("opt/cni/bin/multus-shim").exists());
+    new.terminate();
+    assert!(new.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+    assert!(!node.path("opt/cni/bin/multus-shim").exists());
 }
 
 #[test]
@@ -60,13 +119,80 @@ fn an_add_under_way_is_finished_before_the_end() {
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     daemon.terminate();
-    wait_for("a closed socket", || (!daemon.listens()).then_some(()));
+    wait_for("its word", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.contains("shutting down"))
+    });
     drop(gate);
     let result = adding.join().unwrap().unwrap().result();
     assert_eq!(result.ips[0].address, "10.0.0.7/24");
     assert!(daemon.ended().success());
     assert_eq!(node.api.patches().len(), 1);
     assert_eq!(node.state().0, ["c1"]);
+}
+
+#[test]
+fn an_add_that_nobody_waits_for_any_more_is_undone() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let gate = node.close_gate("primary", "ADD");
+    let daemon = node.start().ready();
+    let abandoned = daemon.cni_and_leave(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    drop(abandoned);
+    wait_for("the news of it", || {
+        daemon.log().contains("a client has gone").then_some(())
+    });
+    // It comes after the ADD, which holds the container.
+    let deleting = daemon.cni_meanwhile(&node.request("DEL", "c1"));
+    drop(gate);
+    deleting.join().unwrap().unwrap().done();
+    wait_for("the undone ADD", || {
+        let order = node.order();
+        assert!(!order.contains(&"ADD zebra net1".to_owned()), "{order:?}");
+        (order.len() >= 2).then_some(())
+    });
+    assert_eq!(node.state(), (vec![], vec![]));
+    assert!(node.api.patches().is_empty());
+}
+
+#[test]
+fn an_add_waits_for_the_watches_and_a_del_does_not() {
+    let node = Node::with(ApiServer::start_silent());
+    node.install_primary();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start();
+    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    daemon.cni(&node.request("DEL", "c2")).done();
+    assert!(!adding.is_finished());
+    node.api.answer();
+    adding.join().unwrap().unwrap().result();
+    assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
+}
+
+#[test]
+fn while_it_finishes_it_is_found_and_says_that_it_ends() {
+    let node = Node::new();
+    node.run_pod(None);
+    let gate = node.close_gate("primary", "ADD");
+    let mut daemon = node.start().ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    daemon.terminate();
+    wait_for("its word", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.contains("shutting down"))
+    });
+    daemon.cni(&node.request("DEL", "c2")).done();
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    assert!(daemon.ended().success());
+    assert!(!daemon.listens());
 }
 
 #[test]
@@ -126,6 +252,68 @@ fn an_add_that_was_cut_off_is_undone_by_the_next_daemon() {
     daemon.cni(&node.request("DEL", "c1")).done();
     // The ape was never begun.
     assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
+fn a_start_detaches_containers_that_are_gone_and_no_others() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    for container in ["c1", "c2"] {
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    daemon.kill();
+    node.take_order();
+    // The node was without power: there is no namespace any more.
+    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
+    let text = fs::read_to_string(&sidecar).unwrap();
+    let gone = text.replace("/proc/self/ns/net", "/run/netns/gone");
+    assert_ne!(text, gone);
+    fs::write(&sidecar, gone).unwrap();
+    let daemon = node.start().ready();
+    wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
+    wait_for("its end", || {
+        (daemon.log().matches("looked for leftovers").count() == 2).then_some(())
+    });
+    assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
+    assert_eq!(
+        node.state(),
+        (vec!["c2".to_owned()], vec!["c2.json".to_owned()])
+    );
+    let netns = |call: &crate::node::Call| call.env.get("CNI_NETNS").cloned();
+    assert!(
+        node.calls()
+            .iter()
+            .all(|call| netns(call).is_none_or(|netns| netns.is_empty()))
+    );
+}
+
+#[test]
+fn a_plugin_that_outlived_its_daemon_is_ended_by_the_next() {
+    let node = Node::new();
+    node.run_pod(None);
+    let gate = node.close_gate("primary", "ADD");
+    let daemon = node.start().ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    daemon.kill();
+    adding.join().unwrap().unwrap_err();
+    let order = fs::read_to_string(node.path("order")).unwrap();
+    let pid = order.trim().rsplit_once(' ').unwrap().1;
+    let lives = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    assert!(lives(), "it waits at the gate");
+    let daemon = node.start();
+    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    assert!(!lives(), "before the first request is answered");
+    drop(gate);
+    let daemon = daemon.ready();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), ["ADD primary pod0", "DEL primary pod0"]);
     assert_eq!(node.state(), (vec![], vec![]));
 }
 

@@ -1,6 +1,6 @@
 //! An ADD that fails leaves nothing: what was attached is detached in reverse, and the first error is the answer.
 
-use crate::node::Node;
+use crate::{api_server::Kind, node::Node, wait_for};
 
 fn node_with_failing_ape() -> Node {
     let node = Node::new();
@@ -107,9 +107,35 @@ fn a_pod_that_went_meanwhile_needs_no_status() {
     let node = Node::new();
     node.run_pod(None);
     let daemon = node.start().ready();
-    for (status, container) in [(404, "c1"), (409, "c2")] {
-        node.api.refuse_patches(Some(status));
+    node.api.refuse_patches(Some(404));
+    daemon.cni(&node.request("ADD", "c1")).result();
+    // The pod's name has gone to another pod, which makes the uid in the patch a conflict.
+    let gate = node.close_gate("primary", "ADD");
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
+    wait_for("the second run", || {
+        let runs = node.order();
+        (runs == ["ADD primary pod0", "ADD primary pod0"]).then_some(())
+    });
+    node.api.refuse_patches(Some(409));
+    node.api.delete(Kind::Pod, "shop", "cart");
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    assert_eq!(node.state().0, ["c1", "c2"]);
+}
+
+#[test]
+fn a_status_is_written_in_spite_of_conflicts_and_overload() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    for (status, container) in [(409, "c1"), (429, "c2"), (503, "c3")] {
+        node.api.refuse_some_patches(status, 3);
         daemon.cni(&node.request("ADD", container)).result();
     }
-    assert_eq!(node.state().0, ["c1", "c2"]);
+    assert_eq!(node.api.patches().len(), 3);
+    // A conflict that does not end is no pod that has gone.
+    node.api.refuse_patches(Some(409));
+    let error = daemon.cni(&node.request("ADD", "c4")).error();
+    assert!(error.msg.contains("network status"), "{error}");
+    assert_eq!(node.state().0, ["c1", "c2", "c3"]);
 }

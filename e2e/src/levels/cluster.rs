@@ -2,6 +2,7 @@
 //! its default values, and pods come and go.
 
 mod pods;
+mod rolling;
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::{
     cluster::{Cluster, Member},
-    report::{Ended, Report},
+    report::{Ended, Report, say},
     sh,
     tools::{Module, Needs},
     workplace::Workplace,
@@ -43,6 +44,11 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         || scene.is_deployed("rke2-multus"),
     )?;
     scene.pods_come_and_go("rke2-multus", report)?;
+    let stream = report.check(
+        "a rolling update under a stream of pods: all come whole",
+        || scene.rolling_update("rke2-multus"),
+    )?;
+    say(&format!("        {stream}"));
     report.check("helm uninstall leaves nodes as they were", || {
         scene.uninstall("rke2-multus")
     })?;

@@ -2,55 +2,26 @@
 //!
 //! The test is the runtime: it makes the namespaces and calls the shim as the specification says.
 
-mod calls;
-
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::{bail, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    control::{Control, Extent},
+    control::Extent,
     inspect::{self, Addresses, addresses, nothing_left},
-    lan::Lan,
     layout,
-    node::{Node, Service},
+    node::Service,
     objects,
     report::{Ended, Report},
+    scene::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, Scene},
     sh,
-    tools::{Module, Needs},
     workplace::Workplace,
 };
 
-pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("openssl", "openssl"),
-        ("sysctl", "procps"),
-    ],
-    modules: &[Module::Plugins, Module::Kubernetes],
-};
-
-const CONF_DIR: &str = "/etc/cni/net.d";
-const BIN_DIR: &str = "/opt/cni/bin";
-const DAEMON_CONFIG: &str = "/etc/cni/daemon-config.json";
-const GENERATED: &str = "/etc/cni/net.d/00-multus.conf";
-
-/// One node with an API server.
-struct Scene<'a> {
-    work: &'a Workplace,
-    control: Control,
-    node: Node,
-    _lan: Lan,
-}
-
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
-    let mut scene = report.check("a node with an API server and real plugins", || {
-        Scene::new(work)
-    })?;
-    let mut daemon = report.check("the daemon becomes ready", || scene.start_daemon())?;
+    let scene = report.check("a node with an API server and real plugins", || scene(work))?;
+    let mut daemon = report.check("the daemon becomes ready", || scene.start_daemon(work))?;
     report.check("the shim answers VERSION and STATUS", || scene.answers())?;
     report.check("a pod without annotation has its default network", || {
         scene.attaches("plain", None, &["eth0"]).map(drop)
@@ -104,13 +75,13 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         scene.deletes_alone()
     })?;
     report.check("DEL without a daemon is kept and made up for", || {
-        daemon = scene.deletes_later(&daemon)?;
+        daemon = scene.deletes_later(work, &daemon)?;
         Ok(())
     })?;
     report.check("state outlives a killed daemon", || {
         scene.attaches("survivor", Some("storage"), &["eth0", "net1"])?;
         scene.node.end(&daemon, "KILL")?;
-        daemon = scene.start_daemon()?;
+        daemon = scene.start_daemon(work)?;
         scene.remove("survivor")?;
         nothing_left(&scene.node)
     })?;
@@ -121,44 +92,28 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     })
 }
 
-impl<'a> Scene<'a> {
-    fn new(work: &'a Workplace) -> anyhow::Result<Self> {
-        let lan = Lan::new()?;
-        let node = Node::start(work, &lan, 1, &[&work.bin])?;
-        let control = Control::start(&node, Extent::Server)?;
-        for plugin in fs::read_dir(&work.plugins)? {
-            let plugin = plugin?;
-            let place = Path::new(BIN_DIR).join(plugin.file_name());
-            node.write(&place.to_string_lossy(), b"")?;
-            fs::copy(plugin.path(), node.path(&place.to_string_lossy()))?;
-        }
-        node.write(
-            &format!("{CONF_DIR}/10-primary.conflist"),
-            layout::primary("1.1.0", 1),
-        )?;
-        node.write(
-            DAEMON_CONFIG,
-            json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug"}).to_string(),
-        )?;
-        let broken = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "absent0", "ipam": {"type": "static"}});
-        let pluginless = json!({"cniVersion": "1.0.0", "type": "e2e-no-such-plugin"});
-        let definitions = [
-            objects::storage(),
-            objects::wire(),
-            objects::network("broken", &broken),
-            objects::network("pluginless", &pluginless),
-        ];
-        objects::definitions(work, &control, &node, &definitions)?;
-        Ok(Self {
-            work,
-            control,
-            node,
-            _lan: lan,
-        })
-    }
+fn scene(work: &Workplace) -> anyhow::Result<Scene> {
+    let broken = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": "absent0", "ipam": {"type": "static"}});
+    let pluginless = json!({"cniVersion": "1.0.0", "type": "e2e-no-such-plugin"});
+    let definitions = [
+        objects::storage(),
+        objects::wire(),
+        objects::network("broken", &broken),
+        objects::network("pluginless", &pluginless),
+    ];
+    // The daemon puts its own shim there.
+    let shim = Path::new(BIN_DIR).join("multus-shim");
+    let scene = Scene::new(work, shim, &layout::primary("1.1.0", 1), &definitions)?;
+    scene.node.write(
+        DAEMON_CONFIG,
+        json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug"}).to_string(),
+    )?;
+    Ok(scene)
+}
 
-    fn start_daemon(&self) -> anyhow::Result<Service> {
-        let program = self.work.program("multus-daemon");
+impl Scene {
+    fn start_daemon(&self, work: &Workplace) -> anyhow::Result<Service> {
+        let program = work.program("multus-daemon");
         let admin = self.control.admin();
         let daemon = self.node.serve("daemon", &program, |command| {
             command
@@ -294,7 +249,7 @@ impl<'a> Scene<'a> {
         nothing_left(&self.node)
     }
 
-    fn deletes_alone(&mut self) -> anyhow::Result<()> {
+    fn deletes_alone(&self) -> anyhow::Result<()> {
         let passing = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "br-passing",
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.21.0.0/24"}]]}});
         self.control
@@ -311,14 +266,14 @@ impl<'a> Scene<'a> {
         self.control.start_server(&self.node, Extent::Server)
     }
 
-    fn deletes_later(&self, daemon: &Service) -> anyhow::Result<Service> {
+    fn deletes_later(&self, work: &Workplace, daemon: &Service) -> anyhow::Result<Service> {
         self.attaches("later", Some("storage"), &["eth0", "net1"])?;
         self.node.end(daemon, "KILL")?;
         let id = self.container("later")?;
         self.del(&id, "later")?;
         let pending = self.node.list("/var/lib/cni/multus/.multus-rs/pending")?;
         ensure!(!pending.is_empty(), "the deletion was not written down");
-        let daemon = self.start_daemon()?;
+        let daemon = self.start_daemon(work)?;
         nothing_left(&self.node)?;
         self.control
             .kubectl(&self.node, &["delete", "pod", "later", "--force"])?;

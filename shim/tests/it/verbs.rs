@@ -115,12 +115,13 @@ fn the_other_verbs_print_nothing() {
 
 #[test]
 fn a_typed_error_keeps_its_code_and_details() {
-    for (command, name) in [
-        ("ADD", "CmdAdd"),
-        ("DEL", "CmdDel"),
-        ("CHECK", "CmdCheck"),
-        ("GC", "CmdGC"),
-        ("STATUS", "CmdStatus"),
+    let failed = "CNI request failed with status 400: ERRORED: ";
+    for (command, name, words) in [
+        ("ADD", "CmdAdd", failed),
+        ("DEL", "CmdDel", failed),
+        ("CHECK", "CmdCheck", failed),
+        ("GC", "CmdGC", ""),
+        ("STATUS", "CmdStatus", ""),
     ] {
         let node = Node::answering(with_status(
             400,
@@ -131,7 +132,7 @@ fn a_typed_error_keeps_its_code_and_details() {
             (error.code, error.msg, error.details),
             (
                 51,
-                format!("{name} (shim): half of it"),
+                format!("{name} (shim): {words}half of it"),
                 "the other half".to_owned()
             )
         );

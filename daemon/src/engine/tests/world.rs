@@ -11,7 +11,7 @@ use cni::types::CniError;
 use node::root::Root;
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Added, Engine, LinkProbe, Patience, Request};
+use crate::engine::{Added, Engine, LinkProbe, Patience, Request, Waiting};
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, NETWORKS_ANNOTATION, Nad, PodView};
 
@@ -279,6 +279,7 @@ pub(super) fn request(id: &str) -> Request {
             "/var/lib/multus/bin".into(),
             "/usr/lib/cni".into(),
         ],
+        waiting: Waiting::default(),
         replayed: false,
     }
 }

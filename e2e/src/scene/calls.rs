@@ -1,6 +1,6 @@
 //! The test as a container runtime: one call of the shim after the other, as the specification has them.
 
-use std::fs;
+use std::{fs, process::Output};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{BIN_DIR, GENERATED, Scene};
 use crate::{objects, sh};
 
-impl Scene<'_> {
-    pub(super) fn add(&self, pod: &str, networks: Option<&str>) -> anyhow::Result<Value> {
+impl Scene {
+    pub(crate) fn add(&self, pod: &str, networks: Option<&str>) -> anyhow::Result<Value> {
         self.control
             .apply(&self.node, &[objects::pod(pod, &self.node.name, networks)])?;
         self.node.run(&["ip", "netns", "add", pod])?;
@@ -17,7 +17,7 @@ impl Scene<'_> {
     }
 
     /// Both deletions of a runtime, and the pod's end.
-    pub(super) fn remove(&self, pod: &str) -> anyhow::Result<()> {
+    pub(crate) fn remove(&self, pod: &str) -> anyhow::Result<()> {
         let id = self.container(pod)?;
         self.del(&id, pod)?;
         self.control
@@ -25,7 +25,7 @@ impl Scene<'_> {
             .map(drop)
     }
 
-    pub(super) fn del(&self, id: &str, pod: &str) -> anyhow::Result<()> {
+    pub(crate) fn del(&self, id: &str, pod: &str) -> anyhow::Result<()> {
         let config = self.config()?;
         let netns = format!("/run/netns/{pod}");
         let args = arguments(pod, id);
@@ -47,7 +47,7 @@ impl Scene<'_> {
         call("").map(drop)
     }
 
-    pub(super) fn verb(
+    pub(crate) fn verb(
         &self,
         verb: &str,
         pod: &str,
@@ -73,10 +73,8 @@ impl Scene<'_> {
     }
 
     /// One call of the shim where the runtime has it; its error is the document that it printed.
-    pub(super) fn shim(&self, env: &[(&str, &str)], config: &Value) -> anyhow::Result<Value> {
-        let mut command = self.node.command(format!("{BIN_DIR}/multus-shim"));
-        command.envs(env.iter().copied());
-        let output = sh::output(&mut command, config.to_string().as_bytes())?;
+    pub(crate) fn shim(&self, env: &[(&str, &str)], config: &Value) -> anyhow::Result<Value> {
+        let output = self.call(env, config.to_string().as_bytes())?;
         let document = match output.stdout.as_slice() {
             b"" => Value::Null,
             text => serde_json::from_slice(text)
@@ -86,15 +84,21 @@ impl Scene<'_> {
         Ok(document)
     }
 
+    /// The same, with everything that came of it.
+    pub(crate) fn call(&self, env: &[(&str, &str)], stdin: &[u8]) -> anyhow::Result<Output> {
+        let mut command = self.node.command(&self.shim);
+        sh::output(command.envs(env.iter().copied()), stdin)
+    }
+
     /// The configuration as a runtime hands it to the plugin.
-    pub(super) fn config(&self) -> anyhow::Result<Value> {
+    pub(crate) fn config(&self) -> anyhow::Result<Value> {
         Ok(serde_json::from_slice(&fs::read(
             self.node.path(GENERATED),
         )?)?)
     }
 
     /// A container id that is the pod's own.
-    pub(super) fn container(&self, pod: &str) -> anyhow::Result<String> {
+    pub(crate) fn container(&self, pod: &str) -> anyhow::Result<String> {
         let uid = self.control.get(&self.node, &["pod", pod])?["metadata"]["uid"].clone();
         Ok(format!(
             "{pod}-{}",
@@ -103,6 +107,7 @@ impl Scene<'_> {
     }
 }
 
+/// `CNI_ARGS` as a runtime writes them for a pod.
 fn arguments(pod: &str, id: &str) -> String {
     let uid = id.strip_prefix(&format!("{pod}-")).unwrap_or(id);
     format!(

@@ -1,0 +1,230 @@
+//! Plugins that outlived their daemon. They go on with an ADD that nobody remembers, beside the DEL that undoes it, so a start ends them.
+//!
+//! Every plugin carries its daemon's name in its environment, and so does every plugin that it calls. A helper that a plugin leaves
+//! behind on purpose has a session of its own, and is let be.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+use tracing::{info, warn};
+
+/// The variable that holds the name of a plugin's daemon.
+pub const VARIABLE: &str = "MULTUS_DAEMON";
+/// An environment is not read further.
+const MAX_ENVIRONMENT: u64 = 1 << 20;
+/// A process that was killed is gone by then, unless the kernel holds it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const SESSION: usize = 6;
+const STARTED: usize = 22;
+
+/// A process, for all time: ids are used again, with another start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name {
+    pid: u32,
+    started: u64,
+}
+
+impl Name {
+    /// This process.
+    pub fn own() -> io::Result<Self> {
+        let pid = std::process::id();
+        let started = started(pid)?;
+        Ok(Self { pid, started })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (pid, started) = text.split_once('-')?;
+        Some(Self {
+            pid: pid.parse().ok()?,
+            started: started.parse().ok()?,
+        })
+    }
+
+    fn is_alive(self) -> bool {
+        started(self.pid).is_ok_and(|started| started == self.started)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}-{}", self.pid, self.started)
+    }
+}
+
+/// Ends the plugins of daemons that are no more, and says how many there were.
+pub fn end() -> usize {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return 0;
+    };
+    let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    ids.filter(|pid| end_one(*pid)).count()
+}
+
+fn end_one(pid: i32) -> bool {
+    if !is_orphan(pid) {
+        return false;
+    }
+    let Some(id) = Pid::from_raw(pid) else {
+        return false;
+    };
+    let ended = || -> rustix::io::Result<bool> {
+        let process = match pidfd_open(id, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => return Ok(false),
+            other => other?,
+        };
+        // Held by its handle the id cannot become another's: only now it is certain whose it is.
+        if !is_orphan(pid) {
+            return Ok(false);
+        }
+        match pidfd_send_signal(&process, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(error),
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).expect("seconds are within the clock's range");
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+                Err(Errno::INTR) => {}
+                Ok(0) => return Err(Errno::TIMEDOUT),
+                other => return other.map(|_| true),
+            }
+        }
+    };
+    match ended() {
+        Ok(true) => {
+            info!(pid, "ended a plugin that had outlived its daemon");
+            true
+        }
+        Ok(false) => false,
+        Err(error) => {
+            warn!(pid, %error, "cannot end a plugin that has outlived its daemon");
+            false
+        }
+    }
+}
+
+/// Whether the process is a plugin of a daemon that is no more.
+fn is_orphan(pid: i32) -> bool {
+    let Some(daemon) = daemon_of(pid) else {
+        return false;
+    };
+    // In a container of this node there may be another node, whose daemon counts its processes by itself.
+    if !is_counted_as_we_are(pid) {
+        return false;
+    }
+    // The session of a plugin is its daemon's, or whoever's that one was.
+    let in_session_of_its_own = || {
+        let session = stat_field(pid, SESSION).ok().and_then(|id| id.parse().ok());
+        session.is_none_or(|session| session == pid || daemon_of(session) == Some(daemon))
+    };
+    !daemon.is_alive() && !in_session_of_its_own()
+}
+
+/// Whether ids of processes mean the same to it as to us.
+fn is_counted_as_we_are(pid: i32) -> bool {
+    let namespace = |who: &str| fs::read_link(format!("/proc/{who}/ns/pid"));
+    let (theirs, ours) = (namespace(&pid.to_string()), namespace("self"));
+    matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
+}
+
+/// The daemon that a process carries. What cannot be read is not ours.
+fn daemon_of(pid: i32) -> Option<Name> {
+    let mut environment = Vec::new();
+    let read = File::open(format!("/proc/{pid}/environ")).and_then(|file| {
+        file.take(MAX_ENVIRONMENT)
+            .read_to_end(&mut environment)
+            .map(drop)
+    });
+    read.ok().and_then(|()| named_in(&environment))
+}
+
+fn named_in(environment: &[u8]) -> Option<Name> {
+    let prefix = format!("{VARIABLE}=");
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(prefix.as_bytes()))?;
+    Name::parse(std::str::from_utf8(value).ok()?)
+}
+
+/// When a process was started, in the kernel's ticks.
+fn started(pid: u32) -> io::Result<u64> {
+    let pid = i32::try_from(pid).map_err(io::Error::other)?;
+    stat_field(pid, STARTED)?.parse().map_err(io::Error::other)
+}
+
+/// A field of `stat`, counted as proc(5) does, behind the name in brackets.
+fn stat_field(pid: i32, number: usize) -> io::Result<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = fields.split_whitespace().nth(number - 3);
+    field
+        .map(str::to_owned)
+        .ok_or_else(|| io::Error::other("stat is cut off"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let own = Name::own().unwrap();
+        assert!(own.is_alive());
+        assert_eq!(Name::parse(&own.to_string()), Some(own));
+        let other = Name { started: 1, ..own };
+        assert!(!other.is_alive(), "the id is somebody else's by now");
+        let environment = format!("A=1\0{VARIABLE}={own}\0B=2\0");
+        assert_eq!(named_in(environment.as_bytes()), Some(own));
+        for none in ["", "A=1\0", "MULTUS_DAEMON=\0", "MULTUS_DAEMON=1\0"] {
+            assert_eq!(named_in(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn orphans_end_and_nobody_else() {
+        let own = Name::own().unwrap();
+        let ended = Name { started: 1, ..own };
+        let spawn = |words: &[&str], daemon: Option<Name>| {
+            let mut command = Command::new(words[0]);
+            if let Some(daemon) = daemon {
+                command.env(VARIABLE, daemon.to_string());
+            }
+            command.args(&words[1..]).stdin(Stdio::null());
+            command.spawn().unwrap()
+        };
+        let mut children = [
+            spawn(&["sleep", "600"], None),
+            spawn(&["sleep", "600"], Some(own)),
+            spawn(&["setsid", "sleep", "600"], Some(ended)),
+            spawn(&["sleep", "600"], Some(ended)),
+        ];
+        // The program has taken over from the test once its environment is its own.
+        let pids = children.each_ref().map(std::process::Child::id);
+        for pid in pids {
+            let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            while name().trim() != "sleep" {
+                std::thread::yield_now();
+            }
+        }
+        let ended = pids.map(|pid| end_one(i32::try_from(pid).unwrap()));
+        for child in &mut children[..3] {
+            assert!(child.try_wait().unwrap().is_none());
+            child.kill().unwrap();
+        }
+        for child in &mut children {
+            child.wait().unwrap();
+        }
+        assert_eq!(ended, [false, false, false, true]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Pods that come and go while what serves them is killed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::{
+    container::{Container, Outcome, Pod, TRY_AGAIN_LATER},
+    random::Random,
+    strike::{During, Strike, Victim},
+    world::World,
+};
+use crate::report::say;
+
+/// Containers at a time.
+const WORKERS: usize = 4;
+/// Pods of one worker, in turn.
+const PODS: usize = 2;
+/// After so many cycles everything comes to rest and is looked at.
+const ROUND: u32 = 20;
+/// No ADD takes longer, whatever happens: a kubelet gives it four minutes.
+const ADD_WITHIN: Duration = Duration::from_secs(120);
+
+/// What happened, for the last line.
+#[derive(Default)]
+struct Tally {
+    hit: BTreeMap<Victim, u32>,
+    attached: u32,
+    refused: u32,
+}
+
+/// Runs the cycles in rounds; the first failure ends them.
+pub(super) fn run(world: &World, seed: u64, cycles: u32) -> anyhow::Result<()> {
+    let names: Vec<_> = (0..WORKERS * PODS)
+        .map(|number| format!("faults-{number}"))
+        .collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let pods = world.pods(&names)?;
+    let tally = Mutex::new(Tally::default());
+    let mut begin = 0;
+    while begin < cycles {
+        let end = cycles.min(begin + ROUND);
+        round(world, seed, begin..end, &pods, &tally)?;
+        world
+            .settle()
+            .and_then(|()| world.is_clean())
+            .with_context(|| format!("seed {seed}, after cycle {end}"))?;
+        begin = end;
+    }
+    tally
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .close(cycles)
+}
+
+fn round(
+    world: &World,
+    seed: u64,
+    cycles: std::ops::Range<u32>,
+    pods: &[Pod],
+    tally: &Mutex<Tally>,
+) -> anyhow::Result<()> {
+    let next = AtomicU32::new(cycles.start);
+    let work = |own: &[Pod]| -> anyhow::Result<()> {
+        for pod in own.iter().cycle() {
+            let number = next.fetch_add(1, Ordering::SeqCst);
+            if number >= cycles.end {
+                break;
+            }
+            let strike = Strike::choose(&mut Random::new(seed, number));
+            let lived = cycle(world, pod, &format!("{seed}/{number}"), strike);
+            let lived = lived.with_context(|| format!("seed {seed}, cycle {number}, {strike}"));
+            if lived.is_err() {
+                // The others come to their end.
+                next.store(cycles.end, Ordering::SeqCst);
+            }
+            let (attached, hit) = lived?;
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.count(strike.victim, attached, hit);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = pods
+            .chunks(PODS)
+            .map(|own| scope.spawn(|| work(own)))
+            .collect();
+        let outcomes = workers.into_iter().map(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
+        });
+        outcomes.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// One container from its namespace to its last DEL; whether its ADD succeeded, and whether the strike hit.
+fn cycle(world: &World, pod: &Pod, name: &str, strike: Strike) -> anyhow::Result<(bool, bool)> {
+    let container = Container::new(world, pod, name)?;
+    let add = || container.add();
+    let start = Instant::now();
+    let (added, mut hit) = match strike.during {
+        During::Add => strike.beside(world, &container.id, add)?,
+        During::Del => (add()?, false),
+    };
+    ensure!(
+        start.elapsed() < ADD_WITHIN,
+        "ADD took {:?}",
+        start.elapsed()
+    );
+    let attached = match added {
+        Outcome::Done(result) => container.is_whole(&result).map(|()| true)?,
+        Outcome::Refused { code, text } => {
+            let is_plugins = hit && matches!(strike.victim, Victim::Bridge | Victim::HostLocal);
+            ensure!(
+                is_plugins || code == TRY_AGAIN_LATER,
+                "ADD failed for another reason than what was done: {text}"
+            );
+            false
+        }
+        Outcome::Lost(_) if hit && strike.victim == Victim::Shim => false,
+        Outcome::Lost(words) => bail!("the shim answered with no document: {words}"),
+    };
+    if strike.during == During::Del {
+        let (deleted, is_hit) = strike.beside(world, &container.id, || container.del())?;
+        hit = is_hit;
+        if let Outcome::Lost(words) = deleted {
+            ensure!(
+                hit && strike.victim == Victim::Shim,
+                "the shim answered with no document: {words}"
+            );
+        }
+    }
+    container.remove()?;
+    Ok((attached, hit))
+}
+
+impl Tally {
+    fn count(&mut self, victim: Victim, attached: bool, hit: bool) {
+        *self.hit.entry(victim).or_default() += u32::from(hit);
+        *if attached {
+            &mut self.attached
+        } else {
+            &mut self.refused
+        } += 1;
+    }
+
+    /// Fails unless everybody was hit and pods came up nevertheless.
+    fn close(&self, cycles: u32) -> anyhow::Result<()> {
+        say(&format!(
+            "        {} pods attached, {} refused and taken back; hit: {:?}",
+            self.attached, self.refused, self.hit
+        ));
+        for (victim, hits) in &self.hit {
+            ensure!(
+                *hits > 0 || *victim == Victim::Nobody,
+                "{victim:?} was never hit"
+            );
+        }
+        ensure!(
+            self.attached >= cycles / 3,
+            "only {} of {cycles} pods came up",
+            self.attached
+        );
+        Ok(())
+    }
+}

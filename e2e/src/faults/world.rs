@@ -1,0 +1,281 @@
+//! One node, its API server, and the daemons that run on it: one as a rule, two while one takes over from the other.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    container::Pod,
+    proxy::{self, Proxy},
+};
+use crate::{
+    http, inspect, layout,
+    node::Service,
+    objects,
+    scene::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, Scene},
+    sh,
+    workplace::Workplace,
+};
+
+/// The kubectl proxy's socket on the node: one question costs no process.
+const API: &str = "/run/api.sock";
+const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
+const SOCKETS: &str = "/run/multus";
+/// How much of the daemon's log a failure shows.
+const LAST_LINES: usize = 40;
+/// A daemon that was asked to end has ended by then, whatever it was at.
+const END: u64 = 40;
+
+/// Everything that is disturbed.
+pub(super) struct World<'a> {
+    pub(super) scene: Scene,
+    pub(super) proxy: Proxy,
+    work: &'a Workplace,
+    log: PathBuf,
+    daemons: Mutex<Daemons>,
+}
+
+#[derive(Default)]
+struct Daemons {
+    current: Option<Service>,
+    /// Asked to end.
+    leaving: Vec<Service>,
+}
+
+impl<'a> World<'a> {
+    /// The node, without a daemon.
+    pub(super) fn new(work: &'a Workplace) -> anyhow::Result<Self> {
+        let shim = PathBuf::from(BIN_DIR).join("multus-shim");
+        let primary = layout::primary("1.1.0", 1);
+        let scene = Scene::new(work, shim, &primary, &[objects::storage()])?;
+        let node = &scene.node;
+        let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug"});
+        node.write(DAEMON_CONFIG, config.to_string())?;
+        node.serve("api", "kubectl", |command| {
+            command
+                .arg("proxy")
+                .arg(format!("--unix-socket={API}"))
+                .arg("--kubeconfig")
+                .arg(scene.control.admin())
+        })?;
+        let world = Self {
+            proxy: Proxy::start(node)?,
+            work,
+            log: work
+                .dir
+                .join("log")
+                .join(format!("{}-daemon.log", node.name)),
+            daemons: Mutex::default(),
+            scene,
+        };
+        sh::until(20, "the API server can be asked", || world.api("/readyz"))?;
+        world.apply(&account())?;
+        world.token()?;
+        Ok(world)
+    }
+
+    /// Writes what a pod of the daemon's service account would have, with a fresh token.
+    pub(super) fn token(&self) -> anyhow::Result<()> {
+        let Scene { node, control, .. } = &self.scene;
+        let words = ["create", "token", "multus", "--namespace=kube-system"];
+        let token = control.kubectl(node, &words)?;
+        node.write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
+        let authority = fs::read(control.pki.file("ca.crt"))?;
+        node.write(&format!("{ACCOUNT}/ca.crt"), authority)?;
+        node.write(&format!("{ACCOUNT}/token"), token.trim())
+    }
+
+    /// Creates or changes objects.
+    pub(super) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
+        self.scene.control.apply(&self.scene.node, objects)
+    }
+
+    /// Runs kubectl as the administrator.
+    pub(super) fn kubectl(&self, words: &[&str]) -> anyhow::Result<()> {
+        let Scene { node, control, .. } = &self.scene;
+        control.kubectl(node, words).map(drop)
+    }
+
+    /// Makes the kind of network definitions, and the network that pods here ask for.
+    pub(super) fn define(&self) -> anyhow::Result<()> {
+        let Scene { node, control, .. } = &self.scene;
+        objects::definitions(self.work, control, node, &[objects::storage()])
+    }
+
+    /// Reads an object of the API server.
+    pub(super) fn api(&self, path: &str) -> anyhow::Result<http::Answer> {
+        http::send(&self.scene.node.path(API), "GET", path, "", b"")?.well()
+    }
+
+    /// Pods that ask for a second network.
+    pub(super) fn pods(&self, names: &[&str]) -> anyhow::Result<Vec<Pod>> {
+        let node = &self.scene.node.name;
+        let wanted = names
+            .iter()
+            .map(|name| objects::pod(name, node, Some("storage")));
+        self.apply(&wanted.collect::<Vec<_>>())?;
+        names.iter().map(|name| self.pod(name)).collect()
+    }
+
+    fn pod(&self, name: &str) -> anyhow::Result<Pod> {
+        let object = self.object(name)?;
+        let uid = object["metadata"]["uid"].as_str();
+        Ok(Pod {
+            name: name.to_owned(),
+            uid: uid.context("a pod has a uid")?.to_owned(),
+        })
+    }
+
+    /// A pod as the API server has it.
+    pub(super) fn object(&self, pod: &str) -> anyhow::Result<Value> {
+        self.api(&format!("/api/v1/namespaces/default/pods/{pod}"))?
+            .json()
+    }
+
+    /// Starts the first daemon.
+    pub(super) fn start(&self) -> anyhow::Result<()> {
+        self.daemons().current = Some(self.launch()?);
+        Ok(())
+    }
+
+    /// Kills the daemon, and starts it again at once, as a kubelet does.
+    pub(super) fn crash(&self) -> anyhow::Result<()> {
+        let mut daemons = self.daemons();
+        if let Some(daemon) = daemons.current.take() {
+            self.scene.node.end(&daemon, "KILL")?;
+        }
+        daemons.current = Some(self.launch()?);
+        Ok(())
+    }
+
+    /// A rolling update: the next daemon starts, then the former one is asked to end, once the next is ready or before.
+    pub(super) fn update(&self, is_patient: bool) -> anyhow::Result<()> {
+        let mut daemons = self.daemons();
+        let next = self.launch()?;
+        let ready = if is_patient {
+            sh::until(60, "the next daemon is ready", || self.is_ready(&next))
+        } else {
+            Ok(())
+        };
+        if let Some(former) = daemons.current.replace(next) {
+            let pid = former.pid.to_string();
+            self.scene.node.run(&["kill", "-TERM", &pid])?;
+            daemons.leaving.push(former);
+        }
+        ready
+    }
+
+    /// Waits until one daemon is there, and ready.
+    pub(super) fn settle(&self) -> anyhow::Result<()> {
+        let mut daemons = self.daemons();
+        for former in std::mem::take(&mut daemons.leaving) {
+            sh::until(END, "a daemon that was asked to end has ended", || {
+                ensure!(!self.scene.node.runs(&former), "it still runs");
+                Ok(())
+            })?;
+        }
+        let current = daemons.current.as_ref().context("no daemon was started")?;
+        sh::until(60, "the daemon is ready", || self.is_ready(current))
+    }
+
+    /// Fails while pods have left anything, or daemons that are no more.
+    pub(super) fn is_clean(&self) -> anyhow::Result<()> {
+        // What could not be deleted is tried again after a minute.
+        sh::until(90, "nothing is left", || {
+            let mut left = inspect::leftovers(&self.scene.node)?;
+            left.extend(self.debris()?);
+            ensure!(left.is_empty(), "{}", left.join(", "));
+            Ok(())
+        })
+    }
+
+    /// What is at the places of daemon, shim and configuration that does not belong there.
+    fn debris(&self) -> anyhow::Result<Vec<String>> {
+        let node = &self.scene.node;
+        let daemons = self.daemons();
+        let own = daemons.current.iter().chain(&daemons.leaving);
+        let own: Vec<_> = own.map(socket_name).collect();
+        let list = |dir: &'static str| -> anyhow::Result<Vec<String>> {
+            let names = node.list(dir)?.into_iter();
+            Ok(names.map(|name| format!("{dir}/{name}")).collect())
+        };
+        let mut found = list(SOCKETS)?;
+        found.extend(list(CONF_DIR)?);
+        found.extend(list(BIN_DIR)?);
+        found.retain(|path| {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            name.starts_with('.')
+                || name.starts_with("daemon-") && !own.iter().any(|own| own == name)
+        });
+        Ok(found)
+    }
+
+    /// Adds what a reader of a failure needs next.
+    pub(super) fn told<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+        outcome.map_err(|error| self.explain(&error))
+    }
+
+    fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+        anyhow::anyhow!("{error:#}\nthe daemon's last lines:\n{}", last.join("\n"))
+    }
+
+    fn launch(&self) -> anyhow::Result<Service> {
+        let node = &self.scene.node;
+        node.serve("daemon", self.work.program("multus-daemon"), |command| {
+            command
+                .env("MULTUS_NODE_NAME", &node.name)
+                .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+                .env("KUBERNETES_SERVICE_PORT", proxy::PORT.to_string())
+                .env("HOME", "/run/nowhere")
+                .env_remove("KUBECONFIG")
+                .args(["run", "--root", "/", "--config", DAEMON_CONFIG])
+        })
+    }
+
+    fn is_ready(&self, daemon: &Service) -> anyhow::Result<()> {
+        let socket = self.scene.node.path(SOCKETS).join(socket_name(daemon));
+        http::send(&socket, "GET", "/readyz", "", b"")?
+            .well()
+            .map(drop)
+    }
+
+    fn daemons(&self) -> MutexGuard<'_, Daemons> {
+        self.daemons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The socket that is one daemon's own.
+fn socket_name(daemon: &Service) -> String {
+    format!("daemon-{}.sock", daemon.pid)
+}
+
+/// The daemon's account with what the chart grants it.
+pub(super) fn account() -> Vec<Value> {
+    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    let read = &["get", "list", "watch"];
+    vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "multus", "namespace": "kube-system"}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "multus"}, "rules": [
+            rule("k8s.cni.cncf.io", "network-attachment-definitions", read),
+            rule("", "pods", read),
+            rule("", "pods/status", &["patch"]),
+            rule("", "events", &["create"]),
+        ]}),
+        binding(),
+    ]
+}
+
+/// What gives the account its rights.
+pub(super) fn binding() -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "multus"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "multus"},
+        "subjects": [{"kind": "ServiceAccount", "name": "multus", "namespace": "kube-system"}]})
+}

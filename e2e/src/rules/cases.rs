@@ -1,0 +1,79 @@
+//! The cases, by subject. Each is a name, the rules that it shows, and a function that fails when they do not hold.
+
+mod access;
+mod add;
+mod capabilities;
+mod chain;
+mod config;
+mod del;
+mod forward;
+mod manager;
+mod netstatus;
+mod process;
+mod resolve;
+mod rollback;
+mod shim;
+mod socket;
+mod state;
+mod verbs;
+
+use super::{
+    Case,
+    bench::{Bench, Settings},
+};
+
+type Run = fn(&Bench) -> anyhow::Result<()>;
+
+/// A case beside others on one daemon with a plain file.
+const fn plain(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+    Case {
+        name,
+        rules,
+        daemon: Settings::Plain,
+        run,
+    }
+}
+
+/// A case on a daemon whose file has keys that are laid over requests.
+const fn overlaid(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+    Case {
+        name,
+        rules,
+        daemon: Settings::Overlaid,
+        run,
+    }
+}
+
+/// A case that starts its own daemon, or needs that there is none.
+const fn alone(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+    Case {
+        name,
+        rules,
+        daemon: Settings::None,
+        run,
+    }
+}
+
+/// Every case.
+pub(super) fn all() -> impl Iterator<Item = &'static Case> {
+    [
+        shim::CASES,
+        forward::CASES,
+        socket::CASES,
+        config::CASES,
+        resolve::CASES,
+        add::CASES,
+        capabilities::CASES,
+        rollback::CASES,
+        state::CASES,
+        del::CASES,
+        verbs::CASES,
+        netstatus::CASES,
+        chain::CASES,
+        access::CASES,
+        manager::CASES,
+        process::CASES,
+    ]
+    .into_iter()
+    .flatten()
+}

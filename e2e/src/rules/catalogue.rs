@@ -1,0 +1,87 @@
+//! The rules: what a shim and a daemon have to do, each with an id of its own, its section and how binding it is.
+
+mod access;
+mod attach;
+mod process;
+mod resolve;
+mod shim;
+mod socket;
+mod state;
+mod status;
+
+/// How binding a rule is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Grade {
+    /// Other software relies on it.
+    Must,
+    /// Visible, and cheap to match.
+    Should,
+    /// What others do is a hazard; the rule is the cure.
+    Fix,
+}
+
+/// One rule.
+pub(super) struct Rule {
+    /// `mux-<section>-<word>`.
+    pub(super) id: &'static str,
+    pub(super) grade: Grade,
+    pub(super) title: &'static str,
+}
+
+impl Rule {
+    /// The section that its id names.
+    pub(super) fn section(&self) -> &'static str {
+        let rest = self.id.trim_start_matches("mux-");
+        rest.split('-').next().unwrap_or(rest)
+    }
+}
+
+impl Grade {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+            Self::Fix => "FIX",
+        }
+    }
+}
+
+const fn must(id: &'static str, title: &'static str) -> Rule {
+    Rule {
+        id,
+        grade: Grade::Must,
+        title,
+    }
+}
+
+const fn should(id: &'static str, title: &'static str) -> Rule {
+    Rule {
+        id,
+        grade: Grade::Should,
+        title,
+    }
+}
+
+const fn fix(id: &'static str, title: &'static str) -> Rule {
+    Rule {
+        id,
+        grade: Grade::Fix,
+        title,
+    }
+}
+
+/// Every rule, by section.
+pub(super) fn all() -> impl Iterator<Item = &'static Rule> {
+    [
+        shim::RULES,
+        socket::RULES,
+        process::RULES,
+        access::RULES,
+        resolve::RULES,
+        attach::RULES,
+        state::RULES,
+        status::RULES,
+    ]
+    .into_iter()
+    .flatten()
+}

@@ -1,0 +1,65 @@
+//! Sections 13 and 14: the status annotation, and chains.
+
+use super::{Rule, fix, must, should};
+
+pub(super) const RULES: &[Rule] = &[
+    must(
+        "mux-13-entries",
+        "status has one entry per network, in order",
+    ),
+    must(
+        "mux-13-keys",
+        "an entry has name, interface, ips without prefix, mac and dns",
+    ),
+    must(
+        "mux-13-default",
+        "default is there when true, and only for the default network",
+    ),
+    must("mux-13-dns", "dns is there when empty, too"),
+    must("mux-13-gateway", "gateways of default routes are told"),
+    fix(
+        "mux-13-no-gateway",
+        "a default route without a gateway tells none",
+    ),
+    must("mux-13-mtu", "mtu is told when known"),
+    must(
+        "mux-13-interfaces",
+        "a result with several interfaces inside gives an entry for each, with its own addresses",
+    ),
+    should("mux-13-oldest", "results before 0.3.0 give no entry"),
+    should("mux-13-system", "pods of every namespace get a status"),
+    should(
+        "mux-13-form",
+        "the text is laid out for people, with four spaces",
+    ),
+    fix(
+        "mux-13-gone",
+        "a pod that is gone when its status is written is no failure of another kind",
+    ),
+    must(
+        "mux-13.1-file",
+        "device information files are handed to plugins and told in the status",
+    ),
+    must(
+        "mux-14.1-chain",
+        "plugins from a folder named by the list are appended to the primary",
+    ),
+    must("mux-14.1-inlined", "unless loadOnlyInlinedPlugins is set"),
+    must("mux-14.1-fresh", "the folder is read at every ADD"),
+    must(
+        "mux-14.2-auxiliary",
+        "auxiliaryCNIChainName adds a chain of that folder after all networks",
+    ),
+    must("mux-14.2-empty", "without files there is no such network"),
+    must("mux-14.2-path", "it wants a clusterNetwork that is a path"),
+    must(
+        "mux-14.3-add",
+        "passthru answers ADD with a result that holds nothing",
+    ),
+    must("mux-14.3-chained", "passthru may stand in a chain"),
+    must("mux-14.3-versions", "passthru speaks 0.3.0 and later"),
+    must(
+        "mux-14.3-del",
+        "passthru answers DEL and CHECK with nothing",
+    ),
+];

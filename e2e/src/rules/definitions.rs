@@ -1,0 +1,121 @@
+//! The primary network of the bench, and the network definitions that its pods ask for.
+
+use serde_json::{Value, json};
+
+use crate::objects;
+
+/// A list of one recorder, in the newest version, so that every verb reaches it.
+pub(super) fn primary() -> Value {
+    json!({"cniVersion": "1.1.0", "name": "primary", "plugins": [
+        {"type": "recorder", "address": "10.65.0.2/24", "capabilities": {"portMappings": true}, "ipam": {"type": "none"}},
+    ]})
+}
+
+/// Everything that exists before a daemon starts, so that none has to learn of it in between.
+pub(super) fn all() -> Vec<Value> {
+    let mut objects: Vec<Value> = ["other", "shared", "quiet"]
+        .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+        .into();
+    for name in ["a", "b", "c"] {
+        objects.push(objects::network(name, &recorder(name, &json!({}))));
+    }
+    objects.extend(special());
+    objects.extend(broken());
+    objects.extend(elsewhere());
+    objects.push(objects::storage());
+    objects
+}
+
+/// A configuration of one recorder with further keys.
+pub(super) fn recorder(name: &str, keys: &Value) -> Value {
+    let mut config = json!({"cniVersion": "1.0.0", "name": name, "type": "recorder"});
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        config[key] = value.clone();
+    }
+    config
+}
+
+fn special() -> Vec<Value> {
+    let capabilities = json!({"ips": true, "mac": true, "bandwidth": true, "portMappings": true, "deviceID": true});
+    let mut bare = recorder("", &json!({"zeta": 1, "alpha": {"deep": [1, 2]}}));
+    if let Some(map) = bare.as_object_mut() {
+        map.shift_remove("name");
+    }
+    vec![
+        objects::network(
+            "capable",
+            &recorder("capable", &json!({"capabilities": capabilities})),
+        ),
+        objects::network("nameless", &bare),
+        objects::network(
+            "list",
+            &json!({"cniVersion": "1.0.0", "name": "list", "plugins": [
+                {"type": "recorder", "first": true}, {"type": "recorder-other", "capabilities": {"mac": true}},
+            ]}),
+        ),
+        objects::network("old", &recorder("old", &json!({"cniVersion": "0.3.1"}))),
+        objects::network(
+            "oldest",
+            &recorder("oldest", &json!({"cniVersion": "0.2.0"})),
+        ),
+        objects::network(
+            "newest",
+            &recorder("newest", &json!({"cniVersion": "1.1.0"})),
+        ),
+        // Numbers that a detour over floating point would spoil.
+        objects::network(
+            "exact",
+            &recorder(
+                "exact",
+                &json!({"big": 9_007_199_254_740_993_u64, "text": "<&>"}),
+            ),
+        ),
+        empty("on-disk"),
+        empty("nowhere-on-disk"),
+    ]
+}
+
+fn broken() -> Vec<Value> {
+    let text = |name: &str, config: &str| {
+        let mut object = objects::network(name, &Value::Null);
+        object["spec"]["config"] = json!(config);
+        object
+    };
+    vec![
+        objects::network(
+            "absent-plugin",
+            &json!({"cniVersion": "1.0.0", "name": "absent-plugin", "type": "e2e-no-such-plugin"}),
+        ),
+        objects::network(
+            "no-plugins",
+            &json!({"cniVersion": "1.0.0", "name": "no-plugins", "plugins": []}),
+        ),
+        objects::network(
+            "no-type",
+            &json!({"cniVersion": "1.0.0", "name": "no-type"}),
+        ),
+        text("no-json", "{\"cniVersion\": \"1.0.0\","),
+        text("no-object", "[1, 2]"),
+    ]
+}
+
+fn elsewhere() -> Vec<Value> {
+    let of = |namespace: &str, name: &str| {
+        let mut object = objects::network(name, &recorder(name, &json!({})));
+        object["metadata"]["namespace"] = json!(namespace);
+        object
+    };
+    vec![
+        of("other", "far"),
+        of("shared", "common"),
+        of("shared", "everyone"),
+        of("kube-system", "central"),
+        of("kube-system", "also-central"),
+    ]
+}
+
+fn empty(name: &str) -> Value {
+    let mut object = objects::network(name, &Value::Null);
+    object["spec"] = json!({});
+    object
+}
