@@ -7,8 +7,10 @@ mod chain;
 mod config;
 mod del;
 mod forward;
+mod isolation;
 mod manager;
 mod netstatus;
+mod primaries;
 mod process;
 mod resolve;
 mod rollback;
@@ -62,6 +64,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         socket::CASES,
         config::CASES,
         resolve::CASES,
+        isolation::CASES,
         add::CASES,
         capabilities::CASES,
         rollback::CASES,
@@ -72,6 +75,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         chain::CASES,
         access::CASES,
         manager::CASES,
+        primaries::CASES,
         process::CASES,
     ]
     .into_iter()

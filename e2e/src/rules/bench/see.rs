@@ -9,6 +9,7 @@ use super::{super::plugin, Bench, Pod, pods::STATUS};
 use crate::{
     inspect::{Addresses, addresses},
     scene::BIN_DIR,
+    sh,
 };
 
 /// One call of a plugin.
@@ -152,5 +153,26 @@ impl Bench {
             "address",
         ])?;
         Ok(addresses(&text))
+    }
+
+    /// Waits until the generated configuration has that value.
+    pub(crate) fn becomes(&self, key: &str, value: &Value) -> anyhow::Result<()> {
+        sh::until(10, "the generated file follows", || {
+            let config = self.config()?;
+            ensure!(
+                config[key] == *value,
+                "{key} is {}, not {value}",
+                config[key]
+            );
+            Ok(())
+        })
+    }
+
+    /// A primary of a case's own, since answers to STATUS may be kept for a while; the keys that select it.
+    pub(crate) fn own_primary(&self, name: &str, version: &str) -> anyhow::Result<Value> {
+        let path = format!("/etc/cni/rules/{name}.conflist");
+        let list = json!({"cniVersion": version, "name": name, "plugins": [{"type": "recorder"}]});
+        self.scene.node.write(&path, list.to_string())?;
+        Ok(json!({"clusterNetwork": path}))
     }
 }

@@ -184,7 +184,7 @@ fn closes(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn typed_error(bench: &Bench) -> anyhow::Result<()> {
-    let config = bench.config_with(&own_primary(bench, "socket-typed")?)?;
+    let config = bench.config_with(&bench.own_primary("socket-typed", "1.1.0")?)?;
     bench.fails("socket-typed", "STATUS", 51, "few addresses")?;
     let answer = bench.request(&[("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)], &config)?;
     let body = answer.json()?;
@@ -200,13 +200,6 @@ fn typed_error(bench: &Bench) -> anyhow::Result<()> {
         "{body}"
     );
     Ok(())
-}
-
-fn own_primary(bench: &Bench, name: &str) -> anyhow::Result<Value> {
-    let path = format!("/etc/cni/rules/{name}.conflist");
-    let list = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": "recorder"}]});
-    bench.scene.node.write(&path, list.to_string())?;
-    Ok(json!({"clusterNetwork": path}))
 }
 
 fn error_words(bench: &Bench) -> anyhow::Result<()> {
@@ -264,7 +257,7 @@ fn no_pod(bench: &Bench) -> anyhow::Result<()> {
     bench.add(&pod)?;
     for verb in ["STATUS", "GC"] {
         // Of its own, since answers to STATUS may be kept for a while.
-        let mut config = bench.config_with(&own_primary(bench, "socket-well")?)?;
+        let mut config = bench.config_with(&bench.own_primary("socket-well", "1.1.0")?)?;
         config["cni.dev/valid-attachments"] = json!([{"containerID": pod.id, "ifname": "eth0"}]);
         let answer = bench
             .request(&[("CNI_COMMAND", verb), ("CNI_PATH", BIN_DIR)], &config)?

@@ -92,14 +92,6 @@ fn check_fails(bench: &Bench) -> anyhow::Result<()> {
         .tells(&["it is not there"])
 }
 
-/// A primary of the case's own, since answers to STATUS may be kept for a while; the keys that select it.
-fn own_primary(bench: &Bench, name: &str, version: &str) -> anyhow::Result<Value> {
-    let path = format!("/etc/cni/rules/{name}.conflist");
-    let list = json!({"cniVersion": version, "name": name, "plugins": [{"type": "recorder"}]});
-    bench.scene.node.write(&path, list.to_string())?;
-    Ok(json!({"clusterNetwork": path}))
-}
-
 fn about_the_node(bench: &Bench, verb: &str, keys: &Value) -> anyhow::Result<Outcome> {
     let config = bench.config_with(keys)?;
     bench.shim(
@@ -117,7 +109,7 @@ fn asked(bench: &Bench, verb: &str, network: &str) -> anyhow::Result<usize> {
 }
 
 fn status_master(bench: &Bench) -> anyhow::Result<()> {
-    let mut keys = own_primary(bench, "status-well", "1.1.0")?;
+    let mut keys = bench.own_primary("status-well", "1.1.0")?;
     keys["defaultNetworks"] = json!(["central"]);
     let answer = about_the_node(bench, "STATUS", &keys)?.well()?;
     ensure!(answer.is_null(), "{answer}");
@@ -130,13 +122,13 @@ fn status_master(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn status_fails(bench: &Bench) -> anyhow::Result<()> {
-    let keys = own_primary(bench, "status-bad", "1.1.0")?;
+    let keys = bench.own_primary("status-bad", "1.1.0")?;
     bench.fails("status-bad", "STATUS", 50, "it is down")?;
     about_the_node(bench, "STATUS", &keys)?.tells(&["it is down"])
 }
 
 fn status_old(bench: &Bench) -> anyhow::Result<()> {
-    let keys = own_primary(bench, "status-old", "1.0.0")?;
+    let keys = bench.own_primary("status-old", "1.0.0")?;
     bench.fails("status-old", "STATUS", 50, "it is down")?;
     about_the_node(bench, "STATUS", &keys)?.well()?;
     ensure!(
@@ -148,7 +140,7 @@ fn status_old(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn status_code(bench: &Bench) -> anyhow::Result<()> {
-    let keys = own_primary(bench, "status-code", "1.1.0")?;
+    let keys = bench.own_primary("status-code", "1.1.0")?;
     bench.fails("status-code", "STATUS", 51, "few addresses")?;
     let outcome = about_the_node(bench, "STATUS", &keys)?;
     outcome.has_code(51)?;
@@ -218,7 +210,7 @@ fn gc_no_results(bench: &Bench) -> anyhow::Result<()> {
 
 fn gc_plugins(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("gc-listed", "")?;
-    let keys = own_primary(bench, "gc-master", "1.1.0")?;
+    let keys = bench.own_primary("gc-master", "1.1.0")?;
     bench.add_with(&pod, &keys)?;
     let mut config = keys.clone();
     config["cni.dev/valid-attachments"] = json!([{"containerID": pod.id, "ifname": "eth0"}]);
