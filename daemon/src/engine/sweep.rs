@@ -65,7 +65,9 @@ impl Engine {
         let entries = recall::entries(&cache.path, id);
         let state = Self::state_left(store, id, &default_ifname())?.state;
         let netns = state.netns.clone().or_else(|| recall::netns(&entries));
-        if !gone(id, netns.as_deref()) {
+        // What another program has detached leaves only files of ours, which are nobody's while nobody is at the container.
+        let may_be_attached = store.has_state(id) || !entries.is_empty();
+        if may_be_attached && !gone(id, netns.as_deref()) {
             return Ok(());
         }
         info!(container_id = %id, "detaching a container that is gone");

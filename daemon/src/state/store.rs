@@ -174,6 +174,11 @@ impl Store {
         Ok(known)
     }
 
+    /// Whether the file is there that every program here goes by; a sidecar alone counts for nothing.
+    pub fn has_state(&self, id: &ContainerId) -> bool {
+        self.root.exists(self.upstream_path(id))
+    }
+
     fn upstream_path(&self, id: &ContainerId) -> PathBuf {
         self.dir.join(id.as_str())
     }

@@ -27,7 +27,7 @@ const PODS: usize = 2;
 /// After so many cycles everything comes to rest and is looked at.
 const ROUND: u32 = 20;
 /// No ADD takes longer, whatever happens: a kubelet gives it four minutes.
-const ADD_WITHIN: Duration = Duration::from_secs(120);
+const ADD_WITHIN: Duration = Duration::from_mins(2);
 
 /// What happened, for the last line.
 #[derive(Default)]

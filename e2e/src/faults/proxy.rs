@@ -81,6 +81,10 @@ impl Proxy {
     }
 
     /// From now on it is like this.
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "it begins and ends faults, as functions do that may fail"
+    )]
     pub(super) fn be(&self, way: Way) -> anyhow::Result<()> {
         *self.0.lock() = (way, Instant::now());
         self.0.changed.notify_all();
@@ -93,7 +97,7 @@ impl Shared {
     fn now(&self) -> Way {
         match *self.lock() {
             (Way::Flapping, since)
-                if (since.elapsed().as_millis() / PHASE.as_millis()) % 2 == 0 =>
+                if (since.elapsed().as_millis() / PHASE.as_millis()).is_multiple_of(2) =>
             {
                 Way::Refusing
             }
