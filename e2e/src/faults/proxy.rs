@@ -81,10 +81,9 @@ impl Proxy {
     }
 
     /// From now on it is like this.
-    pub(super) fn be(&self, way: Way) -> anyhow::Result<()> {
+    pub(super) fn be(&self, way: Way) {
         *self.0.lock() = (way, Instant::now());
         self.0.changed.notify_all();
-        Ok(())
     }
 }
 
@@ -93,7 +92,7 @@ impl Shared {
     fn now(&self) -> Way {
         match *self.lock() {
             (Way::Flapping, since)
-                if (since.elapsed().as_millis() / PHASE.as_millis()) % 2 == 0 =>
+                if (since.elapsed().as_millis() / PHASE.as_millis()).is_multiple_of(2) =>
             {
                 Way::Refusing
             }
