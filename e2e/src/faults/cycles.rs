@@ -180,7 +180,7 @@ impl Tally {
             );
         }
         ensure!(
-            self.attached >= cycles / 3,
+            self.attached >= cycles / 5,
             "only {} of {cycles} pods came up",
             self.attached
         );
