@@ -69,18 +69,13 @@ pub fn find(name: &str) -> Option<&'static Opt> {
         .find(|option| option.name.eq_ignore_ascii_case(name))
 }
 
-/// The value of a key in a configuration, whatever its case: the exact name wins, then the last one written.
+/// The value of a key in a configuration, as Go's decoder reads it: whatever its case, the last one written.
 pub fn get<'a>(config: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    let by_case = || {
-        config
-            .iter()
-            .rev()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
-    };
     config
-        .get(name)
-        .or_else(by_case)
+        .iter()
+        .rev()
+        .find(|(key, _)| key.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value)
         .filter(|value| !value.is_null())
 }
 
@@ -109,7 +104,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("cniVersion", Text, Some("\"auto\""), Both, "Version of the generated configuration and of results; `auto` asks the node's runtime."),
     opt("name", Text, Some("\"multus-cni-network\""), Both, "Name of the network; the generated configuration has its own."),
     opt("type", Text, Some("\"multus-shim\""), Netconf, "The plugin that the runtime starts."),
-    opt("capabilities", Object, None, Both, "Capabilities to declare to the runtime."),
+    opt("capabilities", Object, None, Both, "Capabilities to declare to the runtime, beside those of the default network."),
     opt("ipam", Object, None, Netconf, "Carried along for the runtime; not used."),
     opt("dns", Object, None, Netconf, "Carried along for the runtime; not used."),
     opt("prevResult", Object, None, Netconf, "Result of an earlier plugin of the chain."),
@@ -128,22 +123,24 @@ pub static OPTIONS: &[Opt] = &[
     opt("globalNamespaces", Text, Some("\"\""), Both, "Comma list of namespaces open to all under isolation; empty means `default`."),
     opt("readinessindicatorfile", Text, Some("\"\""), Both, "A file that must exist before anything is served."),
     opt("auxiliaryCNIChainName", Text, Some("\"\""), Both, "Name of an additional chain of plugins to run last."),
-    opt("retryDeleteOnError", Bool, Some("false"), Netconf, "Whether state outlives a DEL that failed, so that it can be tried again."),
-    opt("logFile", Text, None, Both, "A file that gets the log, too."),
-    opt("logLevel", Text, Some("\"panic\""), Both, "One of panic, error, verbose and debug."),
-    opt("logToStderr", Bool, None, Both, "Whether the log goes to stderr; the shim's default is false."),
-    opt("logOptions", Object, None, Both, "Rotation of logFile: maxAge, maxSize, maxBackups, compress."),
-    opt("daemonSocketDir", Text, Some("\"/run/multus/\""), Both, "Directory of the socket as the node, and so the shim, sees it."),
+    opt("retryDeleteOnError", Bool, None, Netconf, "Whether state outlives a DEL that failed, so that it is tried again: true always, false never; without it, for what was attached."),
+    opt("logFile", Text, None, Both, "A file that gets the shim's log; the daemon's goes to stderr."),
+    opt("logLevel", Text, None, Both, "One of panic, error, verbose and debug; without it the daemon's is verbose, the shim's panic."),
+    opt("logToStderr", Bool, None, Both, "Whether the shim's log goes to stderr, by default not; the daemon's always does."),
+    opt("logOptions", Object, None, Both, "Accepted and ignored: upstream's rotation of logFile."),
+    opt("daemonSocketDir", Text, Some("\"/run/multus/\""), Netconf, "Directory of the socket as the shim sees it; the generated configuration has that of socketDir."),
+    opt("allowedPlugins", List, Some("[]"), Daemon, "Types of the plugins that may run, those named in ipam and delegate included; empty means all."),
     opt("chrootDir", Text, Some("\"\""), Daemon, "Root that delegates run in, instead of the runtime's mount namespace."),
-    opt("socketDir", Text, Some("\"/run/multus/\""), Daemon, "Directory of the socket as the daemon sees it."),
-    opt("metricsPort", Int, None, Daemon, "Port for metrics; none without."),
+    opt("socketDir", Text, Some("\"/run/multus/\""), Daemon, "Directory of the socket on the node."),
+    opt("metricsPort", Int, None, Daemon, "Port on every address of the node where Prometheus reads /metrics; without it there are none."),
     opt("enablePprof", Bool, Some("false"), Daemon, "Accepted; there is nothing to profile in that form here."),
-    opt("connectionLimit", Int, None, Daemon, "Most connections that are served at once; no limit without."),
-    opt("perNodeCertificate", Object, None, Daemon, "Per-node client certificate: enabled, bootstrapKubeconfig, certDir, certDuration."),
+    opt("connectionLimit", Int, None, Daemon, "At most so many connections of the socket at once, probes included; without it there is no limit."),
+    opt("perNodeCertificate", Object, None, Daemon, "A client certificate for each node: enabled, bootstrapKubeconfig, certDir, certDuration; without it the daemon uses its pod's service account."),
     opt("multusConfigFile", Text, Some("\"auto\""), Daemon, "`auto`, or the path of a configuration to install as it is."),
     opt("multusMasterCNI", Text, Some("\"\""), Daemon, "File name of the default network's configuration; empty takes the first."),
     opt("multusAutoconfigDir", Text, Some("\"\""), Daemon, "Directory of the default network's configuration; empty asks the node."),
     opt("cniConfigDir", Text, Some("\"\""), Daemon, "Directory that the generated configuration goes to; empty asks the node."),
+    opt("criSocket", Text, None, Daemon, "The container runtime's socket; without it the candidates are asked for the one that runs our pod."),
     opt("forceCNIVersion", Bool, Some("false"), Daemon, "Accepted and ignored: foreign files are never rewritten."),
     opt("overrideNetworkName", Bool, Some("false"), Daemon, "Whether the generated configuration takes the default network's name."),
     // Standard keys of a list of plugins, which a configuration given by hand may be.
@@ -188,7 +185,7 @@ mod tests {
             "readinessindicatorfile"
         );
         assert_eq!(find("nothing"), None);
-        let config = json!({"MULTUSNAMESPACE": "a", "multusnamespace": "b", "logFile": null});
+        let config = json!({"multusNamespace": "a", "multusnamespace": "b", "logFile": null});
         let config = config.as_object().unwrap();
         assert_eq!(get(config, "multusNamespace"), Some(&json!("b")));
         assert_eq!(get(config, "logFile"), None);

@@ -39,6 +39,20 @@ pub fn values_schema() -> String {
             object(&[("cni_conf", cni_conf()), ("daemon_conf", daemon_conf())]),
         ),
         (
+            "perNodeCertificate",
+            object(&[
+                ("enabled", switch()),
+                ("bootstrapKubeconfig", text()),
+                ("certDir", text()),
+                ("certDuration", text()),
+                ("exclusive", switch()),
+                (
+                    "approver",
+                    object(&[("enabled", switch()), ("resources", any())]),
+                ),
+            ]),
+        ),
+        (
             "manifests",
             object(
                 &[
@@ -254,6 +268,8 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
             ("config: {daemon_config: {}}", "daemon_config"),
             ("manifests: {daemonSet: maybe}", "maybe"),
             ("tolerations: {operator: Exists}", "array"),
+            ("perNodeCertificate: {enable: true}", "enable"),
+            ("perNodeCertificate: {certDuration: 10}", "string"),
             ("rke2-whereabouts: {enable: true}", "enable"),
             (
                 "config: {daemon_conf: {namespaceIsolation: [1]}}",

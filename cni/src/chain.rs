@@ -58,7 +58,7 @@ pub fn add(
     invocation: &Invocation,
 ) -> Result<CniResult, ChainError> {
     let mut previous: Option<CniResult> = None;
-    for plugin in &config.plugins {
+    for (index, plugin) in config.plugins.iter().enumerate() {
         let stdin = stdin_of(
             config,
             plugin,
@@ -68,7 +68,7 @@ pub fn add(
         let stdout = run(
             exec,
             config,
-            plugin,
+            index,
             Command::Add,
             &invocation.path,
             Some(invocation),
@@ -93,27 +93,44 @@ pub fn del(
     config: &NetworkConfig,
     invocation: &Invocation,
 ) -> Result<(), ChainError> {
+    del_partly(exec, config, invocation, config.plugins.len()).map(|_none| ())
+}
+
+/// Undoes an ADD that only the first `attached` plugins succeeded at. The others are asked too, but may well have nothing
+/// to undo, nor a configuration they could read: their failures stop nothing and are returned.
+pub fn del_partly(
+    exec: &dyn Exec,
+    config: &NetworkConfig,
+    invocation: &Invocation,
+    attached: usize,
+) -> Result<Vec<ChainError>, ChainError> {
     let previous = if config.version() < Version::V0_4_0 {
         None
     } else {
         cached(config, invocation).ok().flatten()
     };
-    for plugin in config.plugins.iter().rev() {
+    let mut failed = Vec::new();
+    for (index, plugin) in config.plugins.iter().enumerate().rev() {
         let stdin = stdin_of(
             config,
             plugin,
             &invocation.capability_args,
             previous.as_ref(),
         );
-        run(
+        let outcome = run(
             exec,
             config,
-            plugin,
+            index,
             Command::Del,
             &invocation.path,
             Some(invocation),
             &stdin,
-        )?;
+        );
+        match outcome {
+            Ok(_) => {}
+            Err(error) if index >= attached => failed.push(error),
+            Err(error) => return Err(error),
+        }
     }
     cache::remove(
         &invocation.cache_dir,
@@ -121,7 +138,8 @@ pub fn del(
         &invocation.container_id,
         &invocation.ifname,
     )
-    .map_err(|source| cache_error(config, source))
+    .map_err(|source| cache_error(config, source))?;
+    Ok(failed)
 }
 
 /// Verifies: every plugin in order, each with the cached result.
@@ -143,12 +161,12 @@ pub fn check(
     let previous = cached(config, invocation)?.ok_or_else(|| ChainError::NothingCached {
         network: config.name.clone(),
     })?;
-    for plugin in &config.plugins {
+    for (index, plugin) in config.plugins.iter().enumerate() {
         let stdin = stdin_of(config, plugin, &invocation.capability_args, Some(&previous));
         run(
             exec,
             config,
-            plugin,
+            index,
             Command::Check,
             &invocation.path,
             Some(invocation),
@@ -192,23 +210,12 @@ pub fn gc(
             .iter()
             .map(|one| json!({"containerID": one.container_id, "ifname": one.ifname}))
             .collect();
-        for plugin in &config.plugins {
+        for (index, plugin) in config.plugins.iter().enumerate() {
             let mut value = named(config, plugin);
             // The specification's name, and the one that the reference library used before it read the specification.
             value.insert("cni.dev/valid-attachments".to_owned(), json!(attachments));
             value.insert("cni.dev/attachments".to_owned(), json!(attachments));
-            errors.extend(
-                run(
-                    exec,
-                    config,
-                    plugin,
-                    Command::Gc,
-                    path,
-                    None,
-                    &bytes(&value),
-                )
-                .err(),
-            );
+            errors.extend(run(exec, config, index, Command::Gc, path, None, &bytes(&value)).err());
         }
     }
     if errors.is_empty() {
@@ -223,11 +230,11 @@ pub fn status(exec: &dyn Exec, config: &NetworkConfig, path: &[PathBuf]) -> Resu
     if config.version() < Version::V1_1_0 {
         return Ok(());
     }
-    for plugin in &config.plugins {
+    for (index, plugin) in config.plugins.iter().enumerate() {
         run(
             exec,
             config,
-            plugin,
+            index,
             Command::Status,
             path,
             None,

@@ -1,5 +1,6 @@
 //! The daemon's own file, `daemon-config.json`: read once, typed, the raw keys kept for the overlay on each request.
 
+mod effect;
 mod typo;
 
 use std::path::{Path, PathBuf};
@@ -7,7 +8,11 @@ use std::path::{Path, PathBuf};
 use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
-use crate::json::{self, WrongType};
+use crate::{
+    certificate,
+    json::{self, WrongType},
+    node_path::node_path,
+};
 
 /// Where the file stands unless `--config` says otherwise (upstream's place).
 pub const DEFAULT_PATH: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
@@ -41,6 +46,12 @@ pub struct Config {
     pub cri_socket: Option<PathBuf>,
     /// A file that must exist before anything is served.
     pub readiness_file: Option<PathBuf>,
+    /// How the node gets a certificate of its own; `None` uses the identity of the pod.
+    pub certificate: Option<certificate::Settings>,
+    /// At most so many connections of the socket at once; `None` is no limit.
+    pub connection_limit: Option<usize>,
+    /// Where metrics are served; `None` is nowhere.
+    pub metrics_port: Option<u16>,
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
@@ -78,6 +89,9 @@ pub enum ConfigError {
     /// A key has a value of the wrong type.
     #[error(transparent)]
     Type(#[from] WrongType),
+    /// The part about the node's certificate.
+    #[error(transparent)]
+    Certificate(#[from] certificate::SettingsError),
     /// A key that is nearly one of ours.
     #[error("there is no key \"{key}\": did you mean \"{meant}\"?")]
     Typo {
@@ -93,6 +107,18 @@ pub enum ConfigError {
         key: &'static str,
         /// Its value.
         value: String,
+    },
+    /// A number that means nothing.
+    #[error(
+        "key \"{key}\" is {value}, but must be a whole number from 1 to {most}; remove the key to do without"
+    )]
+    Number {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: Value,
+        /// The highest that there is.
+        most: u64,
     },
     /// A word that is none of those that are understood.
     #[error("key \"{key}\" is `{value}`, but must be one of {known}")]
@@ -141,10 +167,18 @@ impl Config {
             chroot_dir: word("chrootDir")?.map(PathBuf::from),
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
+            certificate: certificate::Settings::read(&raw)?,
+            connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
+            metrics_port: number(&raw, "metricsPort", u16::MAX)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
         Ok(Self { raw, ..config })
+    }
+
+    /// Keys that are set and change nothing here, each with what to do instead; for the log of a start.
+    pub fn without_effect(&self) -> Vec<String> {
+        effect::missing(&self.raw)
     }
 }
 
@@ -173,16 +207,34 @@ fn log_level(value: String) -> Result<String, ConfigError> {
     })
 }
 
-/// A path of the node: what upstream's charts mounted below `/host` or `/hostroot` is meant without that.
-fn path(raw: &Map<String, Value>, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
+/// A whole number above nought.
+fn number<T: TryFrom<u64> + TryInto<u64>>(
+    raw: &Map<String, Value>,
+    key: &'static str,
+    most: T,
+) -> Result<Option<T>, ConfigError> {
+    let value = match json::get(raw, key) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value,
+    };
+    let number = value.as_u64().filter(|number| *number > 0);
+    let number = number.and_then(|number| T::try_from(number).ok());
+    number.map(Some).ok_or_else(|| ConfigError::Number {
+        key,
+        value: value.clone(),
+        most: most.try_into().unwrap_or(u64::MAX),
+    })
+}
+
+/// A path of the node.
+pub(crate) fn path(
+    raw: &Map<String, Value>,
+    key: &'static str,
+) -> Result<Option<PathBuf>, ConfigError> {
     let Some(text) = json::non_empty(raw, key)? else {
         return Ok(None);
     };
-    let path = Path::new(&text);
-    let stripped = ["/hostroot", "/host"]
-        .iter()
-        .find_map(|prefix| path.strip_prefix(prefix).ok());
-    let path = stripped.map_or_else(|| path.to_owned(), |rest| Path::new("/").join(rest));
+    let path = node_path(&text);
     if !path.is_absolute() {
         return Err(ConfigError::Relative { key, value: text });
     }
@@ -255,6 +307,14 @@ mod tests {
         refused(
             json!({"cniVersion": "9.9.9"}),
             "key \"cniVersion\" is `9.9.9`, but must be one of auto, 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0",
+        );
+        refused(
+            json!({"connectionLimit": 0}),
+            "key \"connectionLimit\" is 0, but must be a whole number from 1 to 18446744073709551615; remove the key to do without",
+        );
+        refused(
+            json!({"metricsPort": 70000}),
+            "key \"metricsPort\" is 70000, but must be a whole number from 1 to 65535; remove the key to do without",
         );
         refused(
             json!({"namespaceIsolaton": true}),

@@ -1,8 +1,12 @@
 //! Hearing of changes in directories (inotify). Which change it was does not matter: whoever hears of one looks again.
 
-use std::{io, os::fd::OwnedFd, path::Path};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
-use node::root::{Root, proc_path};
+use node::root::{Root, RootError, proc_path};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
@@ -11,17 +15,11 @@ use tokio::io::unix::AsyncFd;
 pub(crate) struct DirectoryWatch(AsyncFd<OwnedFd>);
 
 impl DirectoryWatch {
+    /// Watches these directories; of one that is not there, the nearest that it will be below.
     pub(crate) fn new(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
-        let events = WatchFlags::CLOSE_WRITE
-            | WatchFlags::MOVED_TO
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::DELETE
-            | WatchFlags::DELETE_SELF
-            | WatchFlags::MOVE_SELF;
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         for dir in dirs {
-            let dir = root.open_dir(dir).map_err(|error| error.source)?;
-            inotify::add_watch(&fd, proc_path(&dir), events)?;
+            add_nearest(&fd, root, dir)?;
         }
         // SAFETY: an OwnedFd stays the same open descriptor until it is dropped, and here it is dropped with its registration.
         #[expect(
@@ -44,5 +42,74 @@ pub(crate) async fn heard(watch: io::Result<DirectoryWatch>) {
     match watch {
         Ok(watch) => watch.changed().await,
         Err(_) => std::future::pending().await,
+    }
+}
+
+fn add_nearest(fd: &OwnedFd, root: &Root, dir: &Path) -> io::Result<()> {
+    let mut wanted = dir;
+    loop {
+        match (add(fd, root, wanted), wanted.parent()) {
+            (Ok(()), _) if wanted == dir => return Ok(()),
+            // What was missing may have come before its parent was watched: then it is watched, too.
+            (Ok(()), _) => match nearest(root, dir) {
+                found if found == wanted => return Ok(()),
+                found => wanted = found,
+            },
+            (Err(error), Some(parent)) if error.is_not_found() => wanted = parent,
+            (Err(error), _) => return Err(error.source),
+        }
+    }
+}
+
+/// The directory, or the nearest above it that is there.
+fn nearest<'a>(root: &Root, dir: &'a Path) -> &'a Path {
+    dir.ancestors()
+        .find(|dir| root.is_dir(dir))
+        .unwrap_or(Path::new("/"))
+}
+
+fn add(fd: &OwnedFd, root: &Root, dir: &Path) -> Result<(), RootError> {
+    let events = WatchFlags::CREATE
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::MOVED_TO
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF;
+    let open = root.open_dir(dir)?;
+    let watched = inotify::add_watch(fd.as_fd(), proc_path(&open), events);
+    watched.map(drop).map_err(|error| RootError {
+        action: "watch",
+        path: dir.to_owned(),
+        source: error.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, time::Duration};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn links_are_heard_of_and_directories_that_are_not_there_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let there = dir.path().join("there");
+        fs::create_dir(&there).unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let dirs = [Path::new("/there"), Path::new("/to/come")];
+        let changes: [&dyn Fn(); 4] = [
+            &|| symlink("/file", there.join("symbolic")).unwrap(),
+            &|| fs::hard_link(dir.path().join("file"), there.join("hard")).unwrap(),
+            &|| fs::create_dir(dir.path().join("to")).unwrap(),
+            &|| fs::create_dir(dir.path().join("to/come")).unwrap(),
+        ];
+        for (index, change) in changes.iter().enumerate() {
+            let watch = DirectoryWatch::new(&root, &dirs).unwrap();
+            change();
+            let heard = tokio::time::timeout(Duration::from_secs(20), watch.changed());
+            assert!(heard.await.is_ok(), "change {index}");
+        }
     }
 }

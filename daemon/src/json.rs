@@ -14,13 +14,7 @@ pub struct WrongType {
 }
 
 /// The value of `key`, in whatever case it was written.
-pub(crate) fn get<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    map.iter()
-        .filter(|(name, _)| name.eq_ignore_ascii_case(key))
-        .map(|(_, value)| value)
-        .next_back()
-        .filter(|value| !value.is_null())
-}
+pub(crate) use api::options::get;
 
 /// A text; absent is empty.
 pub(crate) fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
@@ -43,6 +37,11 @@ pub(crate) fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongT
         Some(Value::Bool(on)) => Ok(*on),
         Some(_) => Err(wrong(key, "true or false")),
     }
+}
+
+/// A switch that is `None` when absent.
+pub(crate) fn decided(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
+    get(map, key).map(|_| switch(map, key)).transpose()
 }
 
 /// A list of texts, `None` when absent.

@@ -10,11 +10,12 @@ use std::{
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use daemon::{
+    approve::ServiceAccount,
     commands::{self, Setting},
     config,
     run::{self, Identity},
 };
-use tracing::{Level, level_filters::LevelFilter};
+use tracing::{Level, level_filters::LevelFilter, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Exit status when the command line is wrong.
@@ -60,7 +61,7 @@ enum Command {
         after_help = "Example:\n  multus-daemon run --config /etc/cni/daemon-config.json --root /"
     )]
     Run,
-    /// Put the shim into a directory.
+    /// Put the shim into a directory, also as passthru.
     #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
         /// The directory.
@@ -79,6 +80,15 @@ enum Command {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Approve the certificates that nodes ask for themselves, deny all others of that kind.
+    #[command(
+        after_help = "Example:\n  multus-daemon approve --service-account kube-system/multus"
+    )]
+    Approve {
+        /// Let pods of this service account ask for their node, too, as namespace/name.
+        #[arg(long)]
+        service_account: Option<ServiceAccount>,
     },
     /// Ask the running daemon.
     #[command(after_help = "Example:\n  multus-daemon status --ready")]
@@ -173,6 +183,10 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall => runtime()?.block_on(commands::uninstall::run(&setting)),
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
+        Command::Approve { service_account } => {
+            log_to_stderr("verbose", arguments.log_format);
+            runtime()?.block_on(commands::approve::run(service_account))
+        }
         Command::Status { ready } => commands::status::run(&setting, ready),
     }
 }
@@ -189,11 +203,19 @@ fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
 fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     let config = config::Config::load(&setting.config)?;
     log_to_stderr(&config.log_level, format);
+    for sentence in config.without_effect() {
+        warn!("{sentence}");
+    }
     anyhow::ensure!(
         !setting.identity.node.is_empty(),
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
     let root = setting.root()?;
+    let (user, owner) = (rustix::process::geteuid().as_raw(), root.owner()?);
+    anyhow::ensure!(
+        user == 0 || user == owner,
+        "user {user} cannot serve a node that belongs to user {owner}: run as root"
+    );
     let runtime = runtime()?;
     let outcome = runtime.block_on(run::run(config, root, setting.identity));
     // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use cni::types::CniError;
 use serde_json::{Map, Value};
 
-use crate::json::{self, WrongType};
+use crate::{
+    json::{self, WrongType},
+    node_path::node_path,
+};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +20,9 @@ pub enum NetconfError {
     /// A known key has a value of another type.
     #[error("CNI configuration of multus: {0}")]
     Type(#[from] WrongType),
+    /// The result that came before cannot be read.
+    #[error("prevResult: {0}")]
+    PrevResult(#[from] cni::convert::ConvertError),
     /// There is nothing to delegate to.
     #[error(
         "LoadNetConf: at least one delegate/clusterNetwork must be specified (set clusterNetwork to the primary CNI configuration)"
@@ -27,7 +33,7 @@ pub enum NetconfError {
 impl From<NetconfError> for CniError {
     fn from(error: NetconfError) -> Self {
         let code = match error {
-            NetconfError::NotJson(_) => CniError::DECODING_FAILURE,
+            NetconfError::NotJson(_) | NetconfError::PrevResult(_) => CniError::DECODING_FAILURE,
             NetconfError::Type(_) | NetconfError::NothingToDo => CniError::INVALID_NETWORK_CONFIG,
         };
         CniError::new(code, error.to_string())
@@ -76,11 +82,31 @@ pub struct Netconf {
     pub runtime_config: Map<String, Value>,
     /// Name of the chain that is run after all other networks.
     pub auxiliary_cni_chain_name: String,
+    /// Whether state outlives a DEL that failed; `None` when nobody decided.
+    pub retry_delete_on_error: Option<bool>,
+    /// Whether CHECK succeeds without running anything.
+    pub disable_check: bool,
+    /// Whether GC succeeds without running anything.
+    pub disable_gc: bool,
+    /// Types of the plugins that may run; empty means all.
+    pub allowed_plugins: Vec<String>,
     /// The attachments that still exist, as GC brings them; `None` when the key is missing.
     pub valid_attachments: Option<Vec<ValidAttachment>>,
+    /// The result of what ran before, `null` without one.
+    prev_result: Value,
 }
 
 impl Netconf {
+    /// Fails on a result that cannot be read: whoever wrote it expects it to be understood.
+    pub fn check_prev_result(&self) -> Result<(), NetconfError> {
+        if self.prev_result.is_null() {
+            return Ok(());
+        }
+        let assumed = self.cni_version.parse().ok();
+        cni::convert::parse_value(&self.prev_result, assumed)?;
+        Ok(())
+    }
+
     /// Lays `daemon`, the daemon's own file, over `request` and reads the result.
     /// With `auto` the readiness indicator is dropped on both sides: the daemon itself waited for it.
     pub fn effective(
@@ -109,8 +135,12 @@ impl Netconf {
             cni_dir: path(map, "cniDir")?.unwrap_or_else(|| "/var/lib/cni/multus".into()),
             bin_dir: path(map, "binDir")?,
             delegates,
-            cluster_network: json::text(map, "clusterNetwork")?,
-            default_networks: json::texts(map, "defaultNetworks")?.unwrap_or_default(),
+            cluster_network: network(json::text(map, "clusterNetwork")?),
+            default_networks: json::texts(map, "defaultNetworks")?
+                .unwrap_or_default()
+                .into_iter()
+                .map(network)
+                .collect(),
             system_namespaces: json::texts(map, "systemNamespaces")?
                 .filter(|names| !names.is_empty())
                 .unwrap_or_else(|| vec!["kube-system".to_owned()]),
@@ -123,7 +153,12 @@ impl Netconf {
                 .cloned()
                 .unwrap_or_default(),
             auxiliary_cni_chain_name: json::text(map, "auxiliaryCNIChainName")?,
+            retry_delete_on_error: json::decided(map, "retryDeleteOnError")?,
+            disable_check: json::switch(map, "disableCheck")?,
+            disable_gc: json::switch(map, "disableGC")?,
+            allowed_plugins: json::texts(map, "allowedPlugins")?.unwrap_or_default(),
             valid_attachments: valid_attachments(map)?,
+            prev_result: json::get(map, "prevResult").cloned().unwrap_or_default(),
         };
         if netconf.cluster_network.is_empty() && netconf.delegates.is_empty() {
             return Err(NetconfError::NothingToDo);
@@ -136,7 +171,9 @@ impl Netconf {
 fn overlay(map: &mut Map<String, Value>, daemon: &Map<String, Value>) {
     for (key, value) in daemon {
         let unset_version = key.eq_ignore_ascii_case("cniVersion")
-            && value.as_str().is_none_or(|v| v.is_empty() || v == "auto");
+            && value
+                .as_str()
+                .is_none_or(|v| v.is_empty() || v.eq_ignore_ascii_case("auto"));
         if !unset_version {
             map.retain(|present, _| !present.eq_ignore_ascii_case(key));
             map.insert(key.clone(), value.clone());
@@ -145,7 +182,15 @@ fn overlay(map: &mut Map<String, Value>, daemon: &Map<String, Value>) {
 }
 
 fn path(map: &Map<String, Value>, key: &str) -> Result<Option<PathBuf>, WrongType> {
-    Ok(json::non_empty(map, key)?.map(PathBuf::from))
+    Ok(json::non_empty(map, key)?.as_deref().map(node_path))
+}
+
+/// The name of a network, or a path of the node.
+fn network(text: String) -> String {
+    if !text.contains('/') {
+        return text;
+    }
+    node_path(&text).to_string_lossy().into_owned()
 }
 
 fn objects(key: &str, items: &[Value]) -> Result<Vec<Map<String, Value>>, WrongType> {
@@ -231,7 +276,7 @@ mod tests {
 
     #[test]
     fn version_auto_leaves_the_request_s() {
-        for version in [json!("auto"), json!(""), json!(null)] {
+        for version in [json!("auto"), json!("Auto"), json!(""), json!(null)] {
             let netconf = effective(
                 json!({"cniVersion":"1.0.0","clusterNetwork":"/a"}),
                 json!({"cniVersion":version}),
@@ -280,6 +325,53 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_those_of_the_node_in_both_files() {
+        let netconf = effective(
+            json!({
+                "clusterNetwork": "/host/etc/cni/net.d/10-calico.conflist", "cniDir": "/host/state",
+                "defaultNetworks": ["mgmt", "/host/etc/cni/net.d/20-a.conf"], "readinessindicatorfile": "/host/run/ready",
+            }),
+            json!({"cniDir": "/hostroot/var/lib/cni/multus", "confDir": "/host/etc/cni/multus/net.d", "binDir": "/host/opt/cni/bin"}),
+            false,
+        )
+        .unwrap();
+        assert_eq!(netconf.cluster_network, "/etc/cni/net.d/10-calico.conflist");
+        assert_eq!(
+            netconf.default_networks,
+            ["mgmt", "/etc/cni/net.d/20-a.conf"]
+        );
+        assert_eq!(netconf.cni_dir, PathBuf::from("/var/lib/cni/multus"));
+        assert_eq!(netconf.conf_dir, PathBuf::from("/etc/cni/multus/net.d"));
+        assert_eq!(netconf.bin_dir, Some("/opt/cni/bin".into()));
+        assert_eq!(netconf.readiness_indicator_file, Some("/run/ready".into()));
+    }
+
+    #[test]
+    fn switches_of_deleting_and_checking() {
+        let read = |request: Value| effective(request, json!({"clusterNetwork": "/a"}), true);
+        let netconf = read(json!({})).unwrap();
+        assert_eq!(
+            (
+                netconf.retry_delete_on_error,
+                netconf.disable_check,
+                netconf.disable_gc
+            ),
+            (None, false, false)
+        );
+        let netconf =
+            read(json!({"retryDeleteOnError": false, "disableCheck": true, "disableGC": true}));
+        let netconf = netconf.unwrap();
+        assert_eq!(
+            (
+                netconf.retry_delete_on_error,
+                netconf.disable_check,
+                netconf.disable_gc
+            ),
+            (Some(false), true, true)
+        );
+    }
+
+    #[test]
     fn what_cannot_be_used_says_why() {
         let text = |request: Value| effective(request, json!({}), true).unwrap_err().to_string();
         assert!(text(json!({"name":"n"})).contains("at least one delegate/clusterNetwork"));
@@ -308,5 +400,20 @@ mod tests {
             true,
         );
         assert_eq!(none.unwrap().valid_attachments, Some(vec![]));
+    }
+
+    #[test]
+    fn a_previous_result_must_be_one() {
+        let check = |previous: Value| {
+            let request =
+                json!({"clusterNetwork": "x", "cniVersion": "1.0.0", "prevResult": previous});
+            let netconf = Netconf::effective(request.to_string().as_bytes(), &Map::new(), true);
+            netconf.unwrap().check_prev_result()
+        };
+        check(Value::Null).unwrap();
+        check(json!({"ips": [{"address": "10.0.0.2/24"}]})).unwrap();
+        check(json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}})).unwrap();
+        check(json!({"ips": "none"})).unwrap_err();
+        check(json!("none")).unwrap_err();
     }
 }

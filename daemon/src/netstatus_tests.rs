@@ -9,6 +9,7 @@ fn attached(name: &str, master: bool, result: Value) -> Attached {
         ifname: "eth0".to_owned(),
         master,
         result: serde_json::from_value(result).unwrap(),
+        unserved: Vec::new(),
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Part {
     Discovery,
     /// Replayed DELs.
     Journal,
+    /// The node's own certificate, where it is to have one.
+    Certificate,
     /// The watches of pods and definitions.
     Watches,
     /// The name under which shims find the daemon.

@@ -3,7 +3,10 @@
 //! The order makes the node's answer true: the configuration that sends pods here is written after everything that serves them is up,
 //! and it stays over every end but the last.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use anyhow::Context;
 use node::root::Root;
@@ -16,14 +19,16 @@ use tracing::info;
 
 use crate::{
     causes::causes,
+    certificate::{Current, Keeper},
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
     confmgr::{Manager, Target},
     dirwatch::heard,
-    engine::{Engine, Waiting},
+    engine::Engine,
     exec::{Place, RuntimeExec},
-    journal,
+    journal, leftovers,
     links::NetnsProbe,
+    metrics::{self, Metrics},
     orphans,
     readiness::{Part, Readiness},
     server,
@@ -71,7 +76,14 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         Arc::default(),
         Arc::new(Ownership::default()),
     );
-    let cluster = daemon.watch(&pods, &definitions, &ownership).await;
+    let cluster = Arc::<OnceLock<_>>::default();
+    let watches = Arc::clone(&daemon).watch(
+        Arc::clone(&cluster),
+        pods,
+        Arc::clone(&definitions),
+        Arc::clone(&ownership),
+    );
+    tokio::spawn(watches);
     let links = Arc::new(NetnsProbe::new(
         Arc::clone(&daemon.root),
         Arc::clone(&daemon.exec),
@@ -82,11 +94,13 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         Arc::clone(&daemon.root),
         definitions,
     );
+    let metrics = Arc::<Metrics>::default();
     let service = Arc::new(Service {
         engine,
         cluster,
         config: Arc::clone(&daemon.config),
         readiness: Arc::clone(&daemon.readiness),
+        metrics: Arc::clone(&metrics),
         busy: watch::Sender::new(0),
     });
     let upkeep = Arc::new(Upkeep {
@@ -97,9 +111,13 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         readiness: Arc::clone(&daemon.readiness),
         target: std::sync::Mutex::default(),
     });
+    if let Some(port) = daemon.config.metrics_port {
+        tokio::spawn(metrics::serve(metrics, port));
+    }
     let (targets, told) = watch::channel(None);
-    tokio::spawn(Arc::clone(&upkeep).follow(targets));
+    let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
     tokio::spawn(Arc::clone(&daemon).replay(Arc::clone(&service)));
+    tokio::spawn(leftovers::remove(Arc::clone(&upkeep), Arc::clone(&service)));
     let manager = tokio::spawn(Arc::clone(&daemon).manage(told));
     let stop = Arc::new(Notify::new());
     let (stopped, takeover) = (Arc::clone(&stop), Arc::clone(&daemon));
@@ -113,8 +131,9 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     info!(uninstall = ownership.is_deleted(), "shutting down");
     daemon.readiness.missing(Part::Shutdown, "shutting down");
     manager.abort();
-    // Its last write is over before anything is removed.
-    let _ = manager.await;
+    following.abort();
+    // Their last writes are over before anything is removed.
+    let _ = tokio::join!(manager, following);
     if ownership.is_deleted() {
         upkeep.leave();
     }
@@ -137,7 +156,7 @@ impl Daemon {
             runtime: None,
             chroot: config.chroot_dir.clone(),
         };
-        let parts = [
+        let mut parts = vec![
             Part::Discovery,
             Part::Journal,
             Part::Watches,
@@ -145,6 +164,9 @@ impl Daemon {
             Part::Shim,
             Part::Configuration,
         ];
+        if config.certificate.is_some() {
+            parts.push(Part::Certificate);
+        }
         Arc::new(Self {
             config: Arc::new(config),
             exec: Arc::new(RuntimeExec::new(Arc::clone(&root), place)),
@@ -154,25 +176,29 @@ impl Daemon {
         })
     }
 
-    /// Starts the watches. Without an API server there are none: deletions are served all the same.
+    /// Starts the watches, as soon as there are credentials. Until then there are none: deletions are served all the same.
     async fn watch(
-        &self,
-        pods: &Arc<Pods>,
-        definitions: &Arc<Definitions>,
-        ownership: &Arc<Ownership>,
-    ) -> Option<Cluster> {
-        let client = match kube::Client::try_default().await {
-            Ok(client) => client,
-            Err(error) => {
-                self.readiness.missing(
-                    Part::Watches,
-                    format!("no access to the API server: {}", causes(&error)),
-                );
-                return None;
+        self: Arc<Self>,
+        cluster: Arc<OnceLock<Cluster>>,
+        pods: Arc<Pods>,
+        definitions: Arc<Definitions>,
+        ownership: Arc<Ownership>,
+    ) {
+        let client = loop {
+            match self.client().await {
+                Ok(client) => break client,
+                Err(error) => {
+                    let reason = format!("no access to the API server: {}", causes(&error));
+                    self.readiness.missing(Part::Watches, reason);
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
             }
         };
         self.readiness
             .missing(Part::Watches, "the API server has not answered yet");
+        let access = Cluster::new(client.clone(), Handle::current(), Arc::clone(&pods));
+        // Nobody else sets it.
+        let _ = cluster.set(access);
         let synced = {
             let (readiness, left) = (
                 Arc::clone(&self.readiness),
@@ -188,23 +214,39 @@ impl Daemon {
                 }
             }
         };
-        let (node, store, done) = (self.identity.node.clone(), Arc::clone(pods), synced.clone());
+        let (node, done) = (self.identity.node.clone(), synced.clone());
         let api = client.clone();
-        tokio::spawn(async move { cluster::follow_pods(api, &node, store, || done("pods")).await });
-        let (api, store) = (client.clone(), Arc::clone(definitions));
+        tokio::spawn(async move { cluster::follow_pods(api, &node, pods, || done("pods")).await });
+        let api = client.clone();
         tokio::spawn(async move {
-            cluster::follow_definitions(api, store, || synced("definitions")).await;
+            cluster::follow_definitions(api, definitions, || synced("definitions")).await;
         });
         if let (Some(namespace), Some(name)) = (
             self.identity.namespace.clone(),
             self.identity.daemon_set.clone(),
         ) {
-            let (api, ownership) = (client.clone(), Arc::clone(ownership));
             tokio::spawn(async move {
-                cluster::follow_daemon_set(api, &namespace, &name, ownership).await;
+                cluster::follow_daemon_set(client, &namespace, &name, ownership).await;
             });
         }
-        Some(Cluster::new(client, Handle::current(), Arc::clone(pods)))
+    }
+
+    /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
+    async fn client(&self) -> kube::Result<kube::Client> {
+        let Some(settings) = self.config.certificate.clone() else {
+            return kube::Client::try_default().await;
+        };
+        let current = Arc::new(Current::default());
+        let client = current.client();
+        let keeper = Keeper {
+            root: Arc::clone(&self.root),
+            node: self.identity.node.clone(),
+            settings,
+            readiness: Arc::clone(&self.readiness),
+            current,
+        };
+        tokio::spawn(keeper.run());
+        Ok(client)
     }
 
     /// Returns when shims are to find this daemon: at once where they find none, else as soon as it serves as well as the other one.
@@ -227,7 +269,7 @@ impl Daemon {
             let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
             let replay = move || {
                 journal::replay(&daemon.root, &daemon.config.cni_dir, |request| {
-                    service.serve(&request, Waiting::default()).map(drop)
+                    service.replay(&request)
                 })
             };
             let pause = match tokio::task::spawn_blocking(replay).await {
@@ -263,21 +305,8 @@ impl Daemon {
         self.readiness
             .wait_for(&[Part::Shim, Part::Journal, Part::Watches])
             .await;
-        if let Some(file) = &self.config.readiness_file {
-            while !self.root.exists(file) {
-                let reason = format!(
-                    "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
-                    file.display()
-                );
-                self.readiness.missing(Part::Configuration, reason);
-                tokio::time::sleep(TRY_AGAIN).await;
-            }
-        }
-        let manager = Manager {
-            root: Arc::clone(&self.root),
-            config: Arc::clone(&self.config),
-            readiness: Arc::clone(&self.readiness),
-        };
+        let (root, config) = (Arc::clone(&self.root), Arc::clone(&self.config));
+        let manager = Manager::new(root, config, Arc::clone(&self.readiness));
         manager.run(targets).await;
     }
 }

@@ -45,6 +45,7 @@ pub async fn serve(
     publish: impl Future<Output = ()>,
     stop: impl Future<Output = ()>,
 ) {
+    let limit = service.config.connection_limit.unwrap_or(usize::MAX);
     let (mut publish, mut stop) = (pin!(publish.fuse()), pin!(stop));
     let mut connections = JoinSet::new();
     loop {
@@ -63,7 +64,8 @@ pub async fn serve(
         let mut disturbed = pin!(disturbed);
         loop {
             tokio::select! {
-                accepted = socket.accept() => match accepted {
+                // Those beyond the limit wait in the kernel's queue.
+                accepted = socket.accept(), if connections.len() < limit => match accepted {
                     Ok(stream) => drop(connections.spawn(converse(Arc::clone(&service), stream))),
                     Err(error) => {
                         // Out of descriptors, as a rule: others end meanwhile.
@@ -155,9 +157,24 @@ async fn route(
     service: Arc<Service>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    const PATHS: [&str; 4] = [
+        api::PATH_CNI,
+        api::PATH_DELEGATE,
+        api::PATH_HEALTHZ,
+        api::PATH_READYZ,
+    ];
+    let path = request.uri().path();
+    let handler = PATHS.into_iter().find(|known| *known == path);
+    let (metrics, method) = (Arc::clone(&service.metrics), request.method().clone());
+    let response = respond(service, request).await;
+    metrics.request(handler.unwrap_or("NotFound"), response.status(), &method);
+    Ok(response)
+}
+
+async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let method = request.method().clone();
     let read = matches!(method, Method::GET | Method::POST);
-    Ok(match (request.uri().path(), method) {
+    match (request.uri().path(), method) {
         (api::PATH_CNI, Method::POST) => cni(service, request.into_body()).await,
         (api::PATH_DELEGATE, Method::POST) => failed(&CniError::new(
             CniError::INTERNAL,
@@ -172,7 +189,7 @@ async fn route(
             answer(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n")
         }
         _ => answer(StatusCode::NOT_FOUND, ""),
-    })
+    }
 }
 
 async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {

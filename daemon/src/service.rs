@@ -1,6 +1,10 @@
 //! One request of the socket, from its JSON to its answer. Blocks; whoever calls it brings a thread.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 use api::{Request, Response};
 use cni::{
@@ -16,6 +20,7 @@ use crate::{
     config::Config,
     engine::{self, AddError, Added, Engine, Waiting},
     journal,
+    metrics::Metrics,
     netconf::Netconf,
     netstatus,
     plan::PodView,
@@ -29,12 +34,14 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 pub struct Service {
     /// Runs the verbs.
     pub engine: Engine,
-    /// The API server, where there is one.
-    pub cluster: Option<Cluster>,
+    /// The API server, once there is access to it.
+    pub cluster: Arc<OnceLock<Cluster>>,
     /// The daemon's file.
     pub config: Arc<Config>,
     /// What is missing.
     pub readiness: Arc<Readiness>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
     /// How many verbs are under way.
     pub busy: watch::Sender<usize>,
 }
@@ -77,15 +84,22 @@ impl Service {
                 format!("the request is not JSON: {error}"),
             )
         })?;
-        self.serve(&request, waiting)
+        self.serve(&request, |request| request.waiting = waiting)
     }
 
-    /// Serves a request that is read already.
-    pub fn serve(&self, request: &Request, waiting: Waiting) -> Result<Vec<u8>, CniError> {
+    /// Does what was written down earlier.
+    pub fn replay(&self, request: &Request) -> Result<(), CniError> {
+        self.serve(request, |request| request.replayed = true)
+            .map(drop)
+    }
+
+    fn serve(
+        &self,
+        request: &Request,
+        complete: impl FnOnce(&mut engine::Request),
+    ) -> Result<Vec<u8>, CniError> {
         let mut call = Call::parse(request)?;
-        if let Some(request) = &mut call.request {
-            request.waiting = waiting;
-        }
+        call.request.as_mut().map(complete);
         let (id, ifname) = call
             .request
             .as_ref()
@@ -96,7 +110,10 @@ impl Service {
             .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
         let _span =
             info_span!("cni", command = %call.command, container_id = id, ifname, pod).entered();
+        let start = Instant::now();
         let answer = self.dispatch(&call, request);
+        self.metrics
+            .verb(call.command.as_str(), answer.is_ok(), start.elapsed());
         match &answer {
             Ok(_) => debug!("done"),
             Err(error) => warn!(
@@ -121,6 +138,9 @@ impl Service {
             }
             let text = format!("this node is not known yet: {reason}");
             return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
+        }
+        if matches!(call.command, Command::Add | Command::Check) {
+            netconf.check_prev_result()?;
         }
         match (call.command, &call.request) {
             (Command::Add, Some(request)) => self.add(call, request, &netconf),
@@ -167,7 +187,7 @@ impl Service {
                 })?;
         }
         let name = call.pod.as_ref().ok_or_else(no_pod_name)?;
-        let cluster = self.cluster.as_ref().ok_or_else(|| {
+        let cluster = self.cluster.get().ok_or_else(|| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 "the daemon has no access to the API server: see its log",
@@ -218,10 +238,7 @@ impl Service {
     /// For a container without state; a pod with another uid is another pod.
     fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
-        let pod = self
-            .cluster
-            .as_ref()?
-            .pod_known(&name.namespace, &name.name)?;
+        let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
         pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)
     }
 }
@@ -233,6 +250,9 @@ fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError>
     }
     for message in added.attached.iter().filter_map(engine::Attached::event) {
         cluster.event(pod, false, "AddedInterface", message);
+    }
+    for message in added.attached.iter().filter_map(engine::Attached::warning) {
+        cluster.event(pod, true, "CapabilityNotServed", message);
     }
     Ok(())
 }
@@ -299,6 +319,7 @@ impl Call {
                 args,
                 path: path.clone(),
                 waiting: Waiting::default(),
+                replayed: false,
             })
         } else {
             None

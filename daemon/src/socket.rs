@@ -15,7 +15,7 @@ use anyhow::Context;
 use futures::FutureExt;
 use node::root::{Kind, Root, RootError, proc_path};
 use rustix::{
-    fs::{AtFlags, linkat, renameat, statat, unlinkat},
+    fs::{AtFlags, Mode, fchmod, linkat, renameat, statat, unlinkat},
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
 };
@@ -197,13 +197,9 @@ pub fn sweep(root: &Root, dir: &Path) {
     let (Ok(names), Ok(open)) = (root.list(dir), root.open_dir(dir)) else {
         return;
     };
-    let own = |name: &&String| {
-        let id = name.strip_prefix("daemon-");
-        id.is_some_and(|id| id.strip_suffix(".sock").is_some())
-    };
-    for name in names.iter().filter(own) {
+    for name in names.iter().filter(|name| is_own_name(name)) {
         let path = dir.join(name);
-        let is_socket = matches!(root.kind(&path), Ok(Some(Kind::Other)));
+        let is_socket = matches!(root.kind(&path), Ok(Some(Kind::Socket)));
         if is_socket && !answers(&proc_path(&open).join(name)) {
             let removed = root.remove(&path);
             debug!(path = %path.display(), ?removed, "the socket of a daemon that has ended");
@@ -217,7 +213,15 @@ fn listen(root: &Root, dir: &Path, own: &str) -> anyhow::Result<(UnixListener, I
     refuse_other_than_sockets(root, &path)?;
     let open = root.open_dir(dir)?;
     let usable = proc_path(&open).join(own);
+    let names = root.list(dir)?;
     let listening = || -> io::Result<_> {
+        // A directory that holds nothing but sockets of ours is ours, whoever made it.
+        if names
+            .iter()
+            .all(|name| is_own_name(name) || name == api::SOCKET_NAME)
+        {
+            fchmod(&open, Mode::from_raw_mode(DIR_MODE))?;
+        }
         remove(&open, own)?;
         let listener = UnixListener::bind(&usable)?;
         std::fs::set_permissions(&usable, std::fs::Permissions::from_mode(SOCKET_MODE))?;
@@ -226,9 +230,14 @@ fn listen(root: &Root, dir: &Path, own: &str) -> anyhow::Result<(UnixListener, I
     listening().with_context(|| format!("cannot listen on {}", path.display()))
 }
 
+fn is_own_name(name: &str) -> bool {
+    let id = name.strip_prefix("daemon-");
+    id.is_some_and(|id| id.strip_suffix(".sock").is_some())
+}
+
 fn refuse_other_than_sockets(root: &Root, path: &Path) -> anyhow::Result<()> {
     match root.kind(path)? {
-        None | Some(Kind::Other) => Ok(()),
+        None | Some(Kind::Socket) => Ok(()),
         Some(_) => anyhow::bail!("{} is not a socket: move it away", path.display()),
     }
 }
@@ -257,6 +266,8 @@ fn answers(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType};
+
     use super::*;
 
     const DIR: &str = "/run/multus";
@@ -367,6 +378,10 @@ mod tests {
         );
         assert!(!is_served(&place.root, Path::new(DIR)));
         std::fs::remove_file(place.path(api::SOCKET_NAME)).unwrap();
+        let pipe = place.path(api::SOCKET_NAME);
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        socket.look_after_names().unwrap_err();
+        std::fs::remove_file(pipe).unwrap();
         publish(&mut socket);
         assert!(is_served(&place.root, Path::new(DIR)));
         drop(std::os::unix::net::UnixListener::bind(place.path("daemon-dead.sock")).unwrap());

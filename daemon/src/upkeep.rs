@@ -1,16 +1,17 @@
 //! What the daemon keeps up on its node: its hold on the runtime, and the shim in the runtime's directory.
 
 use std::{
-    path::PathBuf,
+    io,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use node::{
-    dirs::Overrides,
+    dirs::{CniDirs, Overrides},
     discover::{Question, Report, discover},
-    install,
+    install::{self, Outcome},
     process::Process,
     root::Root,
 };
@@ -20,8 +21,11 @@ use tracing::{debug, error, info, warn};
 use crate::{
     config::Config,
     confmgr::{self, Target},
+    dirwatch::{DirectoryWatch, heard},
+    engine::OWN_PLUGIN_DIR,
     exec::RuntimeExec,
     readiness::{Part, Readiness},
+    socket,
 };
 
 /// Pause between two questions while there is no answer, and once there is one.
@@ -31,6 +35,8 @@ const ASK_PERIOD: Duration = Duration::from_secs(30);
 const HICCUP: Duration = Duration::from_mins(1);
 /// The shim's name in the runtime's directory.
 pub const SHIM: &str = "multus-shim";
+/// The shim under the name by which it does nothing: the head of an auxiliary chain.
+pub const PASSTHRU: &str = "passthru";
 
 /// One for the life of the daemon.
 #[derive(Debug)]
@@ -54,8 +60,8 @@ impl Upkeep {
     pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         let mut failing_since: Option<Instant> = None;
         loop {
-            let pause = match self.settle().await {
-                Ok(target) => {
+            let (pause, watch) = match self.settle().await {
+                Ok((target, watch)) => {
                     failing_since = None;
                     self.remember(&target);
                     targets.send_if_modified(|known| {
@@ -63,7 +69,7 @@ impl Upkeep {
                         *known = Some(target);
                         changed
                     });
-                    ASK_PERIOD
+                    (ASK_PERIOD, watch)
                 }
                 Err((part, reason)) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
@@ -74,19 +80,20 @@ impl Upkeep {
                     } else {
                         self.readiness.missing(part, reason);
                     }
-                    ASK_AGAIN
+                    (ASK_AGAIN, Err(io::ErrorKind::NotFound.into()))
                 }
             };
             let has_socket = self.readiness.reason(Part::Socket).is_none();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = async { heard(watch).await; tokio::time::sleep(ASK_AGAIN).await } => {}
                 () = self.readiness.wait_for(&[Part::Socket]), if !has_socket => {}
             }
         }
     }
 
-    /// One look at the node: the runtime, its directories, the shim in them.
-    async fn settle(&self) -> Result<Target, (Part, String)> {
+    /// One look at the node: the runtime, its directories, the shim in them. What is given along hears of changes to the shim.
+    async fn settle(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Part, String)> {
         let report = self.report().await;
         if let Some(runtime) = &report.runtime
             && self
@@ -130,20 +137,36 @@ impl Upkeep {
         if let Some(reason) = self.readiness.reason(Part::Socket) {
             return Err((Part::Shim, format!("its place is not ours yet: {reason}")));
         }
-        let shim = shim_bytes().map_err(|error| (Part::Shim, format!("{error:#}")))?;
-        let outcome = install::install(&self.root, &dirs.install_dir, SHIM, &shim)
-            .map_err(|error| (Part::Shim, error.to_string()))?;
-        if outcome == install::Outcome::Installed {
-            info!(dir = %dirs.install_dir.display(), source = ?dirs.source, "installed the shim");
-        }
+        let watch = DirectoryWatch::new(&self.root, &[&dirs.install_dir]);
+        self.install(&dirs)
+            .map_err(|error| (Part::Shim, format!("{error:#}")))?;
         self.readiness.well(Part::Shim);
-        Ok(Target {
+        let target = Target {
             dir: dirs.conf_dir,
             accepted: report.cni_version,
-        })
+        };
+        Ok((target, watch))
     }
 
-    async fn report(&self) -> Report {
+    /// The shim in the runtime's directory, and under its other name in ours.
+    fn install(&self, dirs: &CniDirs) -> anyhow::Result<()> {
+        let shim = shim_bytes()?;
+        let own = Path::new(OWN_PLUGIN_DIR);
+        self.root.make_dirs(own, 0o755)?;
+        for (dir, name) in [(own, PASSTHRU), (&dirs.install_dir, SHIM)] {
+            let outcome = install::install(&self.root, dir, name, &shim)?;
+            let dir = dir.display();
+            match outcome {
+                Outcome::Installed => info!(%dir, name, source = ?dirs.source, "installed"),
+                Outcome::Exchanged => warn!(%dir, name, "installed in place of upstream's"),
+                Outcome::Unchanged => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What there is to be found on the node now.
+    pub async fn report(&self) -> Report {
         let overrides = Overrides {
             bin_dir: self.config.bin_dir.clone(),
             conf_dir: self.config.conf_dir.clone(),
@@ -174,18 +197,23 @@ impl Upkeep {
     }
 
     /// The last end: the configuration first, so that no pod is sent to a shim that is gone; state of running pods stays.
+    /// What another daemon of this node serves by now is its own.
     pub fn leave(&self) {
+        let serves = self.readiness.reason(Part::Socket).is_none();
+        if !serves && socket::is_served(&self.root, &self.config.socket_dir) {
+            return info!("another daemon serves this node: what is installed stays with it");
+        }
         let target = self
             .target
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let Some(target) = target {
-            match confmgr::remove(&self.root, &target.dir) {
-                Ok(_) => info!(dir = %target.dir.display(), "removed the CNI configuration"),
-                Err(error) => {
-                    return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
-                }
+        // Where nothing is known yet the record still tells what an earlier run wrote.
+        let dir = target.as_ref().map(|target| target.dir.as_path());
+        match confmgr::remove_others(&self.root, None, dir) {
+            Ok(removed) => info!(?removed, "removed the CNI configuration"),
+            Err(error) => {
+                return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
             }
         }
         match install::remove_all(&self.root, None) {

@@ -3,6 +3,7 @@
 mod cluster;
 mod control;
 mod cri;
+mod direct;
 mod faults;
 mod http;
 mod init;

@@ -155,12 +155,17 @@ impl Node {
 
     /// Sends a signal to a service and waits for its end.
     pub(crate) fn end(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
-        let pid = service.pid.to_string();
-        self.run(&["kill", &format!("-{signal}"), &pid])?;
-        sh::until(60, &format!("process {pid} ends"), || {
+        self.signal(service, signal)?;
+        sh::until(60, &format!("process {} ends", service.pid), || {
             ensure!(!self.runs(service), "it still runs");
             Ok(())
         })
+    }
+
+    /// Sends a signal to a service.
+    pub(crate) fn signal(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
+        self.run(&["kill", &format!("-{signal}"), &service.pid.to_string()])
+            .map(drop)
     }
 
     /// Whether a service has not ended.

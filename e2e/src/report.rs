@@ -9,6 +9,7 @@ use std::{
 pub(crate) struct Report {
     passed: u32,
     failed: u32,
+    differing: u32,
     start: Instant,
 }
 
@@ -22,6 +23,7 @@ impl Report {
         Self {
             passed: 0,
             failed: 0,
+            differing: 0,
             start: Instant::now(),
         }
     }
@@ -47,9 +49,18 @@ impl Report {
         }
     }
 
+    /// Says that something went otherwise, as it was known that it would.
+    pub(crate) fn differs(&mut self, name: &str, how: &anyhow::Error) {
+        self.differing += 1;
+        say(&format!("differs {name}: {how:#}"));
+    }
+
     /// The closing line; whether all is well.
     pub(crate) fn close(&self) -> bool {
         say(&format!("{} passed, {} failed", self.passed, self.failed));
+        if self.differing > 0 {
+            say(&format!("{} differ, as is known", self.differing));
+        }
         say(&format!("in {}", seconds(self.start.elapsed())));
         self.failed == 0 && self.passed > 0
     }

@@ -9,7 +9,6 @@ use std::{
 
 use serde_json::Value;
 
-pub(crate) use self::calls::arguments;
 use crate::{
     control::{Control, Extent},
     lan::Lan,

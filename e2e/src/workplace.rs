@@ -11,6 +11,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::report::say;
+
 /// Folders of one run.
 pub(crate) struct Workplace {
     /// The release.
@@ -38,7 +40,10 @@ impl Workplace {
         fs::create_dir_all(&home)?;
         let lock = File::create(Path::new("/run/multus-e2e.lock"))
             .context("cannot take the machine's lock for these tests; they need root")?;
-        lock.lock()?;
+        if lock.try_lock().is_err() {
+            say("another run is under way on this machine: waiting for its end");
+            lock.lock()?;
+        }
         let dir = home.join(level);
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("cannot empty {}", dir.display()))?;

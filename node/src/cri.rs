@@ -1,7 +1,7 @@
 //! A client of the Container Runtime Interface (cri-api runtime/v1), as small as what is asked of a runtime here.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     os::fd::OwnedFd,
     os::unix::net::UnixStream as StdStream,
@@ -115,23 +115,30 @@ impl Client {
     /// Whether one of its sandboxes belongs to the pod.
     pub async fn runs_pod(&mut self, uid: &str) -> Result<bool, CriError> {
         let labels = BTreeMap::from([("io.kubernetes.pod.uid".to_owned(), uid.to_owned())]);
-        let request = ListPodSandboxRequest {
-            filter: Some(PodSandboxFilter {
-                label_selector: labels,
-            }),
+        let filter = PodSandboxFilter {
+            label_selector: labels,
         };
-        let answer: ListPodSandboxResponse = self
-            .call(
-                "ListPodSandbox",
-                "/runtime.v1.RuntimeService/ListPodSandbox",
-                request,
-            )
-            .await?;
-        Ok(answer.items.iter().any(|item| {
+        Ok(self.list(Some(filter)).await?.iter().any(|item| {
             item.metadata
                 .as_ref()
                 .is_some_and(|metadata| metadata.uid == uid)
         }))
+    }
+
+    /// The ids of all its sandboxes, also of those that have ended and are not removed yet.
+    pub async fn sandboxes(&mut self) -> Result<BTreeSet<String>, CriError> {
+        let items = self.list(None).await?;
+        Ok(items.into_iter().map(|item| item.id).collect())
+    }
+
+    async fn list(
+        &mut self,
+        filter: Option<PodSandboxFilter>,
+    ) -> Result<Vec<PodSandbox>, CriError> {
+        let path = "/runtime.v1.RuntimeService/ListPodSandbox";
+        let request = ListPodSandboxRequest { filter };
+        let answer: ListPodSandboxResponse = self.call("ListPodSandbox", path, request).await?;
+        Ok(answer.items)
     }
 
     async fn call<Q, A>(

@@ -1,21 +1,28 @@
-//! Putting our own files into directories that belong to others: only names that are free or ours, each as one step.
+//! Putting our own programs into directories that belong to others: only names that are free, ours or upstream's, each as one step.
 
-use std::{fmt::Write as _, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::root::{Kind, Root, RootError};
+use crate::{
+    record::{Hash, Record, Written},
+    root::{Kind, Root, RootError},
+};
 
 /// What we installed, with the hashes that tell it from others' files.
 pub const RECORD: &str = "/var/lib/multus/installed.json";
-const MAX_FILE: u64 = 64 << 20;
 
 /// What became of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The file is new or was replaced.
     Installed,
+    /// Upstream's program was there and has been replaced.
+    Exchanged,
     /// The same bytes were there.
     Unchanged,
 }
@@ -38,66 +45,46 @@ pub enum InstallError {
     },
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Record {
-    schema: u32,
-    files: Vec<Installed>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Installed {
-    path: String,
-    sha256: Vec<String>,
-}
-
 /// Installs `bytes` as `<dir>/<name>`, mode 0755. The record is written before the file.
 pub fn install(root: &Root, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outcome, InstallError> {
     let path = dir.join(name);
-    let mut record = read_record(root);
-    let new = hash(bytes);
-    let known = position(&record, &path);
+    let mut record = Record::read(root, Path::new(RECORD));
     let present = match root.kind(&path)? {
         None => None,
-        Some(Kind::File) => Some(hash(&root.read(&path, MAX_FILE)?)),
+        Some(Kind::File) => Some(look_at(root, &path)?),
         Some(kind) => return Err(foreign(&path, kind)),
     };
-    if let Some(present) = &present {
-        let ours = known.is_some_and(|at| record.files[at].sha256.contains(present));
-        if !ours && *present != new {
-            return Err(foreign(&path, Kind::File));
-        }
-        if ours && *present == new {
-            return Ok(Outcome::Unchanged);
-        }
+    let new = Hash::of(bytes);
+    let is_known = |hash| record.find(&path).is_some_and(|file| file.is(hash));
+    let outcome = match &present {
+        Some(present) if present.hash == new => Outcome::Unchanged,
+        Some(present) if is_known(&present.hash) => Outcome::Installed,
+        Some(present) if present.is_upstreams => Outcome::Exchanged,
+        Some(_) => return Err(foreign(&path, Kind::File)),
+        None => Outcome::Installed,
+    };
+    // Both are ours until the rename is done: a crash between the two writes leaves a file that is still known.
+    let before = present.iter().map(|present| &present.hash);
+    record.remember(&path, &before.chain([&new]).collect::<Vec<_>>())?;
+    if outcome != Outcome::Unchanged {
+        root.write_atomic(&path, bytes, 0o755)?;
+        record.remember(&path, &[&new])?;
     }
-    // Both hashes are ours until the rename is done: a crash between the two writes leaves a file that is still known.
-    let mut hashes: Vec<String> = present.clone().into_iter().collect();
-    if present.as_ref() != Some(&new) {
-        hashes.push(new.clone());
-    }
-    remember(&mut record, &path, hashes);
-    write_record(root, &record)?;
-    if present.as_ref() == Some(&new) {
-        return Ok(Outcome::Unchanged);
-    }
-    root.write_atomic(&path, bytes, 0o755)?;
-    remember(&mut record, &path, vec![new]);
-    write_record(root, &record)?;
-    Ok(Outcome::Installed)
+    Ok(outcome)
 }
 
 /// Removes every file of the record that still is as we wrote it; `keep` stays. Gives the paths that were removed.
 pub fn remove_all(root: &Root, keep: Option<&Path>) -> Result<Vec<String>, InstallError> {
-    let mut record = read_record(root);
+    let mut record = Record::read(root, Path::new(RECORD));
     let mut removed = Vec::new();
     let mut first_error = None;
-    record.files.retain(|file| {
-        if keep.is_some_and(|keep| keep == Path::new(&file.path)) {
+    record.retain(|file| {
+        if keep.is_some_and(|keep| keep == file.path) {
             return true;
         }
         match remove_one(root, file) {
             Ok(gone) => {
-                removed.extend(gone.then(|| file.path.clone()));
+                removed.extend(gone.then(|| file.path.display().to_string()));
                 false
             }
             Err(error) => {
@@ -105,29 +92,69 @@ pub fn remove_all(root: &Root, keep: Option<&Path>) -> Result<Vec<String>, Insta
                 true
             }
         }
-    });
-    if record.files.is_empty() {
-        root.remove(RECORD)?;
-    } else {
-        write_record(root, &record)?;
-    }
+    })?;
     first_error.map_or(Ok(removed), Err)
 }
 
-fn remove_one(root: &Root, file: &Installed) -> Result<bool, InstallError> {
+fn remove_one(root: &Root, file: &Written) -> Result<bool, InstallError> {
     match root.kind(&file.path) {
         Ok(Some(Kind::File)) => {}
         Ok(_) => return Ok(false),
         Err(error) if error.is_not_found() => return Ok(false),
         Err(error) => return Err(error.into()),
     }
-    if !file
-        .sha256
-        .contains(&hash(&root.read(&file.path, MAX_FILE)?))
-    {
+    if !file.is(&look_at(root, &file.path)?.hash) {
         return Ok(false);
     }
     Ok(root.remove(&file.path)?)
+}
+
+/// What there is to know of a program. It is not held as a whole: upstream's is larger than the daemon may become.
+#[derive(Debug)]
+struct Seen {
+    hash: Hash,
+    /// Whether it is a program of upstream Multus, which ours takes the place of: Go's linker notes in every program the module
+    /// that it was built from.
+    is_upstreams: bool,
+}
+
+fn look_at(root: &Root, path: &Path) -> Result<Seen, RootError> {
+    let file = root.open_file(path)?;
+    see(file).map_err(|source| RootError {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn see(mut file: File) -> io::Result<Seen> {
+    const ELF: &[u8] = b"\x7fELF";
+    const MARKS: [&[u8]; 2] = [b"\xff Go buildinf:", b"k8snetworkplumbingwg/multus-cni"];
+    /// No mark is longer, so none is missed between two blocks.
+    const OVERLAP: usize = 32;
+    let (mut hasher, mut is_program, mut found) = (Sha256::new(), None, [false; 2]);
+    let (mut block, mut kept) = (vec![0; OVERLAP + (1 << 16)], 0);
+    loop {
+        let count = match file.read(&mut block[kept..]) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = kept + count;
+        hasher.update(&block[kept..end]);
+        if *is_program.get_or_insert_with(|| block[..end].starts_with(ELF)) {
+            for (found, mark) in found.iter_mut().zip(MARKS) {
+                *found |= block[..end].windows(mark.len()).any(|part| part == mark);
+            }
+        }
+        kept = end.min(OVERLAP);
+        block.copy_within(end - kept..end, 0);
+    }
+    Ok(Seen {
+        hash: Hash::from(hasher),
+        is_upstreams: found == [true; 2],
+    })
 }
 
 fn foreign(path: &Path, kind: Kind) -> InstallError {
@@ -135,7 +162,7 @@ fn foreign(path: &Path, kind: Kind) -> InstallError {
         Kind::File => "a file",
         Kind::Dir => "a directory",
         Kind::Symlink => "a symbolic link",
-        Kind::Other => "something",
+        Kind::Socket | Kind::Other => "something",
     };
     InstallError::Foreign {
         path: path.display().to_string(),
@@ -143,59 +170,12 @@ fn foreign(path: &Path, kind: Kind) -> InstallError {
     }
 }
 
-fn position(record: &Record, path: &Path) -> Option<usize> {
-    record
-        .files
-        .iter()
-        .position(|file| Path::new(&file.path) == path)
-}
-
-fn remember(record: &mut Record, path: &Path, sha256: Vec<String>) {
-    match position(record, path) {
-        Some(at) => record.files[at].sha256 = sha256,
-        None => record.files.push(Installed {
-            path: path.display().to_string(),
-            sha256,
-        }),
-    }
-}
-
-/// A record that does not read is none: then nothing counts as ours, and nothing is touched.
-fn read_record(root: &Root) -> Record {
-    let read = root.read(RECORD, 1 << 20).ok();
-    read.and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or_default()
-}
-
-fn write_record(root: &Root, record: &Record) -> Result<(), RootError> {
-    root.make_dirs("/var/lib/multus", 0o755)?;
-    let record = Record {
-        schema: 1,
-        files: record
-            .files
-            .iter()
-            .map(|file| Installed {
-                path: file.path.clone(),
-                sha256: file.sha256.clone(),
-            })
-            .collect(),
-    };
-    let bytes = serde_json::to_vec(&record).expect("strings always serialise");
-    root.write_atomic(RECORD, &bytes, 0o600)
-}
-
-fn hash(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    const UPSTREAMS: &[u8] = b"\x7fELF\x02\x01..\xff Go buildinf:\x08\x02..path\tgopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus-shim\n";
 
     fn node() -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
@@ -208,13 +188,17 @@ mod tests {
         install(root, Path::new("/bin"), "multus-shim", bytes)
     }
 
+    fn there(root: &Root) -> Vec<u8> {
+        root.read("/bin/multus-shim", 1 << 10).unwrap()
+    }
+
     #[test]
     fn ours_is_replaced_and_removed() {
         let (_dir, root) = node();
         assert_eq!(put(&root, b"one").unwrap(), Outcome::Installed);
         assert_eq!(put(&root, b"one").unwrap(), Outcome::Unchanged);
         assert_eq!(put(&root, b"two").unwrap(), Outcome::Installed);
-        assert_eq!(root.read("/bin/multus-shim", 10).unwrap(), b"two");
+        assert_eq!(there(&root), b"two");
         assert_eq!(remove_all(&root, None).unwrap(), ["/bin/multus-shim"]);
         assert!(root.list("/bin").unwrap().is_empty());
         assert!(!root.exists(RECORD));
@@ -222,14 +206,49 @@ mod tests {
 
     #[test]
     fn a_foreign_file_is_never_touched() {
+        let text = String::from_utf8_lossy(UPSTREAMS).replace("Go build", "No build");
+        for theirs in [b"theirs", UPSTREAMS[1..].as_ref(), text.as_bytes()] {
+            let (_dir, root) = node();
+            root.write_atomic("/bin/multus-shim", theirs, 0o755)
+                .unwrap();
+            let error = put(&root, b"ours").unwrap_err().to_string();
+            assert!(error.contains("/bin/multus-shim is a file"), "{error}");
+            assert_eq!(there(&root), theirs);
+            assert!(remove_all(&root, None).unwrap().is_empty());
+            assert_eq!(there(&root), theirs);
+        }
+    }
+
+    #[test]
+    fn upstreams_gives_way_whenever_it_comes() {
         let (_dir, root) = node();
-        root.write_atomic("/bin/multus-shim", b"theirs", 0o755)
+        for _ in 0..2 {
+            root.write_atomic("/bin/multus-shim", UPSTREAMS, 0o755)
+                .unwrap();
+            assert_eq!(put(&root, b"ours").unwrap(), Outcome::Exchanged);
+            assert_eq!(there(&root), b"ours");
+        }
+        root.write_atomic("/bin/multus-shim", UPSTREAMS, 0o755)
             .unwrap();
-        let error = put(&root, b"ours").unwrap_err().to_string();
-        assert!(error.contains("/bin/multus-shim is a file"), "{error}");
-        assert_eq!(root.read("/bin/multus-shim", 10).unwrap(), b"theirs");
         assert!(remove_all(&root, None).unwrap().is_empty());
-        assert_eq!(root.read("/bin/multus-shim", 10).unwrap(), b"theirs");
+        assert_eq!(
+            there(&root),
+            UPSTREAMS,
+            "nobody but its installer removes it"
+        );
+    }
+
+    #[test]
+    fn marks_are_found_wherever_they_are() {
+        let (dir, root) = node();
+        let path = Path::new("/bin/multus-shim");
+        for before in (1 << 16) - 60..(1 << 16) + 40 {
+            let text = [b"\x7fELF", vec![0; before].as_slice(), &UPSTREAMS[4..]].concat();
+            std::fs::write(dir.path().join("bin/multus-shim"), &text).unwrap();
+            let seen = look_at(&root, path).unwrap();
+            assert!(seen.is_upstreams, "{before}");
+            assert_eq!(seen.hash, Hash::of(&text));
+        }
     }
 
     #[test]
@@ -254,7 +273,7 @@ mod tests {
             .unwrap();
         assert!(put(&root, b"two").is_err());
         assert!(remove_all(&root, None).unwrap().is_empty());
-        assert_eq!(root.read("/bin/multus-shim", 10).unwrap(), b"theirs");
+        assert_eq!(there(&root), b"theirs");
     }
 
     #[test]

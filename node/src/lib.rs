@@ -9,5 +9,6 @@ pub mod dirs;
 pub mod install;
 pub mod lock;
 pub mod process;
+pub mod record;
 pub mod root;
 pub mod runtime;

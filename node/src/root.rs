@@ -14,6 +14,9 @@ use rustix::{
     io::Errno,
 };
 
+/// What the names of files begin with that are not complete yet.
+const TEMPORARY: &str = ".multus-rs-";
+
 /// A directory that stands for `/`.
 #[derive(Debug)]
 pub struct Root {
@@ -50,7 +53,9 @@ pub enum Kind {
     Dir,
     /// A symbolic link.
     Symlink,
-    /// A socket, a device, a pipe.
+    /// A socket.
+    Socket,
+    /// A device, a pipe.
     Other,
 }
 
@@ -72,6 +77,12 @@ impl Root {
     /// Where the root was opened, in the caller's own view.
     pub fn name(&self) -> &Path {
         &self.name
+    }
+
+    /// The user that the root belongs to.
+    pub fn owner(&self) -> Result<u32> {
+        let stat = rustix::fs::fstat(&self.dir).map_err(|e| fail("look at", &self.name, e))?;
+        Ok(stat.st_uid)
     }
 
     /// The whole content of a file of at most `max` bytes.
@@ -159,6 +170,7 @@ impl Root {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Dir,
             FileType::Symlink => Kind::Symlink,
+            FileType::Socket => Kind::Socket,
             _ => Kind::Other,
         }))
     }
@@ -195,10 +207,14 @@ impl Root {
             if self.is_dir(&done) {
                 continue;
             }
-            match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(mode)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(fail("make directory", &done, error)),
-            }
+            // What is written into a new directory is lost with it, unless the directory itself outlives a power cut.
+            let outcome =
+                match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(mode)) {
+                    Ok(()) => rustix::fs::fsync(&parent),
+                    Err(Errno::EXIST) => Ok(()),
+                    Err(error) => Err(error),
+                };
+            outcome.map_err(|error| fail("make directory", &done, error))?;
         }
         Ok(())
     }
@@ -208,7 +224,7 @@ impl Root {
     pub fn write_atomic(&self, path: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
         let path = path.as_ref();
         let (parent, name) = self.parent(path)?;
-        let temporary = format!(".multus-rs-{}.tmp", name.to_string_lossy());
+        let temporary = temporary(name);
         let write = || -> io::Result<()> {
             match rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -236,7 +252,7 @@ impl Root {
         })
     }
 
-    /// Removes a file, link or socket; `false` when there was none.
+    /// Removes a file, link or socket, and what a crashed attempt to write it left; `false` when there was none.
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<bool> {
         let path = path.as_ref();
         let (parent, name) = match self.parent(path) {
@@ -244,6 +260,8 @@ impl Root {
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         };
+        // It is nobody's, and no one would miss it: failing is no reason to keep the file itself.
+        let _ = rustix::fs::unlinkat(&parent, temporary(name), AtFlags::empty());
         match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
             Ok(()) => {
                 rustix::fs::fsync(&parent).map_err(|e| fail("sync the directory of", path, e))?;
@@ -294,6 +312,15 @@ impl Root {
             }
         }
     }
+}
+
+/// The name of the file that a crashed [`Root::write_atomic`] meant to write, of the name that it left.
+pub fn written_as(temporary: &str) -> Option<&str> {
+    temporary.strip_prefix(TEMPORARY)?.strip_suffix(".tmp")
+}
+
+fn temporary(name: &OsStr) -> String {
+    format!("{TEMPORARY}{}.tmp", name.to_string_lossy())
 }
 
 /// A path that any call of this process understands as long as `fd` lives.

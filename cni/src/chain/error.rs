@@ -18,6 +18,8 @@ pub enum ChainError {
         network: String,
         /// The plugin's type.
         plugin: String,
+        /// Its position in the chain, from 0.
+        index: usize,
         /// The verb.
         command: Command,
         /// Why.
@@ -65,6 +67,19 @@ pub enum ChainError {
 }
 
 impl ChainError {
+    /// Of a failed ADD: how many plugins have something to undo for sure, when the next one gave up by itself and thus
+    /// cleaned up after itself. `None` when that cannot be said, as of a plugin that was killed.
+    pub fn attached(&self) -> Option<usize> {
+        match self {
+            Self::Plugin {
+                source: ExecError::TimedOut { .. } | ExecError::TooMuchOutput { .. },
+                ..
+            } => None,
+            Self::Plugin { index, .. } => Some(*index),
+            _ => None,
+        }
+    }
+
     /// The error with its code; the message says which plugin of which network it was.
     pub fn to_cni(&self) -> CniError {
         let (code, details) = match self {
@@ -88,6 +103,7 @@ impl ChainError {
                 plugin,
                 command,
                 source: ExecError::Plugin(error),
+                ..
             } => {
                 format!(
                     "plugin type={plugin:?} of network {network:?} failed ({command}): {}",

@@ -13,22 +13,24 @@ use crate::exec::Exec;
 use crate::types::CniResult;
 use crate::version::Version;
 
-/// Finds and runs one plugin.
+/// Finds and runs the plugin at `index` of the chain.
 pub(super) fn run(
     exec: &dyn Exec,
     config: &NetworkConfig,
-    plugin: &Plugin,
+    index: usize,
     command: Command,
     path: &[PathBuf],
     invocation: Option<&Invocation>,
     stdin: &[u8],
 ) -> Result<Vec<u8>, ChainError> {
+    let plugin = &config.plugins[index];
     let outcome = exec
         .find(&plugin.kind, path)
         .and_then(|program| exec.run(&program, &environment(command, path, invocation), stdin));
     outcome.map_err(|source| ChainError::Plugin {
         network: config.name.clone(),
         plugin: plugin.kind.clone(),
+        index,
         command,
         source,
     })

@@ -93,6 +93,44 @@ fn add_caches_its_result_and_del_uses_and_forgets_it() {
 }
 
 #[test]
+fn of_an_add_that_failed_it_is_known_how_far_it_came() {
+    let attached = |answer: fn() -> ExecError| {
+        let exec = Recorder::new(move |plugin, _| match plugin {
+            "bb" => Err(answer()),
+            _ => Ok("{}".to_owned()),
+        });
+        let dir = tempfile::tempdir().unwrap();
+        chain::add(&exec, &network("1.0.0"), &invocation(&dir))
+            .unwrap_err()
+            .attached()
+    };
+    assert_eq!(attached(|| CniError::new(11, "no").into()), Some(1));
+    let late = || ExecError::TimedOut {
+        path: "/bb".into(),
+        seconds: 1,
+    };
+    assert_eq!(attached(late), None, "it was killed in the middle");
+    let nonsense = Recorder::new(|_, _| Ok("[".to_owned()));
+    let dir = tempfile::tempdir().unwrap();
+    let error = chain::add(&nonsense, &network("1.0.0"), &invocation(&dir)).unwrap_err();
+    assert_eq!(error.attached(), None, "it did attach, whatever it says");
+}
+
+#[test]
+fn del_of_a_part_minds_that_part_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, invocation) = (network("1.0.0"), invocation(&dir));
+    chain::add(&Recorder::willing(), &config, &invocation).unwrap();
+    let exec = failing("bb", "DEL");
+    let failed = chain::del_partly(&exec, &config, &invocation, 1).unwrap();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(exec.runs(), ["DEL bb", "DEL a"]);
+    assert!(cache::list(&invocation.cache_dir).unwrap().is_empty());
+    let exec = failing("a", "DEL");
+    chain::del_partly(&exec, &config, &invocation, 1).unwrap_err();
+}
+
+#[test]
 fn del_before_0_4_0_knows_no_result() {
     let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
     chain::add(&exec, &network("0.3.1"), &invocation(&dir)).unwrap();

@@ -3,7 +3,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::plan::{self, Nad, PodView};
 
@@ -14,7 +15,7 @@ pub(super) struct Definition {
     #[serde(default)]
     pub metadata: ObjectMeta,
     /// The network.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub spec: Spec,
 }
 
@@ -22,8 +23,23 @@ pub(super) struct Definition {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Spec {
     /// CNI configuration as text.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     pub config: String,
+}
+
+/// Whatever is no object is one without keys: one odd definition must not hide all others.
+fn lenient<'de, D: Deserializer<'de>>(input: D) -> Result<Spec, D::Error> {
+    let value = Value::deserialize(input)?;
+    Ok(Spec::deserialize(value).unwrap_or_default())
+}
+
+/// Nothing is the empty text; what is no text becomes its own, which fails where it is used and names the definition.
+fn text<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(input)? {
+        Value::Null => String::new(),
+        Value::String(text) => text,
+        other => other.to_string(),
+    })
 }
 
 impl kube::Resource for Definition {
@@ -72,5 +88,32 @@ pub(super) fn pod_view(metadata: ObjectMeta) -> PodView {
         uid: metadata.uid.unwrap_or_default(),
         annotations,
         is_static,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_definition_of_any_shape_is_one() {
+        for (spec, expected) in [
+            (json!({"config": "{}"}), "{}"),
+            (json!({"config": null}), ""),
+            (
+                json!({"config": {"type": "bridge"}}),
+                r#"{"type":"bridge"}"#,
+            ),
+            (json!({"config": 7}), "7"),
+            (json!({}), ""),
+            (json!(null), ""),
+            (json!("text"), ""),
+        ] {
+            let object = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": spec});
+            let definition: Definition = serde_json::from_value(object).unwrap();
+            assert_eq!(nad(definition).config, expected, "{spec}");
+        }
     }
 }

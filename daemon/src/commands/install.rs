@@ -1,11 +1,11 @@
-//! `multus-daemon install`: puts the shim into a directory, as upstream's `install_multus` does.
+//! `multus-daemon install`: puts the shim into a directory under both of its names, as upstream's `install_multus` does.
 
 use std::path::Path;
 
 use anyhow::Context;
 use node::{install, root::Root};
 
-use crate::upkeep::{SHIM, shim_bytes};
+use crate::upkeep::{PASSTHRU, SHIM, shim_bytes};
 
 /// Installs into `dir` as this process sees it.
 pub fn run(dir: &Path) -> anyhow::Result<()> {
@@ -15,6 +15,27 @@ pub fn run(dir: &Path) -> anyhow::Result<()> {
         "{} is not a directory: make it, or mount it",
         dir.display()
     );
-    install::install(&root, dir, SHIM, &shim_bytes()?)?;
+    put(&root, dir, &shim_bytes()?)
+}
+
+fn put(root: &Root, dir: &Path, shim: &[u8]) -> anyhow::Result<()> {
+    for name in [SHIM, PASSTHRU] {
+        install::install(root, dir, name, shim)?;
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shim_is_there_under_both_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        root.make_dirs("/bin", 0o755).unwrap();
+        put(&root, Path::new("/bin"), b"the shim").unwrap();
+        assert_eq!(root.list("/bin").unwrap(), ["multus-shim", "passthru"]);
+        assert_eq!(root.read("/bin/passthru", 9).unwrap(), b"the shim");
+    }
 }

@@ -1,5 +1,6 @@
 //! Subcommands, one file each. What they print is their answer: data on stdout, talk on stderr.
 
+pub mod approve;
 pub mod discover;
 pub mod install;
 pub mod status;

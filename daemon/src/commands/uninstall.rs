@@ -14,9 +14,10 @@ use crate::confmgr;
 /// Removes the configuration first, then what was installed.
 pub async fn run(setting: &Setting) -> anyhow::Result<()> {
     let (config, root) = (setting.config()?, setting.root()?);
-    let dir = if let Some(dir) = &config.conf_dir {
-        dir.clone()
+    let dir = if config.conf_dir.is_some() || confmgr::any(&root) {
+        config.conf_dir
     } else {
+        // What was written is recorded. Without a record, ours is told by its name in the runtime's directory.
         let question = Question {
             socket: config.cri_socket.clone(),
             pod_uid: setting.identity.pod_uid.clone(),
@@ -32,11 +33,11 @@ pub async fn run(setting: &Setting) -> anyhow::Result<()> {
                 setting.config.display()
             )
         })?;
-        dirs.conf_dir
+        Some(dirs.conf_dir)
     };
     let mut out = std::io::stdout();
-    if confmgr::remove(&root, &dir)? {
-        writeln!(out, "removed {}", dir.join(confmgr::FILE_NAME).display())?;
+    for path in confmgr::remove_others(&root, None, dir.as_deref())? {
+        writeln!(out, "removed {}", path.display())?;
     }
     for path in install::remove_all(&root, None)? {
         writeln!(out, "removed {path}")?;

@@ -91,7 +91,7 @@ mod tests {
             ("NAMESPACESISOLATION", Some("namespaceIsolation")),
             ("logLevl", Some("logLevel")),
             ("clusterNetworks", Some("clusterNetwork")),
-            ("criSocket", None),
+            ("criSockets", Some("criSocket")),
             ("bridge", None),
             ("mtu", None),
             ("args2", None),

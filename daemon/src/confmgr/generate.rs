@@ -1,131 +1,19 @@
-//! Which file is the primary, and what our configuration says: functions over values.
+//! What our configuration says: a function over values.
 
 use std::path::Path;
 
+use cni::version::Version;
 use serde_json::{Map, Value, json};
 
+use super::Primary;
 use crate::config::Config;
 
-/// A primary configuration that can be used.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Primary {
-    /// Its file name.
-    pub file: String,
-    /// Its content.
-    pub value: Map<String, Value>,
-}
-
-/// No configuration can be made.
+/// The primary has no name to take over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GenerateError {
-    /// The file that was asked for is not there.
-    #[error("multusMasterCNI names `{file}`, which is not in {dir}")]
-    NoSuchFile {
-        /// The name.
-        file: String,
-        /// The directory.
-        dir: String,
-    },
-    /// There is nothing to be used.
-    #[error(
-        "no primary CNI configuration in {dir}{}: install a network plugin, or wait for the one that is installed",
-        passed_over(rejected)
-    )]
-    None {
-        /// The directory.
-        dir: String,
-        /// Files that were passed over, with the reason.
-        rejected: Vec<String>,
-    },
-    /// The primary has no name to take over.
-    #[error("overrideNetworkName is set, but {file} has no name")]
-    NoName {
-        /// The primary's file.
-        file: String,
-    },
-}
-
-fn passed_over(list: &[String]) -> String {
-    if list.is_empty() {
-        String::new()
-    } else {
-        format!(" (passed over: {})", list.join("; "))
-    }
-}
-
-/// The first usable file by byte order; `names` are sorted, `read` gives a file's content.
-pub fn choose(
-    dir: &Path,
-    names: &[String],
-    wanted: Option<&str>,
-    read: impl Fn(&str) -> Result<Vec<u8>, String>,
-) -> Result<Primary, GenerateError> {
-    let mut rejected = Vec::new();
-    for name in names {
-        let candidate = match wanted {
-            Some(wanted) => name == wanted,
-            None => is_candidate(name),
-        };
-        if candidate {
-            match read(name).and_then(|bytes| usable(&bytes)) {
-                Ok(value) => {
-                    return Ok(Primary {
-                        file: name.clone(),
-                        value,
-                    });
-                }
-                Err(reason) => rejected.push(format!("{name}: {reason}")),
-            }
-        }
-    }
-    let dir = dir.display().to_string();
-    match wanted {
-        Some(file) if rejected.is_empty() => Err(GenerateError::NoSuchFile {
-            file: file.to_owned(),
-            dir,
-        }),
-        _ => Err(GenerateError::None { dir, rejected }),
-    }
-}
-
-fn is_candidate(name: &str) -> bool {
-    let extension = Path::new(name)
-        .extension()
-        .and_then(|extension| extension.to_str());
-    !name.starts_with("00-multus")
-        && !name.starts_with('.')
-        && matches!(extension, Some("conf" | "conflist"))
-}
-
-/// A configuration that is complete and does not lead back to us.
-fn usable(bytes: &[u8]) -> Result<Map<String, Value>, String> {
-    let Value::Object(value) =
-        serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?
-    else {
-        return Err("not a JSON object".to_owned());
-    };
-    let plugins: Vec<&Map<String, Value>> = match value.get("plugins") {
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_object).collect(),
-        _ => vec![&value],
-    };
-    let kind = |plugin: &Map<String, Value>| {
-        plugin
-            .get("type")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let kinds: Vec<String> = plugins.into_iter().map(kind).collect();
-    if kinds.is_empty() || kinds.iter().any(String::is_empty) {
-        return Err("a plugin has no type".to_owned());
-    }
-    if kinds
-        .iter()
-        .any(|kind| kind == "multus" || kind == "multus-shim")
-    {
-        return Err("it calls multus itself".to_owned());
-    }
-    Ok(value)
+#[error("overrideNetworkName is set, but {file} has no name: give it one, or unset the key")]
+pub struct NoName {
+    /// The primary's file.
+    pub file: String,
 }
 
 /// Our configuration. `dir` is the primary's directory on the node, `accepted` the highest version that the runtime accepts.
@@ -134,8 +22,11 @@ pub fn generate(
     dir: &Path,
     primary: &Primary,
     accepted: Option<&str>,
-) -> Result<Vec<u8>, GenerateError> {
+) -> Result<Vec<u8>, NoName> {
     let own_version = primary.value.get("cniVersion").and_then(Value::as_str);
+    // With another one the shim itself would refuse, and no pod would start.
+    let own_version = own_version
+        .filter(|version| !version.is_empty() && version.parse().is_ok_and(Version::is_supported));
     let version = config
         .cni_version
         .as_deref()
@@ -150,9 +41,8 @@ pub fn generate(
     {
         Some(name) if config.override_network_name => name,
         None if config.override_network_name => {
-            return Err(GenerateError::NoName {
-                file: primary.file.clone(),
-            });
+            let file = primary.file.clone();
+            return Err(NoName { file });
         }
         _ => "multus-cni-network",
     };
@@ -160,7 +50,7 @@ pub fn generate(
     out.insert("cniVersion".into(), json!(version));
     out.insert("name".into(), json!(name));
     out.insert("type".into(), json!("multus-shim"));
-    let capabilities = capabilities(&primary.value);
+    let capabilities = capabilities(&config.raw, &primary.value);
     if !capabilities.is_empty() {
         out.insert("capabilities".into(), Value::Object(capabilities));
     }
@@ -193,15 +83,16 @@ pub fn generate(
     Ok(bytes)
 }
 
-/// What any plugin of the primary asks the runtime for; only `true` counts.
-fn capabilities(primary: &Map<String, Value>) -> Map<String, Value> {
-    let lists: Vec<&Value> = match primary.get("plugins") {
+/// What the daemon's file and any plugin of the primary ask the runtime for; only `true` counts.
+fn capabilities(own: &Map<String, Value>, primary: &Map<String, Value>) -> Map<String, Value> {
+    let mut lists: Vec<&Value> = match primary.get("plugins") {
         Some(Value::Array(plugins)) => plugins
             .iter()
             .filter_map(|plugin| plugin.get("capabilities"))
             .collect(),
         _ => primary.get("capabilities").into_iter().collect(),
     };
+    lists.extend(api::options::get(own, "capabilities"));
     let on = lists
         .into_iter()
         .filter_map(Value::as_object)
@@ -217,48 +108,21 @@ mod tests {
 
     const FLANNEL: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"},{"type":"portmap","capabilities":{"portMappings":true,"x":"true"}}]}"#;
 
-    fn pick(files: &[(&str, &str)], wanted: Option<&str>) -> Result<Primary, GenerateError> {
-        let names: Vec<String> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
-        choose(Path::new("/etc/cni/net.d"), &names, wanted, |name| {
-            let (_, text) = files.iter().find(|(file, _)| *file == name).unwrap();
-            Ok(text.as_bytes().to_vec())
-        })
-    }
-
-    #[test]
-    fn the_first_usable_file_by_name() {
-        let files = [
-            ("00-multus.conf", FLANNEL),
-            ("05-old.conf", r#"{"type":"multus","name":"x"}"#),
-            ("07-half.conflist", "{"),
-            ("10-flannel.conflist", FLANNEL),
-            ("20-other.conflist", FLANNEL),
-            ("99.json", FLANNEL),
-        ];
-        assert_eq!(pick(&files, None).unwrap().file, "10-flannel.conflist");
-        assert_eq!(
-            pick(&files, Some("20-other.conflist")).unwrap().file,
-            "20-other.conflist"
-        );
-        let error = pick(&files[..3], None).unwrap_err().to_string();
-        assert!(
-            error.contains("05-old.conf: it calls multus itself") && error.contains("07-half"),
-            "{error}"
-        );
-        assert!(
-            pick(&files, Some("30"))
-                .unwrap_err()
-                .to_string()
-                .contains("`30`")
-        );
+    fn try_generate(
+        config: &Config,
+        primary: &str,
+        accepted: Option<&str>,
+    ) -> Result<Value, NoName> {
+        let primary = Primary {
+            file: "10-flannel.conflist".into(),
+            value: serde_json::from_str(primary).unwrap(),
+        };
+        let bytes = generate(config, Path::new("/etc/cni/net.d"), &primary, accepted)?;
+        Ok(serde_json::from_slice(&bytes).unwrap())
     }
 
     fn generated(config: &Config, accepted: Option<&str>) -> Value {
-        let primary = pick(&[("10-flannel.conflist", FLANNEL)], None).unwrap();
-        serde_json::from_slice(
-            &generate(config, Path::new("/etc/cni/net.d"), &primary, accepted).unwrap(),
-        )
-        .unwrap()
+        try_generate(config, FLANNEL, accepted).unwrap()
     }
 
     fn plain() -> Config {
@@ -277,6 +141,56 @@ mod tests {
         };
         assert_eq!(generated(&set, Some("1.1.0"))["cniVersion"], "0.4.0");
         assert_eq!(generated(&set, None)["name"], "cbr0");
+    }
+
+    #[test]
+    fn a_version_that_nobody_speaks_is_not_taken_over() {
+        for (version, expected) in [
+            (json!(""), "0.4.0"),
+            (json!("1.2.0"), "0.4.0"),
+            (json!("2.0.0"), "0.4.0"),
+            (json!(1), "0.4.0"),
+            (json!("0.3.1"), "0.3.1"),
+        ] {
+            let primary = json!({"cniVersion": version, "type": "bridge"}).to_string();
+            let value = try_generate(&plain(), &primary, None).unwrap();
+            assert_eq!(value["cniVersion"], expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_those_of_the_file_and_of_the_primary() {
+        let raw = json!({"Capabilities": {"bandwidth": true, "mac": false, "ips": "yes"}});
+        let config = Config::parse(raw.as_object().unwrap().clone()).unwrap();
+        assert_eq!(
+            generated(&config, None)["capabilities"],
+            json!({"portMappings": true, "bandwidth": true})
+        );
+        let without = r#"{"name":"n","type":"bridge"}"#;
+        assert_eq!(
+            try_generate(&config, without, None).unwrap()["capabilities"],
+            json!({"bandwidth": true}),
+            "what the primary no longer has is gone"
+        );
+        let single = r#"{"name":"n","type":"bridge","capabilities":{"ips":true}}"#;
+        assert_eq!(
+            try_generate(&plain(), single, None).unwrap()["capabilities"],
+            json!({"ips": true})
+        );
+    }
+
+    #[test]
+    fn the_primarys_name_is_taken_over_only_when_it_has_one() {
+        let config = Config {
+            override_network_name: true,
+            ..plain()
+        };
+        for nameless in [r#"{"type":"bridge"}"#, r#"{"type":"bridge","name":""}"#] {
+            let error = try_generate(&config, nameless, None)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("10-flannel.conflist has no name"), "{error}");
+        }
     }
 
     #[test]

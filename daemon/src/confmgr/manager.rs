@@ -1,23 +1,29 @@
-//! Keeps our configuration in the runtime's directory: whole or not at all, restored when someone removes it, followed by the next directory.
+//! Keeps our configuration in the runtime's directory: whole or not at all, put back when someone takes it away, followed by the next directory.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use node::root::{Root, RootError};
-use tokio::sync::watch::Receiver;
+use serde_json::{Map, Value};
+use tokio::{sync::watch::Receiver, time::sleep};
 use tracing::{info, warn};
 
-use super::{FILE_NAME, GenerateError, choose, generate};
+use super::{
+    FILE_NAME, Known, NoName, Primary, PrimaryError, choose, generate, ready_made,
+    rivalry::Rivalry,
+    written::{self, Before, MAX_FILE},
+};
 use crate::{
     config::Config,
     dirwatch::{DirectoryWatch, heard},
+    node_path::node_path,
     readiness::{Part, Readiness},
 };
 
-const MAX_FILE: u64 = 4 << 20;
 /// How often is looked again even when nothing is heard.
 const PERIOD: Duration = Duration::from_secs(30);
 /// Several changes in a row are looked at once.
@@ -37,7 +43,10 @@ pub struct Target {
 pub enum ManageError {
     /// There is nothing to make it from.
     #[error(transparent)]
-    Generate(#[from] GenerateError),
+    Primary(#[from] PrimaryError),
+    /// It cannot be called as it should be.
+    #[error(transparent)]
+    NoName(#[from] NoName),
     /// The node's file system refused.
     #[error(transparent)]
     Root(#[from] RootError),
@@ -49,23 +58,53 @@ pub enum ManageError {
         /// Why not.
         reason: String,
     },
+    /// The default network is not ready.
+    #[error(
+        "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
+        indicator.display()
+    )]
+    Waiting {
+        /// The file that will tell that it is.
+        indicator: PathBuf,
+    },
 }
 
 /// Brings the file up to date, and again whenever something changes.
 #[derive(Debug)]
 pub struct Manager {
-    /// The node.
-    pub root: Arc<Root>,
-    /// The daemon's file.
-    pub config: Arc<Config>,
-    /// Told whether there is a configuration.
-    pub readiness: Arc<Readiness>,
+    root: Arc<Root>,
+    config: Arc<Config>,
+    readiness: Arc<Readiness>,
+    /// The last good configuration, and where it is.
+    good: Option<Good>,
+    rivalry: Rivalry,
+    /// What became of the file when it was last lost.
+    loss: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Good {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// The primary's file, unless the configuration was ready-made.
+    primary: Option<String>,
 }
 
 impl Manager {
+    /// Tells `readiness` whether there is a configuration.
+    pub fn new(root: Arc<Root>, config: Arc<Config>, readiness: Arc<Readiness>) -> Self {
+        Self {
+            root,
+            config,
+            readiness,
+            good: None,
+            rivalry: Rivalry::default(),
+            loss: String::new(),
+        }
+    }
+
     /// Runs for ever. While another daemon of the node has the socket, the file is its business.
-    pub async fn run(self, mut targets: Receiver<Option<Target>>) {
-        let mut served: Option<Target> = None;
+    pub async fn run(mut self, mut targets: Receiver<Option<Target>>) {
         loop {
             self.readiness.wait_for(&[Part::Socket]).await;
             let target = targets.borrow_and_update().clone();
@@ -75,62 +114,130 @@ impl Manager {
                 }
                 continue;
             };
-            let primary_dir = self.primary_dir(&target);
             // Watched before it is looked at, so that no change falls between the two.
-            let watch = DirectoryWatch::new(&self.root, &[&target.dir, &primary_dir]);
-            if self.look(&target, served.as_ref()) {
-                served = Some(target);
-            }
+            let primary_dir = self.primary_dir(&target);
+            let mut dirs = vec![target.dir.as_path(), &primary_dir];
+            let indicator = self.config.readiness_file.as_deref();
+            dirs.extend(indicator.and_then(Path::parent));
+            let watch = DirectoryWatch::new(&self.root, &dirs);
+            let pause = self.look(&target);
             tokio::select! {
-                () = heard(watch) => tokio::time::sleep(SETTLE).await,
-                () = tokio::time::sleep(PERIOD) => {}
+                () = async { heard(watch).await; sleep(pause).await } => {}
+                () = sleep(PERIOD) => {}
                 changed = targets.changed() => if changed.is_err() { return },
             }
         }
     }
 
-    /// Says whether the target has its file; only then the former one is given up.
-    fn look(&self, target: &Target, served: Option<&Target>) -> bool {
-        match self.reconcile(target) {
-            Ok(written) => {
-                if written {
-                    info!(file = %target.dir.join(FILE_NAME).display(), "wrote the CNI configuration");
-                }
-                self.readiness.well(Part::Configuration);
-            }
+    /// Does what there is to do, and says how long to let things settle after the next change.
+    pub(super) fn look(&mut self, target: &Target) -> Duration {
+        let problem = self.reconcile(target).err().map(|error| error.to_string());
+        let pause = self.rivalry.pause(Instant::now());
+        let problem = problem.or_else(|| {
+            pause.map(|_| {
+                format!(
+                    "another program keeps taking {} away ({}): tell it to leave that file alone, as Cilium is told by cni.exclusive=false",
+                    target.dir.join(FILE_NAME).display(), self.loss
+                )
+            })
+        });
+        self.readiness.set(Part::Configuration, problem);
+        pause.unwrap_or(SETTLE)
+    }
+
+    /// Brings the file up to date and gives up those that it replaces. What is good stays, however this ends.
+    fn reconcile(&mut self, target: &Target) -> Result<(), ManageError> {
+        let waiting = self.waiting();
+        if self.good.is_none() && waiting.is_some() {
+            return waiting.map_or(Ok(()), Err);
+        }
+        let wanted = match self.wanted(target) {
+            Ok(wanted) => wanted,
             Err(error) => {
-                self.readiness
-                    .missing(Part::Configuration, error.to_string());
-                return false;
+                if let Some(good) = self.good.clone() {
+                    self.put(&good)?;
+                }
+                return Err(error);
             }
-        }
-        if let Some(old) = served.filter(|old| old.dir != target.dir)
-            && let Err(error) = remove(&self.root, &old.dir)
-        {
-            warn!(%error, "cannot remove the configuration from the former directory");
-        }
-        true
-    }
-
-    /// Writes the file if it is not as it should be; says whether it did.
-    pub fn reconcile(&self, target: &Target) -> Result<bool, ManageError> {
-        let (name, bytes) = match &self.config.config_file {
-            Some(path) => ready_made(path)?,
-            None => (FILE_NAME.to_owned(), self.generated(target)?),
         };
-        let path = target.dir.join(name);
-        if self
-            .root
-            .read(&path, MAX_FILE)
-            .is_ok_and(|present| present == bytes)
-        {
-            return Ok(false);
+        self.put(&wanted)?;
+        // Only now that there is another one.
+        match written::remove_others(&self.root, Some(&wanted.path), Some(&target.dir)) {
+            Ok(removed) if removed.is_empty() => {}
+            Ok(removed) => info!(?removed, "removed former CNI configurations"),
+            Err(error) => warn!(%error, "cannot remove a former CNI configuration"),
         }
-        self.root.write_atomic(&path, &bytes, 0o600)?;
-        Ok(true)
+        self.good = Some(wanted);
+        waiting.map_or(Ok(()), Err)
     }
 
-    fn generated(&self, target: &Target) -> Result<Vec<u8>, ManageError> {
+    fn put(&mut self, wanted: &Good) -> Result<(), RootError> {
+        let Some(before) = written::put(&self.root, &wanted.path, &wanted.bytes)? else {
+            return Ok(());
+        };
+        info!(file = %wanted.path.display(), "wrote the CNI configuration");
+        let is_back = |good: &Good| (&good.path, &good.bytes) == (&wanted.path, &wanted.bytes);
+        if self.good.as_ref().is_some_and(is_back) {
+            self.rivalry.lost(Instant::now());
+            self.loss = self.loss(wanted, before);
+        }
+        Ok(())
+    }
+
+    /// What someone else did to the file.
+    fn loss(&self, lost: &Good, before: Before) -> String {
+        if before == Before::Other {
+            return "its content is replaced".to_owned();
+        }
+        let dir = lost.path.parent().unwrap_or(Path::new("/"));
+        let names = self.root.list(dir).unwrap_or_default();
+        let is_it = |name: &&String| {
+            let path = dir.join(name);
+            path != lost.path
+                && self
+                    .root
+                    .read(&path, MAX_FILE)
+                    .is_ok_and(|bytes| bytes == lost.bytes)
+        };
+        names.iter().find(is_it).map_or_else(
+            || "it is removed".to_owned(),
+            |name| format!("it is renamed to {name}"),
+        )
+    }
+
+    fn wanted(&self, target: &Target) -> Result<Good, ManageError> {
+        match &self.config.config_file {
+            Some(path) => self.ready_made(path, target),
+            None => self.generated(target),
+        }
+    }
+
+    fn ready_made(&self, path: &Path, target: &Target) -> Result<Good, ManageError> {
+        // It is mounted into the daemon's own file system, as a rule; else it is the node's.
+        let read = match std::fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self
+                .root
+                .read(node_path(&path.to_string_lossy()), MAX_FILE)
+                .map_err(|error| error.to_string()),
+            other => other.map_err(|error| error.to_string()),
+        };
+        let made = read.and_then(|bytes| ready_made::check(path, bytes));
+        let made = made.map_err(|reason| ManageError::ReadyMade {
+            path: path.to_owned(),
+            reason,
+        })?;
+        let wanted = Good {
+            path: target.dir.join(made.name),
+            bytes: made.bytes,
+            primary: None,
+        };
+        if !made.calls_multus && self.good.as_ref() != Some(&wanted) {
+            warn!(file = %path.display(), "no plugin of multusConfigFile is multus-shim: pods get what it says and no further networks");
+        }
+        Ok(wanted)
+    }
+
+    fn generated(&self, target: &Target) -> Result<Good, ManageError> {
         let dir = self.primary_dir(target);
         let names = match self.root.list(&dir) {
             Ok(names) => names,
@@ -142,8 +249,29 @@ impl Manager {
                 .read(dir.join(name), MAX_FILE)
                 .map_err(|error| error.to_string())
         };
-        let primary = choose(&dir, &names, self.config.primary_file.as_deref(), read)?;
-        Ok(generate(&self.config, &dir, &primary, target.accepted)?)
+        let present = self.present(target, &dir);
+        let known = Known {
+            wanted: self.config.primary_file.as_deref(),
+            present: present.as_deref(),
+        };
+        let primary: Primary = choose(&dir, &names, known, read)?;
+        Ok(Good {
+            path: target.dir.join(FILE_NAME),
+            bytes: generate(&self.config, &dir, &primary, target.accepted)?,
+            primary: Some(primary.file),
+        })
+    }
+
+    /// The primary's file until now; after a start it is the one that the configuration of the last run leads to.
+    fn present(&self, target: &Target, dir: &Path) -> Option<String> {
+        if let Some(good) = &self.good {
+            return good.primary.clone();
+        }
+        let bytes = self.root.read(target.dir.join(FILE_NAME), MAX_FILE).ok()?;
+        let config: Map<String, Value> = serde_json::from_slice(&bytes).ok()?;
+        let primary = node_path(config.get("clusterNetwork")?.as_str()?);
+        let name = primary.file_name()?.to_str()?.to_owned();
+        (primary.parent() == Some(dir)).then_some(name)
     }
 
     fn primary_dir(&self, target: &Target) -> PathBuf {
@@ -152,130 +280,14 @@ impl Manager {
             .clone()
             .unwrap_or_else(|| target.dir.clone())
     }
-}
 
-/// Removes our configuration from a directory; says whether there was one.
-pub fn remove(root: &Root, dir: &Path) -> Result<bool, RootError> {
-    root.remove(dir.join(FILE_NAME))
-}
-
-fn ready_made(path: &Path) -> Result<(String, Vec<u8>), ManageError> {
-    let refuse = |reason: String| ManageError::ReadyMade {
-        path: path.to_owned(),
-        reason,
-    };
-    let bytes = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
-    serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&bytes)
-        .map_err(|error| refuse(error.to_string()))?;
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .ok_or_else(|| refuse("it has no file name".to_owned()))?;
-    Ok((name.to_owned(), bytes))
+    fn waiting(&self) -> Option<ManageError> {
+        let indicator = self.config.readiness_file.as_ref()?;
+        (!self.root.exists(indicator)).then(|| ManageError::Waiting {
+            indicator: indicator.clone(),
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::Map;
-
-    const PRIMARY: &[u8] = br#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"bridge"}]}"#;
-
-    fn manager() -> (tempfile::TempDir, Manager, Target) {
-        let dir = tempfile::tempdir().unwrap();
-        let root = Arc::new(Root::open(dir.path()).unwrap());
-        root.make_dirs("/net.d", 0o755).unwrap();
-        let config = Arc::new(Config::parse(Map::new()).unwrap());
-        let readiness = Arc::new(Readiness::new(&[Part::Configuration]));
-        (
-            dir,
-            Manager {
-                root,
-                config,
-                readiness,
-            },
-            Target {
-                dir: "/net.d".into(),
-                accepted: None,
-            },
-        )
-    }
-
-    #[test]
-    fn nothing_is_written_without_a_primary_and_the_last_good_file_stays() {
-        let (_dir, manager, target) = manager();
-        assert!(!manager.look(&target, None));
-        assert!(manager.root.list("/net.d").unwrap().is_empty());
-        assert!(
-            manager
-                .readiness
-                .problem()
-                .unwrap()
-                .contains("no primary CNI configuration in /net.d")
-        );
-        manager
-            .root
-            .write_atomic("/net.d/10-a.conflist", PRIMARY, 0o600)
-            .unwrap();
-        assert!(manager.reconcile(&target).unwrap());
-        assert!(!manager.reconcile(&target).unwrap());
-        let good = manager.root.read("/net.d/00-multus.conf", 9999).unwrap();
-        manager
-            .root
-            .write_atomic("/net.d/10-a.conflist", b"{\"half", 0o600)
-            .unwrap();
-        assert!(manager.reconcile(&target).is_err());
-        assert_eq!(
-            manager.root.read("/net.d/00-multus.conf", 9999).unwrap(),
-            good
-        );
-    }
-
-    #[test]
-    fn a_new_directory_is_served_before_the_old_one_is_given_up() {
-        let (_dir, manager, old) = manager();
-        manager
-            .root
-            .write_atomic("/net.d/10-a.conflist", PRIMARY, 0o600)
-            .unwrap();
-        assert!(manager.look(&old, None));
-        let new = Target {
-            dir: "/new.d".into(),
-            accepted: None,
-        };
-        manager.root.make_dirs("/new.d", 0o755).unwrap();
-        assert!(!manager.look(&new, Some(&old)));
-        assert!(manager.root.exists("/net.d/00-multus.conf"));
-        manager
-            .root
-            .write_atomic("/new.d/10-a.conflist", PRIMARY, 0o600)
-            .unwrap();
-        assert!(manager.look(&new, Some(&old)));
-        assert!(
-            manager.root.exists("/new.d/00-multus.conf")
-                && !manager.root.exists("/net.d/00-multus.conf")
-        );
-    }
-
-    #[tokio::test]
-    async fn a_file_that_someone_removes_comes_back() {
-        let (_dir, manager, target) = manager();
-        let root = Arc::clone(&manager.root);
-        root.write_atomic("/net.d/10-a.conflist", PRIMARY, 0o600)
-            .unwrap();
-        let (sender, receiver) = tokio::sync::watch::channel(Some(target));
-        let running = tokio::spawn(manager.run(receiver));
-        for _ in 0..2 {
-            tokio::time::timeout(Duration::from_secs(20), async {
-                while !root.exists("/net.d/00-multus.conf") {
-                    tokio::task::yield_now().await;
-                }
-            })
-            .await
-            .expect("written within 20 s");
-            root.remove("/net.d/00-multus.conf").unwrap();
-        }
-        drop(sender);
-        running.abort();
-    }
-}
+mod tests;

@@ -1,10 +1,13 @@
 //! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
 
+use std::sync::PoisonError;
+
 use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult};
 use tracing::{debug, warn};
 
+use super::del::Outcome;
 use super::invocation::{self, Call};
 use super::{Engine, Request};
 use crate::netconf::Netconf;
@@ -31,6 +34,8 @@ pub struct Attached {
     pub master: bool,
     /// What its plugins answered.
     pub result: CniResult,
+    /// Capabilities that the pod asked for and none of its plugins has.
+    pub unserved: Vec<String>,
 }
 
 impl Attached {
@@ -50,6 +55,19 @@ impl Attached {
             name => format!(" from {name}"),
         };
         Some(format!("Add {} [{}]{from}", self.ifname, ips.join(" ")))
+    }
+
+    /// The text of the pod's warning that something it asked for was not given to anyone.
+    pub fn warning(&self) -> Option<String> {
+        if self.unserved.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{} has no effect on {} of {}: none of its plugins has that capability (add it to the definition's \"capabilities\")",
+            self.unserved.join(", "),
+            self.ifname,
+            self.name
+        ))
     }
 }
 
@@ -73,6 +91,20 @@ impl From<AddError> for CniError {
     fn from(error: AddError) -> Self {
         error.error
     }
+}
+
+/// Addresses are in `CNI_ARGS`, too, where plugins without the capability find them.
+fn unserved(delegate: &Delegate) -> Vec<String> {
+    const ELSEWHERE_TOO: [&str; 2] = ["ips", "mac"];
+    let has = |capability: &String| {
+        let mut plugins = delegate.config.plugins.iter();
+        plugins.any(|plugin| plugin.capabilities.contains(capability))
+    };
+    let asked = delegate.capability_args.keys();
+    asked
+        .filter(|name| !ELSEWHERE_TOO.contains(&name.as_str()) && !has(name))
+        .cloned()
+        .collect()
 }
 
 impl Engine {
@@ -123,7 +155,11 @@ impl Engine {
         };
         self.check_before(&call, &state)?;
         state.delegates[0].progress = Progress::Started;
-        if let Err(error) = store.begin(&state) {
+        let begun = {
+            let _no_gc = self.adding.read().unwrap_or_else(PoisonError::into_inner);
+            store.begin(&state)
+        };
+        if let Err(error) = begun {
             // Nothing ran, so what was written of the state is of no use to anyone.
             let _ = store.remove(&request.container_id);
             return Err(state_error(&error).into());
@@ -197,18 +233,34 @@ impl Engine {
                 // A delegate before this one may have made an interface of that name.
                 self.check_link(call, &state.pod, &state.delegates[index])?;
                 state.delegates[index].progress = Progress::Started;
-                store.record(state).map_err(|error| state_error(&error))?;
+                if let Err(error) = store.record(state) {
+                    state.delegates[index].progress = Progress::Planned;
+                    return Err(state_error(&error));
+                }
             }
             let delegate = &state.delegates[index];
             let invocation = call.invocation(delegate, master);
             debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
-            let result = chain::add(&*self.exec, &delegate.config, &invocation)
-                .map_err(|error| failed(&state.pod, delegate, error.to_cni()))?;
+            let result = match chain::add(&*self.exec, &delegate.config, &invocation) {
+                Ok(result) => result,
+                Err(error) => {
+                    let cause = failed(&state.pod, delegate, error.to_cni());
+                    if let Some(attached) = error.attached() {
+                        state.delegates[index].progress = Progress::Failed { attached };
+                    }
+                    return Err(cause);
+                }
+            };
             attached.push(Attached {
                 name: delegate.name.clone(),
                 ifname: delegate.ifname.to_string(),
                 master,
                 result,
+                unserved: if master {
+                    Vec::new()
+                } else {
+                    unserved(delegate)
+                },
             });
             call.request.waiting.or_give_up()?;
         }
@@ -217,16 +269,18 @@ impl Engine {
 
     /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL.
     fn roll_back(&self, call: &Call<'_>, state: &mut State, store: &Store) {
-        let errors = self.remove_started(call, state);
-        for error in &errors {
+        // That this delegate failed is to be known even if the rest is cut off.
+        let mut written = vec![store.record(state)];
+        let Outcome { errors, given_up } = self.remove_started(call, state);
+        for error in errors.iter().chain(&given_up) {
             warn!(%error, "undoing a failed ADD");
         }
-        let written = if errors.is_empty() {
+        written.push(if errors.is_empty() && given_up.is_empty() {
             store.remove(&state.container_id)
         } else {
             store.record(state)
-        };
-        if let Err(error) = written {
+        });
+        for error in written.into_iter().filter_map(Result::err) {
             warn!(%error, "state after a failed ADD");
         }
     }
@@ -281,6 +335,7 @@ pub(super) fn new_state(
             config: attachment.config.clone(),
             requested: invocation::requested(attachment),
             capability_args: invocation::capability_args(attachment, netconf),
+            args: None,
             progress: Progress::Planned,
         })
     });

@@ -5,15 +5,17 @@ use cni::types::CniError;
 use cni::version::Version;
 
 use super::add::state_error;
-use super::del::complete;
 use super::invocation::Call;
-use super::{Engine, Request};
+use super::{Engine, Request, recall};
 use crate::netconf::Netconf;
 use crate::state::Progress;
 
 impl Engine {
     /// Verifies a container's attachments. Versions before 0.4.0 know no CHECK; their networks are passed over.
     pub fn check(&self, request: &Request, netconf: &Netconf) -> Result<(), CniError> {
+        if netconf.disable_check {
+            return Ok(());
+        }
         let id = &request.container_id;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, id);
@@ -24,8 +26,8 @@ impl Engine {
                 format!("container {id} has no known attachments"),
             )
         })?;
-        complete(&mut state, netconf);
         let cache = self.cache_dir(&store)?;
+        recall::complete(&mut state, &recall::entries(&cache.path, id), netconf);
         let call = Call {
             request,
             pod: &state.pod,

@@ -1,19 +1,30 @@
 //! DEL: undo what state says was begun, all of it, going on after failures. It needs neither pod nor definitions; only
 //! where there is no state are they asked what may have been attached.
 
+use std::path::Path;
+
+use cni::cache::{self, Entry};
 use cni::chain::{self, ChainError};
+use cni::env::{ContainerId, IfName};
 use cni::exec::ExecError;
 use cni::types::CniError;
-use cni::version::Version;
-use serde_json::Map;
 use tracing::{error, info, warn};
 
 use super::add::{new_state, state_error};
-use super::invocation::Call;
-use super::{Engine, Request};
+use super::invocation::{CacheDir, Call};
+use super::{Engine, Request, recall};
 use crate::netconf::Netconf;
 use crate::plan::{self, Attachment, PodView};
 use crate::state::{PodRef, Progress, State, StateError, Store};
+
+/// A container that is to be detached, and what is known of it besides its state.
+pub(super) struct Removal<'a> {
+    pub(super) request: &'a Request,
+    pub(super) netconf: &'a Netconf,
+    pub(super) store: &'a Store,
+    pub(super) cache: CacheDir,
+    pub(super) entries: Vec<Entry>,
+}
 
 impl Engine {
     /// Detaches a container from whatever it is attached to. Asked again, it succeeds again.
@@ -23,83 +34,126 @@ impl Engine {
         netconf: &Netconf,
         pod: Option<&PodView>,
     ) -> Result<(), CniError> {
-        let store = self.store(netconf);
-        let _guard = self.locks.lock(&store, &request.container_id);
-        match store.load(&request.container_id, &request.ifname) {
-            Ok(Some(state)) => self.remove_known(request, netconf, &store, state),
-            Ok(None) => self.remove_guessed(request, netconf, &store, pod),
-            Err(damaged @ StateError::Damaged { .. }) => {
-                error!(error = %damaged, "leases and links of this container may be left behind");
-                if let Err(error) = self.remove_guessed(request, netconf, &store, pod) {
-                    error!(%error, "removing what the pod would have today");
-                }
-                forget(&store, request)
-            }
-            Err(io) => Err(state_error(&io)),
+        let request = &Request {
+            netns: self.netns_left(request),
+            ..request.clone()
+        };
+        let id = &request.container_id;
+        let store = &self.store(netconf);
+        let _guard = self.locks.lock(store, id);
+        let cache = self.cache_dir(store)?;
+        let entries = recall::entries(&cache.path, id);
+        let removal = Removal {
+            request,
+            netconf,
+            store,
+            cache,
+            entries,
+        };
+        let mut state = Self::state_left(store, id, &request.ifname)?;
+        if !state.complete
+            && let Some(pod) = pod
+        {
+            self.add_guesses(&removal, &mut state.state, pod);
         }
+        self.remove(&removal, state.state)
     }
 
-    /// Detaches what `state` lists and forgets it; what fails stays known, so that the runtime can ask again.
-    pub(super) fn remove_known(
-        &self,
-        request: &Request,
-        netconf: &Netconf,
+    /// The network namespace of a container that is to be detached, if it is still there. In a request of another time, one
+    /// that is named by a process id is not taken: the id may be another process's by now.
+    pub(super) fn netns_left(&self, request: &Request) -> Option<String> {
+        let netns = request.netns.as_deref()?;
+        let is_gone = if netns.starts_with("/proc/") {
+            request.replayed || matches!(Path::new(netns).try_exists(), Ok(false))
+        } else {
+            matches!(self.root.kind(netns), Ok(None))
+        };
+        (!is_gone).then(|| netns.to_owned())
+    }
+
+    /// The state of a container, or what is left of it.
+    pub(super) fn state_left(
         store: &Store,
-        mut state: State,
-    ) -> Result<(), CniError> {
-        complete(&mut state, netconf);
-        let cache = self.cache_dir(store)?;
+        id: &ContainerId,
+        ifname: &IfName,
+    ) -> Result<Left, CniError> {
+        let (state, complete) = match store.load(id, ifname) {
+            Ok(Some(state)) => (state, true),
+            Ok(None) => (State::unknown(id, ifname), false),
+            Err(damaged @ StateError::Damaged { .. }) => {
+                error!(error = %damaged, "leases and links of this container may be left behind");
+                let StateError::Damaged { left, .. } = damaged else {
+                    unreachable!("matched above")
+                };
+                (*left, false)
+            }
+            Err(io) => return Err(state_error(&io)),
+        };
+        Ok(Left { state, complete })
+    }
+
+    /// Detaches what `state` and the cache list and forgets it; what fails stays known, so that the runtime can ask again.
+    pub(super) fn remove(&self, removal: &Removal<'_>, mut state: State) -> Result<(), CniError> {
+        let Removal {
+            request,
+            netconf,
+            store,
+            ..
+        } = removal;
+        recall::complete(&mut state, &removal.entries, netconf);
+        if state.delegates.is_empty() {
+            info!("nothing is known of this container");
+        }
         let pod = state.pod.clone();
         let call = Call {
             request,
             pod: &pod,
             path: Self::search_path(netconf, &request.path),
-            cache: &cache,
+            cache: &removal.cache,
         };
-        let errors = self.remove_started(&call, &mut state);
-        if errors.is_empty() {
-            return forget(store, request);
+        let Outcome {
+            mut errors,
+            given_up,
+        } = self.remove_started(&call, &mut state);
+        if netconf.retry_delete_on_error == Some(true) {
+            errors.extend(given_up);
+        } else {
+            for error in given_up {
+                warn!(%error, "given up, as nothing may have been attached there");
+            }
         }
-        if let Err(error) = store.record(&state) {
+        if errors.is_empty() {
+            return forget(store, &state);
+        }
+        if netconf.retry_delete_on_error == Some(false) {
+            forget_results(&removal.cache, &state);
+            errors.extend(forget(store, &state).err());
+        } else if let Err(error) = store.record(&state) {
             warn!(%error, "what is left to remove could not be written; all of it will be removed again");
         }
         Err(together(errors))
     }
 
-    /// No state: DEL for what the pod would get today, as far as that can be told. Plugins take a DEL for something that
-    /// is not there as success; one that is not installed cannot have been run.
-    fn remove_guessed(
-        &self,
-        request: &Request,
-        netconf: &Netconf,
-        store: &Store,
-        pod: Option<&PodView>,
-    ) -> Result<(), CniError> {
-        let Some(pod) = pod else {
-            info!("nothing is known of this container");
-            return forget(store, request);
-        };
-        let attachments = self.guess(netconf, pod);
-        let mut state = new_state(request, netconf, pod, &attachments)?;
-        let path = Self::search_path(netconf, &request.path);
-        for delegate in &mut state.delegates {
-            let mut plugins = delegate.config.plugins.iter();
-            if plugins.all(|plugin| self.exec.find(&plugin.kind, &path).is_ok()) {
-                delegate.progress = Progress::Started;
+    /// Adds what the pod would get today to a state that is lost, as far as nothing better is known of those interfaces.
+    /// Nobody knows whether it was attached, so that a failure there is no reason to ask again.
+    fn add_guesses(&self, removal: &Removal<'_>, state: &mut State, pod: &PodView) {
+        let attachments = self.guess(removal.netconf, pod);
+        match new_state(removal.request, removal.netconf, pod, &attachments) {
+            Ok(guessed) => {
+                state.pod = guessed.pod;
+                for mut delegate in guessed.delegates {
+                    let in_cache = removal
+                        .entries
+                        .iter()
+                        .any(|entry| entry.if_name == delegate.ifname.as_str());
+                    let known = state.delegates.iter().any(|d| d.ifname == delegate.ifname);
+                    if !in_cache && !known {
+                        delegate.progress = Progress::Unknown;
+                        state.delegates.push(delegate);
+                    }
+                }
             }
-        }
-        let cache = self.cache_dir(store)?;
-        let call = Call {
-            request,
-            pod: &state.pod.clone(),
-            path,
-            cache: &cache,
-        };
-        let errors = self.remove_started(&call, &mut state);
-        if errors.is_empty() {
-            forget(store, request)
-        } else {
-            Err(together(errors))
+            Err(error) => warn!(%error, "networks of a container without state"),
         }
     }
 
@@ -114,43 +168,60 @@ impl Engine {
         Vec::new()
     }
 
-    /// DEL for every delegate that was started, the last one first; returns what failed.
-    pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Vec<CniError> {
-        let mut errors = Vec::new();
+    /// DEL for every delegate that may have been run, the last one first, going on after failures.
+    pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Outcome {
+        let mut outcome = Outcome::default();
         for (index, delegate) in state.delegates.iter_mut().enumerate().rev() {
-            if delegate.progress != Progress::Started {
-                continue;
-            }
+            let config = &delegate.config;
+            let attached = match delegate.progress {
+                Progress::Planned | Progress::Removed => continue,
+                Progress::Started => config.plugins.len(),
+                Progress::Unknown => 0,
+                Progress::Failed { attached } => attached,
+            };
             let invocation = call.invocation(delegate, index == 0);
-            match chain::del(&*self.exec, &delegate.config, &invocation) {
-                Ok(()) => delegate.progress = Progress::Removed,
-                Err(error) => errors.push(failed(call.pod, &delegate.config.name, &error)),
+            let failed = |error| failed(call.pod, &config.name, error);
+            match chain::del_partly(&*self.exec, config, &invocation, attached) {
+                Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
+                Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
+                Err(error) => outcome.errors.push(failed(&error)),
             }
         }
-        errors
+        outcome
     }
 }
 
-/// Fills in what upstream's file does not keep.
-pub(super) fn complete(state: &mut State, netconf: &Netconf) {
-    for (index, delegate) in state.delegates.iter_mut().enumerate() {
-        let config = &delegate.config;
-        if config.is_list
-            && config.cni_version.is_empty()
-            && let Ok(version) = netconf.cni_version.parse::<Version>()
-        {
-            delegate.config = config.with_version(version);
-        }
-        if index == 0 && delegate.capability_args == Map::new() {
-            delegate.capability_args.clone_from(&netconf.runtime_config);
-        }
-    }
+/// What could not be detached.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// Of what was attached.
+    pub(super) errors: Vec<CniError>,
+    /// Of what may never have been attached.
+    pub(super) given_up: Vec<CniError>,
 }
 
-fn forget(store: &Store, request: &Request) -> Result<(), CniError> {
+/// What is left of a state.
+pub(super) struct Left {
+    pub(super) state: State,
+    /// Whether it is all of it.
+    pub(super) complete: bool,
+}
+
+fn forget(store: &Store, state: &State) -> Result<(), CniError> {
     store
-        .remove(&request.container_id)
+        .remove(&state.container_id)
         .map_err(|error| state_error(&error))
+}
+
+/// Cached results are remembered at the next DEL: who wants no second try has to lose them, too.
+fn forget_results(cache: &CacheDir, state: &State) {
+    for delegate in &state.delegates {
+        let network = &delegate.config.name;
+        let removed = cache::remove(&cache.path, network, &state.container_id, &delegate.ifname);
+        if let Err(error) = removed {
+            warn!(%error, "the result of what could not be detached");
+        }
+    }
 }
 
 fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
@@ -161,7 +232,7 @@ fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
     } = error
     {
         cause.msg.push_str(
-            "; put the plugin back into one of them, the container is detached at the next try",
+            "; put the plugin back into one of them, the container is detached at the next try (or set retryDeleteOnError to false: then nothing is tried again)",
         );
     }
     cause.context(&format!(

@@ -1,31 +1,52 @@
 //! GC: detach containers that the runtime does not list, then tell each network which attachments are still alive.
-//! The specification has the runtime hold back ADD and DEL meanwhile; a container that is busy all the same is left alone.
+//! A container that is busy meanwhile is left alone, and one whose ADD begins later waits until the networks were told.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
+use cni::cache::Entry;
 use cni::chain::{self, Attachment};
-use cni::config::NetworkConfig;
-use cni::env::{ContainerId, IfName};
+use cni::config::{NetworkConfig, Plugin};
+use cni::env::ContainerId;
 use cni::types::CniError;
-use tracing::{info, warn};
+use serde_json::{Value, json};
+use tracing::warn;
 
 use super::add::state_error;
-use super::del::{complete, together};
-use super::{Engine, Request, Waiting};
+use super::del::together;
+use super::sweep::{default_ifname, in_store, listed};
+use super::{Engine, recall};
 use crate::netconf::{Netconf, ValidAttachment};
 use crate::plan;
-use crate::state::{Progress, Store};
+use crate::state::{Progress, State, Store};
 
-/// A network and who is validly attached to it.
-struct Network {
-    config: NetworkConfig,
-    valid: BTreeSet<(String, String)>,
+/// The networks in use, and who is validly attached to each: by CNI name, as plugins keep their data under it.
+#[derive(Default)]
+struct Networks {
+    /// One configuration for each set of plugins that a name is used with.
+    configs: BTreeMap<(String, String), NetworkConfig>,
+    valid: BTreeMap<String, BTreeSet<(String, String)>>,
+}
+
+impl Networks {
+    fn insert(&mut self, config: &NetworkConfig) {
+        let key = (config.name.clone(), holders(config));
+        self.configs.entry(key).or_insert_with(|| config.clone());
+    }
+
+    fn attach(&mut self, network: &str, id: &str, ifname: &str) {
+        let valid = self.valid.entry(network.to_owned()).or_default();
+        valid.insert((id.to_owned(), ifname.to_owned()));
+    }
 }
 
 impl Engine {
     /// Collects what is left of containers that are gone. Goes on after failures and returns all of them.
     pub fn gc(&self, path: &[PathBuf], netconf: &Netconf) -> Result<(), CniError> {
+        if netconf.disable_gc {
+            return Ok(());
+        }
         let valid = netconf.valid_attachments.as_deref().ok_or_else(|| {
             CniError::new(
                 CniError::INVALID_NETWORK_CONFIG,
@@ -33,18 +54,26 @@ impl Engine {
             )
         })?;
         let store = self.store(netconf);
-        let mut errors = self.detach_unlisted(path, netconf, &store, valid)?;
-        match self.networks(netconf, &store, valid) {
+        let cache = self.cache_dir(&store)?;
+        let alive: HashSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
+        let gone = |id: &ContainerId, _: Option<&str>| !alive.contains(id.as_str());
+        // Who comes later is not in the runtime's list either.
+        let mut known = in_store(&store)?;
+        known.extend(collectable(&cache.path)?);
+        // Nor is who is just being added.
+        known.retain(|id| gone(id, None) && self.locks.try_lock(&store, id).is_some());
+        let mut errors = self.detach_all(path, netconf, &known, &gone);
+
+        let _no_add_begins = self.adding.write().unwrap_or_else(PoisonError::into_inner);
+        match self.networks(netconf, &store, &cache.path, valid) {
             Ok(networks) => {
-                let cache = self.cache_dir(&store)?;
                 let path = Self::search_path(netconf, path);
-                for network in networks.values() {
-                    let valid: Vec<_> = network.valid.iter().map(attachment).collect();
-                    let collected =
-                        chain::gc(&*self.exec, &network.config, &path, &cache.path, &valid);
+                for config in networks.configs.values() {
+                    let valid = networks.valid.get(&config.name);
+                    let valid: Vec<_> = valid.into_iter().flatten().map(attachment).collect();
+                    let collected = chain::gc(&*self.exec, config, &path, &cache.path, &valid);
                     errors.extend(collected.err().map(|error| {
-                        let context =
-                            format!("error collecting network \"{}\"", network.config.name);
+                        let context = format!("error collecting network \"{}\"", config.name);
                         error.to_cni().context(&context)
                     }));
                 }
@@ -59,128 +88,71 @@ impl Engine {
         }
     }
 
-    fn detach_unlisted(
-        &self,
-        path: &[PathBuf],
-        netconf: &Netconf,
-        store: &Store,
-        valid: &[ValidAttachment],
-    ) -> Result<Vec<CniError>, CniError> {
-        let listed: HashSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
-        let known = store.containers().map_err(|error| state_error(&error))?;
-        let mut errors = Vec::new();
-        for id in known.iter().filter(|id| !listed.contains(id.as_str())) {
-            let Some(_guard) = self.locks.try_lock(store, id) else {
-                continue;
-            };
-            info!(container_id = %id, "detaching a container that the runtime does not list");
-            errors.extend(self.detach(path, netconf, store, id).err());
-        }
-        for id in store.orphans().map_err(|error| state_error(&error))? {
-            if let Some(_guard) = self.locks.try_lock(store, &id)
-                && !store.containers().is_ok_and(|known| known.contains(&id))
-                && let Err(error) = store.remove(&id)
-            {
-                errors.push(state_error(&error));
-            }
-        }
-        Ok(errors)
-    }
-
-    fn detach(
-        &self,
-        path: &[PathBuf],
-        netconf: &Netconf,
-        store: &Store,
-        id: &ContainerId,
-    ) -> Result<(), CniError> {
-        let default = default_ifname();
-        let state = match store.load(id, &default) {
-            Ok(Some(state)) => state,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                warn!(%error, "state of a container that is gone");
-                return store.remove(id).map_err(|error| state_error(&error));
-            }
-        };
-        let args = [
-            ("K8S_POD_NAMESPACE", &state.pod.namespace),
-            ("K8S_POD_NAME", &state.pod.name),
-            ("K8S_POD_UID", &state.pod.uid),
-        ];
-        let request = Request {
-            container_id: id.clone(),
-            netns: self.netns_left(state.netns.as_deref()),
-            ifname: state.ifname.clone(),
-            args: args
-                .into_iter()
-                .map(|(key, value)| (key.to_owned(), value.clone()))
-                .collect(),
-            path: path.to_vec(),
-            waiting: Waiting::default(),
-        };
-        self.remove_known(&request, netconf, store, state)
-    }
-
-    /// The namespace of a container that is gone, if it is still there. One that is named by a process id is not taken:
-    /// the id may be another process's by now.
-    fn netns_left(&self, netns: Option<&str>) -> Option<String> {
-        netns
-            .filter(|netns| !netns.starts_with("/proc/") && self.root.exists(netns))
-            .map(str::to_owned)
-    }
-
-    /// Every network in use with all of its valid attachments, by CNI name: that is what plugins keep their data under.
+    /// Every network in use with all of its valid attachments.
     fn networks(
         &self,
         netconf: &Netconf,
         store: &Store,
+        cache: &Path,
         valid: &[ValidAttachment],
-    ) -> Result<BTreeMap<String, Network>, CniError> {
-        let mut networks = BTreeMap::new();
+    ) -> Result<Networks, CniError> {
+        let mut networks = Networks::default();
         match plan::primary(self.inputs(netconf)) {
             // The runtime's own list counts too: containers may be older than multus on this node.
             Ok(config) => {
-                let valid = valid
-                    .iter()
-                    .map(|v| (v.container_id.clone(), v.ifname.clone()));
-                let network = Network {
-                    valid: valid.collect(),
-                    config,
-                };
-                networks.insert(network.config.name.clone(), network);
+                networks.insert(&config);
+                for v in valid {
+                    networks.attach(&config.name, &v.container_id, &v.ifname);
+                }
             }
             Err(error) => warn!(%error, "the default network is not collected"),
         }
-        for id in store.containers().map_err(|error| state_error(&error))? {
-            let default = valid
-                .iter()
-                .find(|v| v.container_id == id.as_str())
-                .and_then(|v| v.ifname.parse().ok())
-                .unwrap_or_else(default_ifname);
-            let state = store
-                .load(&id, &default)
-                .map_err(|error| state_error(&error))?;
-            let Some(mut state) = state else {
-                continue;
-            };
-            complete(&mut state, netconf);
-            for delegate in state.delegates {
-                if delegate.progress == Progress::Removed {
-                    continue;
+        let mut cached: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        for entry in listed(cache)? {
+            // It was attached, by whomever; what was not detached by now is alive, or has to stay until it can be.
+            networks.attach(&entry.network_name, &entry.container_id, &entry.if_name);
+            let of_container = cached.entry(entry.container_id.clone()).or_default();
+            of_container.push(entry);
+        }
+        let ids = cached.keys().filter_map(|id| id.parse().ok());
+        let ids: BTreeSet<ContainerId> = ids.chain(in_store(store)?).collect();
+        for id in ids {
+            let asked = valid.iter().find(|v| v.container_id == id.as_str());
+            let ifname = asked.and_then(|v| v.ifname.parse().ok());
+            let ifname = ifname.unwrap_or_else(default_ifname);
+            let mut state = store
+                .load(&id, &ifname)
+                .map_err(|error| state_error(&error))?
+                .unwrap_or_else(|| State::unknown(&id, &ifname));
+            let entries = cached.get(id.as_str()).map_or(&[][..], Vec::as_slice);
+            recall::complete(&mut state, entries, netconf);
+            for delegate in &state.delegates {
+                if delegate.progress != Progress::Removed {
+                    networks.insert(&delegate.config);
+                    let (network, ifname) = (&delegate.config.name, delegate.ifname.as_str());
+                    networks.attach(network, id.as_str(), ifname);
                 }
-                let name = delegate.config.name.clone();
-                let network = networks.entry(name).or_insert_with(|| Network {
-                    config: delegate.config,
-                    valid: BTreeSet::new(),
-                });
-                network
-                    .valid
-                    .insert((id.to_string(), delegate.ifname.to_string()));
             }
         }
         Ok(networks)
     }
+}
+
+/// What decides who keeps data about a network, and where: its plugins, and how they manage addresses.
+fn holders(config: &NetworkConfig) -> String {
+    let of_plugin = |plugin: &Plugin| json!([plugin.kind, plugin.value.get("ipam")]);
+    let plugins: Vec<_> = config.plugins.iter().map(of_plugin).collect();
+    Value::from(plugins).to_string()
+}
+
+/// The containers that the cache alone would give away, but for networks that are not to be collected.
+fn collectable(cache: &Path) -> Result<impl Iterator<Item = ContainerId>, CniError> {
+    let may_go = |entry: &Entry| {
+        NetworkConfig::parse_named(&entry.config, &entry.network_name)
+            .is_ok_and(|config| !config.disable_gc)
+    };
+    let entries = listed(cache)?.into_iter().filter(may_go);
+    Ok(entries.filter_map(|entry| entry.container_id.parse().ok()))
 }
 
 fn attachment((container_id, ifname): &(String, String)) -> Attachment {
@@ -188,8 +160,4 @@ fn attachment((container_id, ifname): &(String, String)) -> Attachment {
         container_id: container_id.clone(),
         ifname: ifname.clone(),
     }
-}
-
-fn default_ifname() -> IfName {
-    "eth0".parse().expect("a valid interface name")
 }

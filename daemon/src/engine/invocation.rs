@@ -32,7 +32,10 @@ impl Call<'_> {
             container_id: self.request.container_id.clone(),
             netns: self.request.netns.clone(),
             ifname: delegate.ifname.clone(),
-            args: args(self.request, self.pod, &delegate.requested, master),
+            args: match &delegate.args {
+                Some(kept) => as_at_add(kept, &self.request.args),
+                None => args(self.request, self.pod, &delegate.requested, master),
+            },
             path: self.path.clone(),
             capability_args: delegate.capability_args.clone(),
             cache_dir: self.cache.path.clone(),
@@ -57,6 +60,16 @@ impl Engine {
             )
         })
     }
+}
+
+/// `CNI_ARGS` of an ADD, as they were kept; what was empty then is filled in.
+fn as_at_add(kept: &[(String, String)], given: &[(String, String)]) -> Vec<(String, String)> {
+    let fill = |(key, value): &(String, String)| match value.as_str() {
+        "" => cni::args::get(given, key).unwrap_or_default().to_owned(),
+        value => value.to_owned(),
+    };
+    let filled = |pair: &(String, String)| (pair.0.clone(), fill(pair));
+    kept.iter().map(filled).collect()
 }
 
 /// `CNI_ARGS` of a delegate: the five that every plugin knows, what else the runtime sent, and what the pod asked for.

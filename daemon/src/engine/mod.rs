@@ -7,14 +7,16 @@ mod del;
 mod gc;
 mod invocation;
 mod locks;
+mod recall;
 mod status;
+mod sweep;
 
 pub use add::{AddError, Added, Attached};
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use cni::env::{ContainerId, IfName};
@@ -50,6 +52,8 @@ pub struct Request {
     pub path: Vec<PathBuf>,
     /// Whether the answer is still awaited.
     pub waiting: Waiting,
+    /// Whether it was written down earlier: process ids in it may be those of other processes by now.
+    pub replayed: bool,
 }
 
 /// Tells that nobody waits for an answer any more: the runtime has given up, and its DEL may come at any moment.
@@ -79,6 +83,8 @@ pub struct Engine {
     root: Arc<Root>,
     definitions: Arc<dyn Definitions>,
     locks: locks::Locks,
+    /// Held by every ADD while it makes itself known, and by GC while it tells plugins who is known.
+    adding: RwLock<()>,
     status: status::Cache,
     readiness: Patience,
 }
@@ -115,6 +121,7 @@ impl Engine {
             root,
             definitions,
             locks: locks::Locks::default(),
+            adding: RwLock::default(),
             status: status::Cache::default(),
             readiness: Patience::default(),
         }

@@ -2,5 +2,11 @@
 
 mod add;
 mod del;
+mod faults;
 mod gc;
+mod gc_cache;
+mod given;
+mod recall;
+mod sweep;
+mod undeletable;
 mod world;

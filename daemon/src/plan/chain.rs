@@ -1,13 +1,13 @@
 //! Plugins that others put beside the primary configuration: in a directory named like its list, or like the auxiliary
 //! chain. They are read anew for every plan, so that a file takes effect with the next pod.
 
-use std::io;
 use std::path::Path;
 
+use cni::version::Version;
 use serde_json::{Map, Value, json};
 
 use super::config::Draft;
-use super::{Attachment, Inputs, PlanError};
+use super::{Attachment, Inputs, PlanError, nad};
 
 /// Appends the plugins of the directory that is named like the list, unless the list asks to be left alone.
 pub(super) fn append_subdirectory(
@@ -57,7 +57,7 @@ pub(super) fn auxiliary(inputs: Inputs<'_>) -> Result<Option<Attachment>, PlanEr
         return Ok(None);
     }
     let head = json!({
-        "cniVersion": netconf.cni_version,
+        "cniVersion": chain_version(&netconf.cni_version),
         "name": name,
         "plugins": [{"type": "passthru"}],
     });
@@ -74,38 +74,31 @@ pub(super) fn auxiliary(inputs: Inputs<'_>) -> Result<Option<Attachment>, PlanEr
     }))
 }
 
+/// The version of multus, where that has lists of plugins at all; `passthru` speaks no older one.
+fn chain_version(own: &str) -> &str {
+    const FIRST_WITH_LISTS: Version = Version::V0_3_0;
+    let is_new = Version::parse(own).is_ok_and(|version| version >= FIRST_WITH_LISTS);
+    if is_new { own } else { "0.3.1" }
+}
+
 /// The plugins of a chain directory by file name; none where there is no directory.
 fn plugins(dir: &Path, inputs: Inputs<'_>) -> Result<Vec<Map<String, Value>>, PlanError> {
-    let unusable = |path: &Path, reason: String| PlanError::File {
-        path: path.to_owned(),
-        reason,
-    };
-    let names = match inputs.files.list(dir) {
-        Ok(names) => names,
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            return Ok(Vec::new());
-        }
-        Err(error) => return Err(unusable(dir, format!("cannot be listed: {error}"))),
-    };
-    names
-        .iter()
-        .filter(|name| Path::new(name).extension().is_some_and(|e| e == "conf"))
-        .map(|name| {
-            let path = dir.join(name);
+    nad::files(dir, &["conf"], inputs)?
+        .into_iter()
+        .map(|path| {
+            let unusable = |reason: String| PlanError::File {
+                path: path.clone(),
+                reason,
+            };
             let bytes = inputs
                 .files
                 .read(&path)
-                .map_err(|error| unusable(&path, format!("cannot be read: {error}")))?;
+                .map_err(|error| unusable(format!("cannot be read: {error}")))?;
             let plugin: Map<String, Value> = serde_json::from_slice(&bytes)
-                .map_err(|error| unusable(&path, format!("is not a JSON object: {error}")))?;
+                .map_err(|error| unusable(format!("is not a JSON object: {error}")))?;
             match plugin.get("type").and_then(Value::as_str) {
                 Some(kind) if !kind.is_empty() => Ok(plugin),
-                _ => Err(unusable(&path, "has no \"type\"".to_owned())),
+                _ => Err(unusable("has no \"type\"".to_owned())),
             }
         })
         .collect()

@@ -3,6 +3,8 @@
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value, json};
 
+use super::is_multus;
+
 /// A configuration before its plugins see it.
 pub(super) struct Draft {
     map: Map<String, Value>,
@@ -31,8 +33,27 @@ impl Draft {
         text(&self.map, "name")
     }
 
+    /// A switch may be written as text, as the reference library allows.
     pub(super) fn switch(&self, key: &str) -> bool {
-        self.map.get(key).and_then(Value::as_bool) == Some(true)
+        match self.map.get(key) {
+            Some(Value::Bool(on)) => *on,
+            Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+            _ => false,
+        }
+    }
+
+    /// Whether there is anything to run.
+    pub(super) fn is_configuration(&self) -> bool {
+        !self.is_list() || self.map.get("plugins").is_some_and(Value::is_array)
+    }
+
+    /// Whether it leads back to multus.
+    pub(super) fn calls_multus(&self) -> bool {
+        let plugins = self.map.get("plugins").and_then(Value::as_array);
+        let listed = plugins.into_iter().flatten().filter_map(Value::as_object);
+        listed
+            .chain([&self.map])
+            .any(|plugin| is_multus(text(plugin, "type")))
     }
 
     /// Names a configuration that has no name.

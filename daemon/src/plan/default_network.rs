@@ -82,9 +82,10 @@ fn at_path(path: &Path, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
         reason,
     };
     let draft = if inputs.files.is_dir(path) {
-        nad::drafts(path, inputs)
-            .find_map(Result::ok)
-            .ok_or_else(|| unusable("holds no CNI configuration".to_owned()))?
+        nad::drafts(path, inputs)?
+            .filter_map(Result::ok)
+            .find(|draft| draft.is_configuration() && !draft.calls_multus())
+            .ok_or_else(|| unusable("holds no CNI configuration but of multus".to_owned()))?
     } else {
         let mut draft = nad::read(path, inputs)?;
         if path.extension().is_some_and(|e| e == "conflist") {

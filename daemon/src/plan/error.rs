@@ -61,6 +61,18 @@ pub enum PlanError {
         /// Why.
         cause: Box<PlanError>,
     },
+    /// A plugin that may not run here.
+    #[error(
+        "{pod}: network {network} needs plugin {plugin}, which is not in allowedPlugins: add it to that option of the daemon, or choose another network"
+    )]
+    NotAllowed {
+        /// Whose networks these are.
+        pod: String,
+        /// What status and events call the network.
+        network: String,
+        /// The type of the plugin.
+        plugin: String,
+    },
     /// A definition whose content cannot be used.
     #[error("network-attachment-definition {namespace}/{name}: {reason}")]
     Definition {
@@ -78,6 +90,16 @@ pub enum PlanError {
         index: usize,
         /// What is wrong.
         reason: String,
+    },
+    /// A network that leads back to multus.
+    #[error(
+        "network {network}: multus cannot be its own delegate (a plugin has type \"{kind}\"): name the network that it is to lead to"
+    )]
+    OwnDelegate {
+        /// The network's name.
+        network: String,
+        /// The plugin's type.
+        kind: String,
     },
     /// A file that cannot be used.
     #[error("{}: {reason}", path.display())]

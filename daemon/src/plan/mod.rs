@@ -3,6 +3,7 @@
 //! inputs always give the same plan.
 
 mod address;
+mod allowed;
 mod annotation;
 mod chain;
 mod config;
@@ -72,20 +73,42 @@ pub fn attachments(
     attachments.extend(default_network::further(pod, inputs)?);
     if let Some(pod) = pod {
         for selection in annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)? {
-            attachments.push(nad::attachment(selection, &pod.namespace, inputs)?);
+            attachments.push(nad::attachment(selection, &[&pod.namespace], inputs)?);
         }
     }
     attachments.extend(chain::auxiliary(inputs)?);
+    allowed::check(&attachments, pod, inputs.netconf)?;
     attachments[0].master = true;
+    attachments.iter().try_for_each(refuse_multus)?;
     Ok(attachments)
 }
 
 /// The default network alone, as every pod without annotations gets it.
 pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
-    default_network::resolve(inputs).map(|attachment| attachment.config)
+    let attachment = default_network::resolve(inputs)?;
+    refuse_multus(&attachment)?;
+    allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
+    Ok(attachment.config)
 }
 
-/// The default network that a pod chose for itself. Namespace isolation holds for it like for any other choice.
+/// Whether a plugin of this type is multus: it would wait for itself.
+pub fn is_multus(kind: &str) -> bool {
+    ["multus", "multus-shim"].contains(&kind)
+}
+
+fn refuse_multus(attachment: &Attachment) -> Result<(), PlanError> {
+    let plugins = &attachment.config.plugins;
+    match plugins.iter().find(|plugin| is_multus(&plugin.kind)) {
+        None => Ok(()),
+        Some(plugin) => Err(PlanError::OwnDelegate {
+            network: attachment.name.clone(),
+            kind: plugin.kind.clone(),
+        }),
+    }
+}
+
+/// The default network that a pod chose for itself. Namespace isolation holds for it like for any other choice, but that
+/// `multusNamespace`, where a name alone leads to, is the cluster owner's own.
 fn pod_default_network(
     pod: Option<&PodView>,
     text: &str,
@@ -95,7 +118,10 @@ fn pod_default_network(
     let namespace = &inputs.netconf.multus_namespace;
     let mut selections = annotated(pod, DEFAULT_NETWORK_ANNOTATION, text, namespace)?;
     match (selections.pop(), selections.is_empty()) {
-        (Some(selection), true) => nad::attachment(selection, &pod.namespace, inputs),
+        (Some(selection), true) => {
+            let open = [pod.namespace.as_str(), namespace];
+            nad::attachment(selection, &open, inputs)
+        }
         (Some(_), false) => Err(PlanError::ManyDefaults),
         (None, _) => Err(PlanError::NoDefault),
     }

@@ -1,6 +1,7 @@
 //! From a network attachment definition, or a file that stands for one, to a configuration.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::annotation::Selection;
@@ -29,19 +30,20 @@ pub trait Definitions: Send + Sync {
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
 }
 
-/// The attachment for what a pod of `pod_namespace` selected.
+/// The attachment for what a pod selected. The namespaces in `open`, the pod's own first, are so even under isolation.
 pub(super) fn attachment(
     selection: Selection,
-    pod_namespace: &str,
+    open: &[&str],
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
     let Selection {
         namespace, name, ..
     } = &selection;
-    let open = namespace == pod_namespace || inputs.netconf.global_namespaces.contains(namespace);
-    if inputs.netconf.namespace_isolation && !open {
+    let is_open =
+        open.contains(&namespace.as_str()) || inputs.netconf.global_namespaces.contains(namespace);
+    if inputs.netconf.namespace_isolation && !is_open {
         return Err(PlanError::Isolation {
-            pod_namespace: pod_namespace.to_owned(),
+            pod_namespace: open.first().copied().unwrap_or_default().to_owned(),
             namespace: namespace.clone(),
             name: name.clone(),
         });
@@ -110,7 +112,7 @@ pub(super) fn from_nad(
 /// A file before it that does not parse is an error, since it might have been the one.
 pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, PlanError> {
     let dir = &inputs.netconf.conf_dir;
-    for draft in drafts(dir, inputs) {
+    for draft in drafts(dir, inputs)? {
         let draft = draft?;
         if draft.name() == name {
             return Ok(Some(draft));
@@ -119,20 +121,40 @@ pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, P
     Ok(None)
 }
 
-/// Every configuration in a directory, in the order of file names; none where there is no directory.
+/// Every configuration in a directory, in the order of file names.
 pub(super) fn drafts<'a>(
-    dir: &'a Path,
+    dir: &Path,
     inputs: Inputs<'a>,
-) -> impl Iterator<Item = Result<Draft, PlanError>> + 'a {
-    let names = inputs.files.list(dir).unwrap_or_default();
-    names
-        .into_iter()
-        .filter(|name| {
-            [".conf", ".json", ".conflist"]
-                .iter()
-                .any(|extension| name.ends_with(extension))
-        })
-        .map(move |name| read(&dir.join(name), inputs))
+) -> Result<impl Iterator<Item = Result<Draft, PlanError>> + 'a, PlanError> {
+    let paths = files(dir, &["conf", "json", "conflist"], inputs)?;
+    Ok(paths.into_iter().map(move |path| read(&path, inputs)))
+}
+
+/// The files in a directory that end so, in the order of their names; none where there is no directory.
+pub(super) fn files(
+    dir: &Path,
+    extensions: &[&str],
+    inputs: Inputs<'_>,
+) -> Result<Vec<PathBuf>, PlanError> {
+    let names = match inputs.files.list(dir) {
+        Ok(names) => names,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Vec::new()
+        }
+        Err(error) => {
+            return Err(PlanError::File {
+                path: dir.to_owned(),
+                reason: format!("cannot be listed: {error}"),
+            });
+        }
+    };
+    let is_meant = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| extensions.contains(&extension))
+            && !inputs.files.is_dir(path)
+    };
+    let paths = names.into_iter().map(|name| dir.join(name));
+    Ok(paths.filter(is_meant).collect())
 }
 
 /// One configuration file.

@@ -1,5 +1,6 @@
 //! Plans for the pods of a small cluster.
 
+mod default_network;
 mod world;
 
 use std::sync::Arc;
@@ -95,7 +96,17 @@ fn isolation_keeps_pods_to_their_own_and_global_namespaces() {
         &with_default(pod(""), "infra/a"),
         &["namespace isolation enabled"],
     );
-    let open = world.with("globalNamespaces", json!("infra"));
+    let own = world.bridge("kube-system", "other");
+    // What a pod names is isolated; where a name alone leads to was chosen by the cluster's owner.
+    own.check(&with_default(pod(""), "other"), "kube-system/other=eth0");
+    own.check_error(&pod("kube-system/other"), &["namespace isolation enabled"]);
+    let moved = own.with("multusNamespace", json!("infra"));
+    moved.check(&with_default(pod(""), "a"), "infra/a=eth0");
+    moved.check_error(
+        &with_default(pod(""), "kube-system/other"),
+        &["pod is in namespace shop"],
+    );
+    let open = moved.with("globalNamespaces", json!("infra"));
     open.check(&pod("infra/a"), "cbr0=eth0 infra/a=net1");
     open.check_error(&pod("default/a"), &["namespace isolation enabled"]);
 }
@@ -152,70 +163,13 @@ fn default_networks_come_before_the_pod_s_own_and_spare_system_namespaces() {
 }
 
 #[test]
-fn the_default_network_by_name_and_by_directory() {
-    let named = World::new()
-        .bridge("kube-system", "main")
-        .with("clusterNetwork", json!("main"));
-    named.check(&pod(""), "kube-system/main=eth0");
-
-    let on_disk = World::new()
-        .file(
-            "/etc/cni/multus/net.d/1.conf",
-            r#"{"name":"other","type":"x"}"#,
-        )
-        .file(
-            "/etc/cni/multus/net.d/2.conflist",
-            r#"{"name":"main","plugins":[{"type":"x"}]}"#,
-        )
-        .with("clusterNetwork", json!("main"));
-    on_disk.check(&pod(""), "main=eth0");
-
-    let dir = World::new()
-        .file("/etc/cni/net.d/05-broken.conf", "{")
-        .with("clusterNetwork", json!("/etc/cni/net.d"));
-    dir.check(&pod(""), "cbr0=eth0");
-}
-
-#[test]
-fn the_cause_of_a_missing_default_network_is_kept() {
-    let world = World::new().with("clusterNetwork", json!("/etc/cni/net.d/none.conflist"));
-    world.check_error(
-        &pod(""),
-        &[
-            "failed to get clusterNetwork /etc/cni/net.d/none.conflist in namespace kube-system",
-            "/etc/cni/net.d/none.conflist: cannot be read",
-        ],
-    );
-    let world = World::new()
-        .file(
-            "/etc/cni/net.d/1.conf",
-            r#"{"name":"n","plugins":[{"type":"x"}]}"#,
-        )
-        .with("clusterNetwork", json!("/etc/cni/net.d/1.conf"));
-    world.check_error(&pod(""), &["/etc/cni/net.d/1.conf", "\"type\" at its top"]);
-}
-
-#[test]
-fn a_broken_definition_is_not_replaced_by_a_file() {
-    let world = World::new()
-        .nad("kube-system", "main", "{")
-        .file(
-            "/etc/cni/multus/net.d/1.conf",
-            r#"{"name":"main","type":"x"}"#,
-        )
-        .with("clusterNetwork", json!("main"));
-    world.check_error(
-        &pod(""),
-        &["network-attachment-definition kube-system/main"],
-    );
-}
-
-#[test]
 fn an_empty_definition_is_looked_up_on_disk() {
     let world = World::new().nad("shop", "a", "").file(
         "/etc/cni/multus/net.d/1.json",
         r#"{"name":"a","type":"bridge"}"#,
     );
+    world.check(&pod("a"), "cbr0=eth0 shop/a=net1");
+    let world = world.file("/etc/cni/multus/net.d/0.d.conf/x", "a directory is none");
     world.check(&pod("a"), "cbr0=eth0 shop/a=net1");
     let before = world.file("/etc/cni/multus/net.d/0.conf", "{");
     before.check_error(&pod("a"), &["/etc/cni/multus/net.d/0.conf"]);
@@ -292,9 +246,13 @@ fn a_directory_named_like_the_list_adds_plugins() {
             .collect()
     };
     assert_eq!(kinds(&world), ["flannel", "a", "b"]);
-    let alone = PRIMARY.replacen('{', r#"{"loadOnlyInlinedPlugins":true,"#, 1);
-    let world = world.file("/etc/cni/net.d/10-flannel.conflist", &alone);
-    assert_eq!(kinds(&world), ["flannel"]);
+    let mut world = world.file(&format!("{dir}/40-d.conf/x"), "a directory");
+    assert_eq!(kinds(&world), ["flannel", "a", "b"]);
+    for yes in ["true", r#""true""#] {
+        let alone = PRIMARY.replacen('{', &format!(r#"{{"loadOnlyInlinedPlugins":{yes},"#), 1);
+        world = world.file("/etc/cni/net.d/10-flannel.conflist", &alone);
+        assert_eq!(kinds(&world), ["flannel"]);
+    }
     World::new()
         .file(&format!("{dir}/1.conf"), "{}")
         .check_error(&pod(""), &["/etc/cni/net.d/cbr0/1.conf: has no \"type\""]);
@@ -313,6 +271,14 @@ fn the_auxiliary_chain_comes_last_and_only_with_plugins() {
         config(&plan[1]),
         json!({"cniVersion":"1.0.0","name":"vendor","plugins":[{"type":"passthru"},{"type":"tune"}]})
     );
+    let mut world = world;
+    for (own, expected) in [("", "0.3.1"), ("0.2.0", "0.3.1"), ("0.3.0", "0.3.0")] {
+        world = world.with("cniVersion", json!(own));
+        assert_eq!(
+            config(&world.plan(None).unwrap()[1])["cniVersion"],
+            expected
+        );
+    }
     world
         .bridge("kube-system", "main")
         .with("clusterNetwork", json!("main"))
@@ -350,4 +316,29 @@ fn no_definition_makes_it_panic() {
             let _ = World::new().nad("shop", "a", &cut).plan(Some(&ask));
         }
     }
+}
+
+#[test]
+fn only_allowed_plugins_are_planned() {
+    let world = World::new().bridge("shop", "a").nad(
+        "shop",
+        "b",
+        r#"{"type":"macvlan","ipam":{"type":"dhcp"}}"#,
+    );
+    let allow = |world: World, names: &[&str]| world.with("allowedPlugins", json!(names));
+    let world = allow(world, &[]);
+    world.check(&pod("a,b"), "cbr0=eth0 shop/a=net1 shop/b=net2");
+    let world = allow(world, &["flannel", "bridge", "macvlan"]);
+    world.check(&pod("a"), "cbr0=eth0 shop/a=net1");
+    let parts = [
+        "pod shop/cart-0",
+        "network shop/b",
+        "plugin dhcp",
+        "allowedPlugins",
+    ];
+    world.check_error(&pod("a,b"), &parts);
+    let world = allow(world, &["bridge"]);
+    world.check_error(&pod("a"), &["network cbr0", "plugin flannel"]);
+    let error = world.plan(None).unwrap_err();
+    assert_eq!(cni::CniError::from(error).code, 7);
 }

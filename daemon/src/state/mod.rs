@@ -31,9 +31,21 @@ pub struct State {
     pub delegates: Vec<Delegate>,
 }
 
+impl State {
+    /// A container of which nothing is known.
+    pub fn unknown(container_id: &ContainerId, ifname: &IfName) -> Self {
+        Self {
+            container_id: container_id.clone(),
+            ifname: ifname.clone(),
+            netns: None,
+            pod: PodRef::default(),
+            delegates: Vec::new(),
+        }
+    }
+}
+
 /// A pod's identity; empty where only upstream's file is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PodRef {
     /// Its namespace.
     pub namespace: String,
@@ -56,13 +68,15 @@ pub struct Delegate {
     pub requested: Requested,
     /// The capability arguments that it got at ADD.
     pub capability_args: Map<String, Value>,
+    /// `CNI_ARGS` that it got at ADD; not kept here, but in the result cache.
+    pub args: Option<Vec<(String, String)>>,
     /// How far it is.
     pub progress: Progress,
 }
 
 /// What of a pod's selection has to be known again at DEL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Requested {
     /// A chosen interface name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +106,19 @@ pub enum Progress {
     Planned,
     /// ADD was begun: DEL is due.
     Started,
+    /// ADD came back with an error, for the plugins from this position on: DEL is tried, but what it says does not
+    /// matter, as they may never have had anything to undo, nor a configuration that they can read.
+    Failed {
+        /// How many plugins have something to undo for sure.
+        attached: usize,
+    },
+    /// Nobody wrote down how far it was.
+    Unknown,
     /// DEL has succeeded.
     Removed,
 }
+
+#[cfg(test)]
+pub(crate) mod faults;
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,8 @@
 //! The file `<cniDir>/.multus-rs/<containerID>.json`: what upstream's file has no place for, bound to it by a digest.
 //! It holds complete configurations too, so that a damaged upstream file loses nothing.
+//!
+//! Fields that are not known are passed over, unlike in other files of ours: a daemon that was rolled back has to read what
+//! a newer one wrote. What changes the meaning of known fields raises the schema.
 
 use std::fmt::Write as _;
 
@@ -17,7 +20,7 @@ const SCHEMA: u32 = 1;
 
 /// The file's content.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Sidecar {
     schema: u32,
     sha256: String,
@@ -30,7 +33,7 @@ pub(super) struct Sidecar {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
     name: String,
     ifname: String,
@@ -109,6 +112,7 @@ fn delegate(entry: Entry) -> Result<Delegate, String> {
         config: NetworkConfig::parse(&bytes).map_err(text)?,
         requested: entry.requested,
         capability_args: entry.capability_args,
+        args: None,
         progress: entry.progress,
     })
 }

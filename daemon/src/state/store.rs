@@ -1,18 +1,21 @@
 //! Reading and writing state below the node's root. Every write is complete before it is seen (temporary file, fsync,
 //! rename), so a crash leaves the file of before or the file of after.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cni::env::{ContainerId, IfName};
 use node::lock::FileLock;
-use node::root::{Root, RootError};
+use node::root::{self, Root, RootError};
+use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
 use super::sidecar::{self, Sidecar};
-use super::upstream::{self, Decoded};
-use super::{Delegate, PodRef, Progress, State};
+use super::upstream::{self, Saved};
+use super::{Delegate, Progress, Requested, State};
 
 const MAX_BYTES: u64 = 16 << 20;
 const FILE_MODE: u32 = 0o600;
@@ -27,13 +30,15 @@ const RESULTS_DIR: &str = "results";
 /// Why state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file is there and says nothing usable, and no sidecar helps.
+    /// The file is there and cannot be read, or not all of it, and no sidecar helps.
     #[error("state file {} is damaged and its sidecar does not help: {reason}", path.display())]
     Damaged {
         /// The file on the node.
         path: PathBuf,
         /// What is wrong.
         reason: String,
+        /// The delegates that can still be read.
+        left: Box<State>,
     },
     /// The file system refused.
     #[error("state: {0}")]
@@ -80,30 +85,32 @@ impl Store {
     /// What is known of a container; `ifname` is what the runtime asks for, should only upstream's file be there.
     pub fn load(&self, id: &ContainerId, ifname: &IfName) -> Result<Option<State>, StateError> {
         let path = self.upstream_path(id);
-        let Some(bytes) = self.read(&path)? else {
-            return Ok(None);
+        let (bytes, damage) = match self.root.read(&path, MAX_BYTES) {
+            Ok(bytes) => (bytes, None),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if may_pass(&error) => return Err(error.into()),
+            Err(error) => (Vec::new(), Some(error.source.to_string())),
         };
-        let sidecar = self.sidecar(id);
-        match upstream::decode(&bytes) {
-            Ok(decoded) => {
-                let bound = sidecar.filter(|sidecar| sidecar.belongs_to(id, &bytes));
-                if let Some(Ok(state)) = bound.map(|sidecar| sidecar.into_state(id)) {
-                    return Ok(Some(state));
-                }
-                from_upstream(id, ifname, decoded)
-                    .map(Some)
-                    .map_err(|reason| StateError::Damaged { path, reason })
+        let file = upstream::decode(&bytes);
+        let damage = damage.or(file.damage);
+        let sidecar = self.sidecar(id).filter(|sidecar| match damage {
+            None => sidecar.belongs_to(id, &bytes),
+            Some(_) => sidecar.is_of(id),
+        });
+        if let Some(Ok(state)) = sidecar.map(|sidecar| sidecar.into_state(id)) {
+            if let Some(reason) = damage {
+                warn!(path = %path.display(), reason, "state file is damaged, using its sidecar");
             }
-            Err(reason) => match sidecar.filter(|sidecar| sidecar.is_of(id)) {
-                Some(sidecar) => {
-                    warn!(path = %path.display(), reason, "state file is damaged, using its sidecar");
-                    sidecar
-                        .into_state(id)
-                        .map(Some)
-                        .map_err(|reason| StateError::Damaged { path, reason })
-                }
-                None => Err(StateError::Damaged { path, reason }),
-            },
+            return Ok(Some(state));
+        }
+        let (state, odd) = from_upstream(id, ifname, file.delegates);
+        match damage.or(odd) {
+            None => Ok(Some(state)),
+            Some(reason) => Err(StateError::Damaged {
+                path,
+                reason,
+                left: Box::new(state),
+            }),
         }
     }
 
@@ -125,7 +132,7 @@ impl Store {
         let path = self.upstream_path(&state.container_id);
         let bytes = upstream::encode(state.delegates.iter());
         // Files that another program wrote, or that are damaged, are replaced as a whole.
-        if self.read(&path)?.as_ref() != Some(&bytes) {
+        if !matches!(self.read(&path), Ok(Some(there)) if there == bytes) {
             return self.begin(state);
         }
         self.write(
@@ -137,30 +144,34 @@ impl Store {
     /// Forgets a container; what is gone already is success.
     pub fn remove(&self, id: &ContainerId) -> Result<(), StateError> {
         for path in [self.upstream_path(id), self.sidecar_path(id)] {
-            self.root.remove(&path)?;
+            #[cfg(test)]
+            super::faults::file_step(&self.root, &path)?;
+            match self.root.remove(&path) {
+                Err(error) if is_directory(&error) => {
+                    warn!(path = %path.display(), "a directory lies where state should be, it is left alone");
+                }
+                removed => drop(removed?),
+            }
         }
         Ok(())
     }
 
-    /// The containers that have a state file.
-    pub fn containers(&self) -> Result<Vec<ContainerId>, StateError> {
-        let names = self.list(&self.dir)?;
-        Ok(names
-            .iter()
-            .filter(|name| *name != RESULTS_DIR)
-            .filter_map(|name| name.parse().ok())
-            .collect())
-    }
-
-    /// The containers of sidecars that lost, or never got, the file they belong to.
-    pub fn orphans(&self) -> Result<Vec<ContainerId>, StateError> {
-        let known = self.containers()?;
-        let names = self.list(&self.dir.join(OWN_DIR))?;
-        Ok(names
-            .iter()
-            .filter_map(|name| name.strip_suffix(".json")?.parse().ok())
-            .filter(|id| !known.contains(id))
-            .collect())
+    /// The containers that have any file here: state, a sidecar that lost it or never got it, a lock, or something that was
+    /// never completed.
+    pub fn known(&self) -> Result<BTreeSet<ContainerId>, StateError> {
+        let id = |name: &str| name.parse::<ContainerId>().ok();
+        let mut known = BTreeSet::new();
+        for name in self.list(&self.dir)? {
+            let name = root::written_as(&name).unwrap_or(&name);
+            known.extend(id(name).filter(|_| name != RESULTS_DIR));
+        }
+        for name in self.list(&self.dir.join(OWN_DIR))? {
+            let name = root::written_as(&name).unwrap_or(&name);
+            known.extend(name.strip_suffix(".json").and_then(id));
+        }
+        let locks = self.list(&self.dir.join(OWN_DIR).join(LOCKS_DIR))?;
+        known.extend(locks.iter().filter_map(|name| id(name)));
+        Ok(known)
     }
 
     fn upstream_path(&self, id: &ContainerId) -> PathBuf {
@@ -194,6 +205,8 @@ impl Store {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+        #[cfg(test)]
+        super::faults::file_step(&self.root, path)?;
         Ok(self.root.write_atomic(path, bytes, FILE_MODE)?)
     }
 
@@ -206,43 +219,60 @@ impl Store {
     }
 }
 
-/// Upstream's file alone: interface names are counted again, and every delegate may have been run.
+/// Whether it is the daemon that is short of something, and not the file that is bad.
+fn may_pass(error: &RootError) -> bool {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    error
+        .source
+        .raw_os_error()
+        .is_some_and(|code| short.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+fn is_directory(error: &RootError) -> bool {
+    error.source.kind() == io::ErrorKind::IsADirectory
+}
+
+/// Upstream's file alone: interface names are counted again, and nobody knows how far each delegate was. What is wrong is
+/// left out and told.
 fn from_upstream(
     id: &ContainerId,
     ifname: &IfName,
-    decoded: Vec<Decoded>,
-) -> Result<State, String> {
-    let delegates = decoded.into_iter().enumerate().map(|(index, decoded)| {
-        let name = match &decoded.requested.interface {
-            Some(name) => name.clone(),
-            None if index == 0 => ifname.to_string(),
-            None => format!("net{index}"),
+    saved: Vec<(usize, Saved)>,
+) -> (State, Option<String>) {
+    let mut damage = None;
+    let mut delegates = Vec::new();
+    for (index, saved) in saved {
+        let name = match &saved.requested.interface {
+            Some(name) => name.parse::<IfName>(),
+            None if index == 0 => Ok(ifname.clone()),
+            None => format!("net{index}").parse(),
         };
-        Ok(Delegate {
-            ifname: name.parse::<IfName>().map_err(|error| error.to_string())?,
-            capability_args: if index == 0 {
-                Map::new()
-            } else {
-                capability_args(&decoded)
-            },
-            name: decoded.name,
-            config: decoded.config,
-            requested: decoded.requested,
-            progress: Progress::Started,
-        })
-    });
-    Ok(State {
-        container_id: id.clone(),
-        ifname: ifname.clone(),
-        netns: None,
-        pod: PodRef::default(),
-        delegates: delegates.collect::<Result<_, String>>()?,
-    })
+        match name {
+            Ok(ifname) => delegates.push(Delegate {
+                ifname,
+                capability_args: if index == 0 {
+                    Map::new()
+                } else {
+                    capability_args(&saved.requested)
+                },
+                args: None,
+                name: saved.name,
+                config: saved.config,
+                requested: saved.requested,
+                progress: Progress::Unknown,
+            }),
+            Err(error) => damage = Some(format!("delegate {index}: {error}")),
+        }
+    }
+    let state = State {
+        delegates,
+        ..State::unknown(id, ifname)
+    };
+    (state, damage)
 }
 
 /// As much of the capability arguments as upstream's file keeps.
-fn capability_args(decoded: &Decoded) -> Map<String, Value> {
-    let requested = &decoded.requested;
+fn capability_args(requested: &Requested) -> Map<String, Value> {
     let mut out = Map::new();
     if !requested.ips.is_empty() {
         out.insert("ips".to_owned(), json!(requested.ips));
@@ -258,7 +288,3 @@ fn capability_args(decoded: &Decoded) -> Map<String, Value> {
     }
     out
 }
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

@@ -1,32 +1,27 @@
-//! An API server with as much of Kubernetes as the daemon asks for: list and watch, one pod, status patches, events.
+//! An API server with as much of Kubernetes as the daemon asks for: list and watch, one pod, status patches, events, and requests for
+//! certificates.
 //! It checks nothing that a real one checks; it remembers what it was told.
+
+mod routes;
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 
-use futures::stream;
-use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::{Bytes, Frame, Incoming},
-    server::conn::http1,
-    service::service_fn,
-};
-use hyper_util::rt::TokioIo;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use hyper::{StatusCode, body::Bytes};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
     runtime::Runtime,
     sync::{mpsc, watch},
 };
+use tokio_rustls::TlsAcceptor;
 
-use crate::PATIENCE;
-
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+use crate::{PATIENCE, authority::in_pem, signing::Signer};
+use routes::{absent, refused, serve};
 
 /// What it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +29,7 @@ pub(crate) enum Kind {
     Pod,
     Definition,
     DaemonSet,
+    SigningRequest,
 }
 
 /// Answers until it is dropped.
@@ -48,6 +44,16 @@ struct Shared {
     changed: Condvar,
     /// Whether lists are answered.
     answering: watch::Sender<bool>,
+    /// With it everything is said over TLS.
+    tls: Option<TlsAcceptor>,
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) user: String,
+    /// Method and path; a watch has the method `WATCH`.
+    pub(crate) what: String,
 }
 
 #[derive(Default)]
@@ -62,6 +68,8 @@ struct Kept {
     /// The answer to so many patches, other than success.
     refusal: Option<(StatusCode, usize)>,
     asked: Vec<String>,
+    asks: Vec<Ask>,
+    signer: Signer,
     patches: Vec<(String, Value)>,
     events: Vec<Value>,
 }
@@ -76,13 +84,26 @@ impl ApiServer {
 
     /// One that takes connections and leaves lists unanswered until it is told to [`answer`](Self::answer).
     pub(crate) fn start_silent() -> Self {
+        Self::start_as(false)
+    }
+
+    /// One that speaks TLS, and knows who asks.
+    pub(crate) fn start_secure() -> Self {
+        let server = Self::start_as(true);
+        server.answer();
+        server
+    }
+
+    fn start_as(secure: bool) -> Self {
+        let kept = Kept::default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
         let shared = Arc::new(Shared {
-            kept: Mutex::default(),
+            tls: secure.then(|| kept.signer.acceptor()),
+            kept: Mutex::new(kept),
             changed: Condvar::new(),
             answering: watch::Sender::new(false),
         });
@@ -109,23 +130,39 @@ impl ApiServer {
 
     /// A kubeconfig that leads here.
     pub(crate) fn kubeconfig(&self) -> String {
-        json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": format!("http://{}", self.address)}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "users": [{"name": "test", "user": {}}],
-        })
-        .to_string()
+        let cluster = json!({"server": format!("http://{}", self.address)});
+        kubeconfig(&cluster, &json!({}))
+    }
+
+    /// One that leads here over TLS, and is this user's.
+    pub(crate) fn kubeconfig_of(&self, user: &str) -> String {
+        let authority = self.shared.lock().signer.authority.certificate();
+        let authority = BASE64_STANDARD.encode(in_pem("CERTIFICATE", &authority));
+        let server = format!("https://{}", self.address);
+        let cluster = json!({"server": server, "certificate-authority-data": authority});
+        kubeconfig(&cluster, &json!({"token": user}))
+    }
+
+    /// Changes how certificates are made and looked at.
+    pub(crate) fn signing(&self, change: impl FnOnce(&mut Signer)) {
+        change(&mut self.shared.lock().signer);
+    }
+
+    /// Every request so far.
+    pub(crate) fn asks(&self) -> Vec<Ask> {
+        self.shared.lock().asks.clone()
+    }
+
+    /// Objects of this kind.
+    pub(crate) fn objects(&self, kind: Kind) -> Vec<Value> {
+        let kept = self.shared.lock();
+        let all = kept.objects.iter().filter(|((of, ..), _)| *of == kind);
+        all.map(|(_, object)| object.clone()).collect()
     }
 
     /// Adds an object or changes it.
     pub(crate) fn put(&self, kind: Kind, mut object: Value) {
-        let mut kept = self.shared.lock();
-        kept.version += 1;
-        object["metadata"]["resourceVersion"] = json!(kept.version.to_string());
-        let key = key(kind, &object);
-        let known = kept.objects.insert(key, object.clone()).is_some();
-        kept.announce(kind, if known { "MODIFIED" } else { "ADDED" }, &object);
+        self.shared.lock().put(kind, &mut object);
     }
 
     pub(crate) fn delete(&self, kind: Kind, namespace: &str, name: &str) {
@@ -210,6 +247,46 @@ impl Shared {
 }
 
 impl Kept {
+    fn put(&mut self, kind: Kind, object: &mut Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let known = self
+            .objects
+            .insert(key(kind, object), object.clone())
+            .is_some();
+        self.announce(kind, if known { "MODIFIED" } else { "ADDED" }, object);
+    }
+
+    fn signing_request(&self, name: &str) -> (StatusCode, Value) {
+        let key = (Kind::SigningRequest, String::new(), name.to_owned());
+        let Some(mut request) = self.objects.get(&key).cloned() else {
+            return absent();
+        };
+        self.signer.sign(&mut request);
+        (StatusCode::OK, request)
+    }
+
+    /// A request with a decision, unless it was changed meanwhile.
+    fn judged(&mut self, mut request: Value) -> (StatusCode, Value) {
+        if self.signer.conflicts > 0 {
+            self.signer.conflicts -= 1;
+            let known = self.objects.get(&key(Kind::SigningRequest, &request));
+            let mut known = known.unwrap().clone();
+            self.put(Kind::SigningRequest, &mut known);
+        }
+        let version = &request["metadata"]["resourceVersion"];
+        match self.objects.get(&key(Kind::SigningRequest, &request)) {
+            None => absent(),
+            Some(known) if known["metadata"]["resourceVersion"] != *version => {
+                refused(StatusCode::CONFLICT)
+            }
+            Some(_) => {
+                self.put(Kind::SigningRequest, &mut request);
+                (StatusCode::OK, request)
+            }
+        }
+    }
+
     fn announce(&mut self, kind: Kind, what: &str, object: &Value) {
         let line = Bytes::from(json!({"type": what, "object": object}).to_string() + "\n");
         self.changes.push((self.version, kind, line.clone()));
@@ -219,155 +296,16 @@ impl Kept {
 }
 
 fn key(kind: Kind, object: &Value) -> (Kind, String, String) {
-    let word = |key: &str| object["metadata"][key].as_str().unwrap().to_owned();
-    (kind, word("namespace"), word("name"))
+    let word = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+    (kind, word("namespace").to_owned(), word("name").to_owned())
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let shared = Arc::clone(&shared);
-        let service = service_fn(move |request| {
-            let shared = Arc::clone(&shared);
-            async move { Ok::<_, Infallible>(route(&shared, request).await) }
-        });
-        // A client may go whenever it likes.
-        tokio::spawn(async move {
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
-}
-
-async fn route(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
-    let (head, body) = request.into_parts();
-    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
-    let body: Value = match body.collect().await {
-        Ok(body) => serde_json::from_slice(&body.to_bytes()).unwrap_or_default(),
-        Err(_) => Value::Null,
-    };
-    let words: Vec<&str> = path.split('/').skip(1).collect();
-    let listed = match words.as_slice() {
-        ["api", "v1", "pods"] => Some(Kind::Pod),
-        [
-            "apis",
-            "k8s.cni.cncf.io",
-            "v1",
-            "network-attachment-definitions",
-        ] => Some(Kind::Definition),
-        ["apis", "apps", "v1", "namespaces", _, "daemonsets"] => Some(Kind::DaemonSet),
-        _ => None,
-    };
-    if let Some(kind) = listed {
-        let mut answering = shared.answering.subscribe();
-        let _ = answering.wait_for(|answering| *answering).await;
-        return if kind == Kind::Definition && shared.lock().no_definitions {
-            reply(absent())
-        } else if query.contains("watch=true") {
-            follow(shared, kind, query)
-        } else {
-            list(shared, kind, query)
-        };
-    }
-    let mut kept = shared.lock();
-    kept.asked.push(format!("{} {path}", head.method));
-    let answer = match (head.method, words.as_slice()) {
-        (Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
-            pod(&kept, namespace, name)
-        }
-        (Method::PATCH, ["api", "v1", "namespaces", namespace, "pods", name, "status"]) => {
-            if let Some((status, times)) = &mut kept.refusal
-                && *times > 0
-            {
-                *times -= 1;
-                refused(*status)
-            } else {
-                kept.patches.push((format!("{namespace}/{name}"), body));
-                pod(&kept, namespace, name)
-            }
-        }
-        (Method::POST, ["api", "v1", "namespaces", _, "events"]) => {
-            kept.events.push(body.clone());
-            (StatusCode::CREATED, body)
-        }
-        _ => absent(),
-    };
-    shared.changed.notify_all();
-    reply(answer)
-}
-
-fn list(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
-    let kept = shared.lock();
-    let items: Vec<&Value> = kept
-        .objects
-        .iter()
-        .filter(|((of, ..), object)| *of == kind && is_selected(object, query))
-        .map(|(_, object)| object)
-        .collect();
-    let version = kept.version.to_string();
-    reply((
-        StatusCode::OK,
-        json!({"metadata": {"resourceVersion": version}, "items": items}),
-    ))
-}
-
-fn follow(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
-    let since: u64 = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("resourceVersion="))
-        .and_then(|version| version.parse().ok())
-        .unwrap_or_default();
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let mut kept = shared.lock();
-    for (version, of, line) in &kept.changes {
-        if *version > since && *of == kind {
-            sender.send(line.clone()).unwrap();
-        }
-    }
-    kept.watchers.push((kind, sender));
-    shared.changed.notify_all();
-    let lines = stream::unfold(receiver, |mut receiver| async move {
-        let line = receiver.recv().await?;
-        Some((Ok(Frame::data(line)), receiver))
-    });
-    Response::new(StreamBody::new(lines).boxed_unsync())
-}
-
-/// Of field selectors the node's alone: a list holds no pod of another node. Tests change no such pod while it is watched.
-fn is_selected(object: &Value, query: &str) -> bool {
-    let Some((_, node)) = query.split_once("spec.nodeName%3D") else {
-        return true;
-    };
-    let node = node.split('&').next().unwrap_or_default();
-    object["spec"]["nodeName"] == node
-}
-
-fn pod(kept: &Kept, namespace: &str, name: &str) -> (StatusCode, Value) {
-    let key = (Kind::Pod, namespace.to_owned(), name.to_owned());
-    kept.objects
-        .get(&key)
-        .map_or_else(absent, |pod| (StatusCode::OK, pod.clone()))
-}
-
-fn absent() -> (StatusCode, Value) {
-    refused(StatusCode::NOT_FOUND)
-}
-
-fn refused(status: StatusCode) -> (StatusCode, Value) {
-    let reason = status
-        .canonical_reason()
-        .unwrap_or_default()
-        .replace(' ', "");
-    let answer = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "told to refuse", "reason": reason, "code": status.as_u16(),
-    });
-    (status, answer)
-}
-
-fn reply((status, answer): (StatusCode, Value)) -> Response<Body> {
-    let mut response = Response::new(Full::new(Bytes::from(answer.to_string())).boxed_unsync());
-    *response.status_mut() = status;
-    response
+fn kubeconfig(cluster: &Value, user: &Value) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "users": [{"name": "test", "user": user}],
+    })
+    .to_string()
 }

@@ -71,3 +71,73 @@ fn a_cluster_without_definitions_serves_plain_pods() {
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
 }
+
+#[test]
+fn an_odd_definition_hides_no_other() {
+    let node = Node::new();
+    for (name, spec) in [("null", json!(null)), ("odd", json!({"config": [1]}))] {
+        let metadata = json!({"namespace": "shop", "name": name});
+        node.api.put(
+            Kind::Definition,
+            json!({"metadata": metadata, "spec": spec}),
+        );
+    }
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.run_pod(Some("odd"));
+    let error = wait_for("the other networks", || {
+        let answer = daemon.cni(&node.request("ADD", "c2"));
+        (answer.status != 200).then(|| answer.error())
+    });
+    assert!(error.msg.contains("shop/odd"), "{error}");
+}
+
+#[test]
+fn multus_is_refused_as_a_network_of_its_own() {
+    let node = Node::new();
+    let config = json!({"cniVersion": "1.0.0", "type": "multus-shim"}).to_string();
+    node.api.put(
+        Kind::Definition,
+        json!({"metadata": {"namespace": "shop", "name": "loop"}, "spec": {"config": config}}),
+    );
+    node.run_pod(Some("loop"));
+    let daemon = node.start().ready();
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert_eq!(error.code, 7, "{error}");
+    assert!(
+        error
+            .msg
+            .contains("shop/loop: multus cannot be its own delegate"),
+        "{error}"
+    );
+    assert_eq!(node.order(), [""; 0]);
+}
+
+#[test]
+fn a_plugin_that_is_not_allowed_never_runs_and_is_still_removed() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.kill();
+    node.take_order();
+    node.configure(&json!({"allowedPlugins": ["primary"]}));
+    let daemon = node.start().ready();
+    let error = daemon.cni(&node.request("ADD", "c2")).error();
+    assert_eq!(error.code, 7, "{error}");
+    for part in [
+        "shop/cart",
+        "network shop/zebra",
+        "plugin zebra",
+        "allowedPlugins",
+    ] {
+        assert!(error.msg.contains(part), "{part}: {error}");
+    }
+    assert_eq!(node.order(), [""; 0]);
+    assert_eq!(node.state().0, ["c1"]);
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
+}

@@ -66,6 +66,27 @@ fn a_container_that_was_never_added_is_no_error() {
 }
 
 #[test]
+fn state_that_is_cut_off_is_made_up_for_by_the_results() {
+    let mut node = attached();
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.take_order();
+    daemon.kill();
+    node.api.delete(Kind::Pod, "shop", "cart");
+    node.api.delete(Kind::Definition, "shop", "zebra");
+    node.api.delete(Kind::Definition, "shop", "ape");
+    let state = node.path("var/lib/cni/multus/c1");
+    let whole = std::fs::read(&state).unwrap();
+    std::fs::write(&state, &whole[..whole.len() / 2]).unwrap();
+    node.remove("var/lib/cni/multus/.multus-rs/c1.json");
+    let daemon = node.start().ready();
+    node.api.shut_down();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), DETACHED);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
 fn it_goes_on_after_a_failure_and_does_the_rest_when_asked_again() {
     let node = attached();
     let daemon = node.start().ready();

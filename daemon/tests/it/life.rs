@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::{
     api_server::{ApiServer, Kind},
+    daemon::Daemon,
     node::Node,
     wait_for,
 };
@@ -27,23 +28,10 @@ fn the_configuration_outlives_the_daemon() {
 #[test]
 fn the_last_end_takes_configuration_and_shim_along() {
     let node = Node::new();
-    node.api.put(
-        Kind::DaemonSet,
-        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
-    );
-    let mut command = node.command();
-    command
-        .env("POD_NAMESPACE", "kube-system")
-        .env("MULTUS_DAEMONSET", "multus");
-    let mut daemon = node.start_with(command).ready();
+    put_daemon_set(&node);
+    let mut daemon = owned(&node).ready();
     node.api.wait_for_watch(Kind::DaemonSet);
-    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
-    wait_for("the news of the deletion", || {
-        daemon
-            .log()
-            .contains("our DaemonSet is deleted")
-            .then_some(())
-    });
+    delete_daemon_set(&node, 1);
     assert!(
         node.path(CONFIGURATION).exists(),
         "it is the end that counts"
@@ -52,7 +40,74 @@ fn the_last_end_takes_configuration_and_shim_along() {
     assert!(daemon.ended().success());
     assert!(!node.path(CONFIGURATION).exists());
     assert!(!node.path("opt/cni/bin/multus-shim").exists());
+    assert!(!node.path("var/lib/multus/bin/passthru").exists());
     assert!(node.path("opt/cni/bin/primary").exists());
+}
+
+/// A daemon that hears of its DaemonSet.
+fn owned(node: &Node) -> Daemon {
+    let mut command = node.command();
+    command
+        .env("POD_NAMESPACE", "kube-system")
+        .env("MULTUS_DAEMONSET", "multus");
+    node.start_with(command)
+}
+
+fn put_daemon_set(node: &Node) {
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
+    );
+}
+
+fn delete_daemon_set(node: &Node, heard: usize) {
+    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
+    let log = || fs::read_to_string(node.path("log")).unwrap();
+    wait_for("the news of the deletion", || {
+        let news = log().matches("our DaemonSet is deleted").count();
+        (news == heard).then_some(())
+    });
+}
+
+#[test]
+fn the_last_end_needs_to_know_nothing_but_the_record() {
+    let node = Node::new();
+    put_daemon_set(&node);
+    node.start().ready().kill();
+    node.write("daemon-config.json", "{}");
+    let mut daemon = owned(&node);
+    wait_for("a node that is not known", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.contains("no container runtime"))
+    });
+    node.api.wait_for_watch(Kind::DaemonSet);
+    delete_daemon_set(&node, 1);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+    assert!(!node.path("opt/cni/bin/multus-shim").exists());
+}
+
+#[test]
+fn who_was_replaced_takes_nothing_along() {
+    let node = Node::new();
+    put_daemon_set(&node);
+    let mut old = owned(&node).ready().by_own_name();
+    let mut new = owned(&node).by_own_name().ready();
+    wait_for("the old one's word", || {
+        old.problem()
+            .filter(|problem| problem.contains("another daemon of this node"))
+    });
+    delete_daemon_set(&node, 2);
+    old.terminate();
+    assert!(old.ended().success());
+    assert!(node.path(CONFIGURATION).exists());
+    assert!(node.path("opt/cni/bin/multus-shim").exists());
+    new.terminate();
+    assert!(new.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+    assert!(!node.path("opt/cni/bin/multus-shim").exists());
 }
 
 #[test]
@@ -198,6 +253,41 @@ fn an_add_that_was_cut_off_is_undone_by_the_next_daemon() {
     // The ape was never begun.
     assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
     assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
+fn a_start_detaches_containers_that_are_gone_and_no_others() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    for container in ["c1", "c2"] {
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    daemon.kill();
+    node.take_order();
+    // The node was without power: there is no namespace any more.
+    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
+    let text = fs::read_to_string(&sidecar).unwrap();
+    let gone = text.replace("/proc/self/ns/net", "/run/netns/gone");
+    assert_ne!(text, gone);
+    fs::write(&sidecar, gone).unwrap();
+    let daemon = node.start().ready();
+    wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
+    wait_for("its end", || {
+        (daemon.log().matches("looked for leftovers").count() == 2).then_some(())
+    });
+    assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
+    assert_eq!(
+        node.state(),
+        (vec!["c2".to_owned()], vec!["c2.json".to_owned()])
+    );
+    let netns = |call: &crate::node::Call| call.env.get("CNI_NETNS").cloned();
+    assert!(
+        node.calls()
+            .iter()
+            .all(|call| netns(call).is_none_or(|netns| netns.is_empty()))
+    );
 }
 
 #[test]

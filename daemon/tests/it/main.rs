@@ -6,10 +6,16 @@
 #![cfg(test)]
 
 mod api_server;
+mod authority;
 mod daemon;
 mod node;
+mod signing;
 
 mod add;
+mod approve;
+mod certificate;
+mod chain;
+mod configuration;
 mod definitions;
 mod del;
 mod gc;
@@ -17,6 +23,7 @@ mod journal;
 mod life;
 mod ready;
 mod requests;
+mod rights;
 mod rollback;
 mod takeover;
 mod verbs;

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::{
     api_server::{ApiServer, Kind},
     daemon::{Attendant, Daemon},
-    wait_for,
+    rights, wait_for,
 };
 
 pub(crate) const NODE: &str = "node-a";
@@ -297,6 +297,15 @@ impl Node {
 
     pub(crate) fn remove(&self, file: &str) {
         fs::remove_file(self.path(file)).unwrap();
+    }
+}
+
+/// Whatever a test was about: nothing was asked that the chart does not grant.
+impl Drop for Node {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            rights::check(&self.api.asks());
+        }
     }
 }
 

@@ -12,11 +12,12 @@ fn the_configuration_waits_for_the_watches() {
     node.install_primary();
     let daemon = node.start();
     let problem = wait_for("all but watches", || {
-        daemon
-            .problem()
-            .filter(|problem| problem.starts_with("watches: ") && !problem.contains("; shim: "))
+        daemon.problem().filter(|problem| {
+            problem.starts_with("watches: the API server has not answered yet")
+                && !problem.contains("; shim: ")
+        })
     });
-    assert!(problem.contains("has not answered yet"), "{problem}");
+    assert!(problem.contains("configuration: "), "{problem}");
     assert!(node.path("opt/cni/bin/multus-shim").exists());
     assert!(!node.path(CONFIGURATION).exists());
     node.api.answer();
@@ -66,6 +67,26 @@ fn only_root_reaches_the_socket() {
     assert_eq!(mode("run/multus/multus.sock"), 0o600);
     assert_eq!(mode("run/multus"), 0o700);
     assert_eq!(mode(CONFIGURATION), 0o600);
+}
+
+#[test]
+fn a_socket_directory_of_ours_is_closed_and_one_of_others_left_alone() {
+    let node = Node::new();
+    let dir = node.path("run/multus");
+    let start_with_mode = |mode| {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+        node.start().ready().kill();
+        fs::metadata(&dir).unwrap().permissions().mode() & 0o777
+    };
+    fs::create_dir_all(&dir).unwrap();
+    assert_eq!(start_with_mode(0o755), 0o700);
+    assert_eq!(
+        start_with_mode(0o755),
+        0o700,
+        "with the names of a killed one"
+    );
+    fs::write(dir.join("theirs"), "").unwrap();
+    assert_eq!(start_with_mode(0o755), 0o755);
 }
 
 #[test]

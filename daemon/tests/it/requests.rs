@@ -1,8 +1,10 @@
 //! What is no proper request gets an answer that says so, and the daemon goes on.
 
+use std::io::{Read, Write};
+
 use serde_json::json;
 
-use crate::node::Node;
+use crate::{node::Node, wait_for};
 
 #[test]
 fn bodies_that_are_no_requests_are_refused() {
@@ -61,4 +63,50 @@ fn other_paths_and_methods_are_not_served() {
     let error = daemon.send("POST", api::PATH_DELEGATE, b"{}").error();
     assert!(error.msg.contains("hot plug is not served"), "{error}");
     assert_eq!(daemon.send("GET", api::PATH_HEALTHZ, b"").status, 200);
+}
+
+#[test]
+fn requests_and_verbs_are_counted() {
+    let node = Node::new();
+    // A port that was free a moment ago.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    node.configure(&json!({"metricsPort": port}));
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.cni(&node.request("ADD", "c1")).error();
+    let text = wait_for("metrics", || {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    });
+    for line in [
+        "multus_server_request_total{code=\"200\",handler=\"/cni\",method=\"post\"} 1\n",
+        "multus_server_request_total{code=\"400\",handler=\"/cni\",method=\"post\"} 1\n",
+        "multus_cni_duration_seconds_count{command=\"ADD\",outcome=\"done\"} 1\n",
+        "multus_cni_duration_seconds_count{command=\"ADD\",outcome=\"failed\"} 1\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn those_beyond_the_limit_wait() {
+    let node = Node::new();
+    node.configure(&json!({"connectionLimit": 1}));
+    node.run_pod(None);
+    let gate = node.close_gate("primary", "ADD");
+    let daemon = node.start().ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    let deleting = daemon.cni_meanwhile(&node.request("DEL", "c2"));
+    assert!(daemon.listens(), "the kernel takes them");
+    assert!(!deleting.is_finished());
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    deleting.join().unwrap().unwrap().done();
 }

@@ -66,6 +66,18 @@ fn what_cannot_be_detached_is_left_to_the_runtimes_del() {
 }
 
 #[test]
+fn what_can_never_be_detached_does_not_keep_the_pod() {
+    let node = node_with_failing_ape();
+    node.fail("ape", "DEL", 117, "no bananas");
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).error();
+    node.take_order();
+    daemon.cni(&node.request("DEL", "c1")).done();
+    assert_eq!(node.order(), ["DEL ape net2"]);
+    assert_eq!(node.state(), (vec![], vec![]));
+}
+
+#[test]
 fn a_status_that_cannot_be_written_undoes_the_add() {
     let node = Node::new();
     node.define("zebra");

@@ -37,6 +37,10 @@ const REFUSED: &[(&str, &str)] = &[
         "image.repository=rancher/hardened-multus-cni",
         "image.repository",
     ),
+    (
+        "config.daemon_conf.perNodeCertificate.enabled=true",
+        "move it to perNodeCertificate",
+    ),
     ("imge.tag=v1", "imge"),
     ("config.cni_conf.binDri=/opt", "binDri"),
     ("pod.resources.enabled=perhaps", "enabled"),
@@ -60,6 +64,9 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     })?;
     report.check("values of the published chart are accepted", || {
         published(work)
+    })?;
+    report.check("certificates bring an approver, and take rights", || {
+        certificates(work)
     })?;
     report.check("helm reads the index, and its digests hold", || index(work))?;
     report.check(
@@ -160,6 +167,44 @@ fn published(work: &Workplace) -> anyhow::Result<()> {
         text.contains("limits"),
         "pod.resources has no effect: {text}"
     );
+    Ok(())
+}
+
+/// Off by default; the service account keeps its rights until it is told to lose them.
+fn certificates(work: &Workplace) -> anyhow::Result<()> {
+    let (enabled, exclusive) = (
+        "--set=perNodeCertificate.enabled=true",
+        "--set=perNodeCertificate.exclusive=true",
+    );
+    for (values, approvers, groups, accounts) in [
+        (&[][..], 0, 0, 2),
+        (&[enabled], 1, 3, 4),
+        (&[enabled, exclusive], 1, 3, 2),
+        (
+            &[enabled, "--set=perNodeCertificate.bootstrapKubeconfig=/k"],
+            1,
+            3,
+            3,
+        ),
+        (
+            &[enabled, "--set=perNodeCertificate.approver.enabled=false"],
+            0,
+            3,
+            3,
+        ),
+    ] {
+        let text = rendered(work, "rke2-multus", values)?;
+        let count = |line: &str| text.lines().filter(|one| one.trim_end() == line).count();
+        let found = (
+            count("kind: Deployment"),
+            count("  name: system:multus"),
+            count("- kind: ServiceAccount"),
+        );
+        ensure!(
+            found == (approvers, groups, accounts),
+            "{values:?} give {found:?} Deployments, groups and accounts"
+        );
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
-    let mut scene = report.check("a node with an API server and real plugins", || scene(work))?;
+    let scene = report.check("a node with an API server and real plugins", || scene(work))?;
     let mut daemon = report.check("the daemon becomes ready", || scene.start_daemon(work))?;
     report.check("the shim answers VERSION and STATUS", || scene.answers())?;
     report.check("a pod without annotation has its default network", || {
@@ -249,7 +249,7 @@ impl Scene {
         nothing_left(&self.node)
     }
 
-    fn deletes_alone(&mut self) -> anyhow::Result<()> {
+    fn deletes_alone(&self) -> anyhow::Result<()> {
         let passing = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": "br-passing",
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.21.0.0/24"}]]}});
         self.control

@@ -1,6 +1,7 @@
 //! What a case works with: the programs under test on a node, pods to attach, and everything that can be seen from outside.
 
 mod daemon;
+mod events;
 mod fake;
 mod pods;
 mod see;
@@ -18,8 +19,8 @@ use serde_json::{Value, json};
 
 pub(super) use self::{
     daemon::Settings,
-    fake::{DIR as FAKE_DIR, Fake},
-    pods::{Pod, PodForm},
+    fake::DIR as FAKE_DIR,
+    pods::{DEFAULT_NETWORK, NETWORKS, Pod, PodForm, STATUS},
 };
 use super::{definitions, plugin};
 use crate::{
@@ -83,11 +84,13 @@ pub(crate) struct Bench {
     pods: RefCell<Vec<Pod>>,
     daemon: RefCell<Option<Service>>,
     starts: RefCell<u32>,
+    /// Where the daemon's socket is.
+    socket: RefCell<String>,
 }
 
 /// What a call of the shim gave.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -128,6 +131,7 @@ impl Bench {
             pods: RefCell::default(),
             daemon: RefCell::default(),
             starts: RefCell::default(),
+            socket: RefCell::default(),
         };
         sh::until(20, "the API server can be asked", || {
             bench.api("GET", "/readyz", &Value::Null)
@@ -156,7 +160,10 @@ impl Bench {
         path: &str,
         body: &[u8],
     ) -> anyhow::Result<Answer> {
-        let socket = self.scene.node.path("/run/multus/multus.sock");
+        let socket = self
+            .scene
+            .node
+            .path(&format!("{}/multus.sock", self.socket.borrow()));
         http::send(&socket, method, path, "application/json", body)
     }
 
@@ -198,24 +205,35 @@ impl Bench {
     pub(super) fn clean(&self) {
         for pod in self.pods.take() {
             // Most of it is gone already.
-            let _ = self.del(&pod);
-            let _ = self
-                .scene
-                .node
-                .run(&["ip", "netns", "delete", &pod.netns_name()]);
+            if self.state_file(&pod).exists() && self.daemon.borrow().is_some() {
+                let _ = self.del(&pod);
+            }
+            let _ = self.forget(&pod);
+            let netns = pod.netns_name();
+            let _ = self.scene.node.run(&["ip", "netns", "delete", &netns]);
             let _ = self.delete(&pod);
-            let _ = fs::remove_file(self.state_file(&pod));
         }
-        let folder = self
-            .scene
-            .node
-            .path(&format!("{BIN_DIR}/{}", plugin::FOLDER));
-        let _ = fs::remove_dir_all(folder);
+        let folder = format!("{BIN_DIR}/{}", plugin::FOLDER);
+        let _ = fs::remove_dir_all(self.scene.node.path(&folder));
+    }
+
+    /// Removes every file that is about a pod's container.
+    fn forget(&self, pod: &Pod) -> anyhow::Result<()> {
+        let state = "/var/lib/cni/multus";
+        for folder in ["", "/results", "/.multus-rs", "/.multus-rs/pending"] {
+            let folder = format!("{state}{folder}");
+            for name in self.scene.node.list(&folder)? {
+                if name.contains(&pod.id) {
+                    let _ = fs::remove_file(self.scene.node.path(&format!("{folder}/{name}")));
+                }
+            }
+        }
+        Ok(())
     }
 }
 
 /// A call under way.
-pub(super) struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
     /// Its end, or an error if it takes longer.

@@ -1,9 +1,21 @@
 //! The cases, by subject. Each is a name, the rules that it shows, and a function that fails when they do not hold.
 
+mod access;
 mod add;
+mod capabilities;
+mod chain;
+mod config;
+mod del;
 mod forward;
+mod manager;
+mod netstatus;
+mod process;
+mod resolve;
+mod rollback;
 mod shim;
 mod socket;
+mod state;
+mod verbs;
 
 use super::{
     Case,
@@ -44,7 +56,24 @@ const fn alone(name: &'static str, rules: &'static [&'static str], run: Run) -> 
 
 /// Every case.
 pub(super) fn all() -> impl Iterator<Item = &'static Case> {
-    [shim::CASES, forward::CASES, socket::CASES, add::CASES]
-        .into_iter()
-        .flatten()
+    [
+        shim::CASES,
+        forward::CASES,
+        socket::CASES,
+        config::CASES,
+        resolve::CASES,
+        add::CASES,
+        capabilities::CASES,
+        rollback::CASES,
+        state::CASES,
+        del::CASES,
+        verbs::CASES,
+        netstatus::CASES,
+        chain::CASES,
+        access::CASES,
+        manager::CASES,
+        process::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }

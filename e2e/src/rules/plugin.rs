@@ -24,7 +24,7 @@ pub(crate) const ADDRESS: &str = "10.66.0.2/24";
 pub(crate) const NOBODY: &str = "nobody";
 
 /// Longest that a call waits for a file.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The place of this program, if it was started as the plugin.
 pub(crate) fn place() -> Option<PathBuf> {

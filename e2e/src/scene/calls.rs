@@ -108,7 +108,7 @@ impl Scene {
 }
 
 /// `CNI_ARGS` as a runtime writes them for a pod.
-pub(crate) fn arguments(pod: &str, id: &str) -> String {
+fn arguments(pod: &str, id: &str) -> String {
     let uid = id.strip_prefix(&format!("{pod}-")).unwrap_or(id);
     format!(
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"

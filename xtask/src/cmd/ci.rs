@@ -25,11 +25,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for level in [
         e2e::Level::Chart,
         e2e::Level::Netns,
+        e2e::Level::Rules,
         e2e::Level::Faults,
         e2e::Level::Cri,
         e2e::Level::Cluster,
     ] {
-        e2e::one(&project, level, &dist, args.install, false)?;
+        e2e::one(&project, level, &dist, args.install, &[])?;
     }
     reproduce::against(&project, &e2e::arches()?, &dist)
 }

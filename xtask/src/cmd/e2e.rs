@@ -1,6 +1,6 @@
 //! `e2e LEVEL`: privileged tests of the built release on real programs.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -16,7 +16,7 @@ use crate::{
 /// Run one level of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist"
+    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --peer ../multus/bin"
 )]
 pub(crate) struct Args {
     /// What to test on
@@ -28,6 +28,12 @@ pub(crate) struct Args {
     /// Get whatever is missing
     #[arg(long)]
     install: bool,
+    /// rules: test the programs in this folder instead of the release's
+    #[arg(long, value_name = "DIR")]
+    peer: Option<PathBuf>,
+    /// rules: exchange the release's programs with the peer's in the middle of pods' lives
+    #[arg(long, requires = "peer")]
+    exchange: bool,
     /// faults: ten times as many kills
     #[arg(long)]
     long: bool,
@@ -40,6 +46,8 @@ pub(crate) enum Level {
     Chart,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// The multiplexer's rules one by one, from outside, on ours or on other programs
+    Rules,
     /// Kills, a failing API server, a full disk
     Faults,
     /// containerd through CRI
@@ -55,7 +63,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(dist) => std::env::current_dir()?.join(dist),
         None => current_dist(&project, args.install)?,
     };
-    one(&project, args.level, &dist, args.install, args.long)
+    let mut further = Vec::new();
+    if let Some(peer) = &args.peer {
+        let peer = std::env::current_dir()?.join(peer);
+        further.extend(["--peer".into(), peer.into_os_string()]);
+    }
+    if args.exchange {
+        further.push("--exchange".into());
+    }
+    if args.long {
+        further.push("--long".into());
+    }
+    one(&project, args.level, &dist, args.install, &further)
 }
 
 /// A release for this machine, made anew where sources changed.
@@ -71,25 +90,24 @@ pub(crate) fn arches() -> anyhow::Result<Arches> {
     Ok(Arches::of(vec![arch]))
 }
 
-/// Runs one level on a release.
+/// Runs one level on a release, with further arguments of its own.
 pub(crate) fn one(
     project: &Project,
     level: Level,
     dist: &std::path::Path,
     install: bool,
-    long: bool,
+    further: &[OsString],
 ) -> anyhow::Result<()> {
     let level = level
         .to_possible_value()
         .context("every level has a name")?;
     let level = level.get_name();
     let install = install.then_some("--install");
-    let long = long.then_some("--long");
     talk::say(&format!("e2e {level}"));
     let shell = project.shell()?;
     cmd!(
         shell,
-        "cargo run --quiet --locked --package e2e -- {level} --dist {dist} {install...} {long...}"
+        "cargo run --quiet --locked --package e2e -- {level} --dist {dist} {install...} {further...}"
     )
     .quiet()
     .run()

@@ -12,6 +12,8 @@ pub(crate) struct Args {}
 /// Runs the command.
 pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
     let shell = Project::open()?.shell()?;
-    cmd!(shell, "cargo test --locked").quiet().run()?;
+    cmd!(shell, "cargo test --locked --workspace")
+        .quiet()
+        .run()?;
     Ok(())
 }

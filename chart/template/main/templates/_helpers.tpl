@@ -21,6 +21,22 @@ app: {{ .Chart.Name }}
 {{ $own.pullPolicy | default (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
 {{- end -}}
 
+{{- /* Who the daemons are: their account, and with certificates the group of these. Daemons that have none yet are still the account. */ -}}
+{{- define "multus.subjects" -}}
+{{- $certificate := .Values.perNodeCertificate | default dict -}}
+{{- $enabled := include "multus.true" $certificate.enabled -}}
+{{- if $enabled -}}
+- apiGroup: rbac.authorization.k8s.io
+  kind: Group
+  name: system:multus
+{{ end -}}
+{{- if not (and $enabled (include "multus.true" $certificate.exclusive)) -}}
+- kind: ServiceAccount
+  name: {{ .Values.serviceAccount.name }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}
+{{- end -}}
+
 {{- /* A path on the node: what was meant for a container that saw the node below /host. */ -}}
 {{- define "multus.nodePath" -}}
 {{- $path := toString . -}}
@@ -41,6 +57,14 @@ app: {{ .Chart.Name }}
 {{- end -}}
 {{- range $key := list "namespaceIsolation" "overrideNetworkName" "logToStderr" -}}
 {{- if and (hasKey $cni $key) (not (kindIs "invalid" (get $cni $key))) }}{{ $_ := set $out $key (eq (toString (get $cni $key)) "true") }}{{ end -}}
+{{- end -}}
+{{- $certificate := .Values.perNodeCertificate | default dict -}}
+{{- if include "multus.true" $certificate.enabled -}}
+{{- $keys := dict "enabled" true -}}
+{{- range $key := list "bootstrapKubeconfig" "certDir" "certDuration" -}}
+{{- with get $certificate $key }}{{ $_ := set $keys $key . }}{{ end -}}
+{{- end -}}
+{{- $_ := set $out "perNodeCertificate" $keys -}}
 {{- end -}}
 {{- range $key, $value := .Values.config.daemon_conf | default dict -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $out $key $value }}{{ end -}}

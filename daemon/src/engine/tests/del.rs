@@ -139,9 +139,6 @@ fn without_state_the_pod_s_present_networks_are_removed() {
     world.missing("macvlan");
     del("a").unwrap();
     world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    world.fail(&["DEL flannel"]);
-    assert_eq!(del("").unwrap_err().code, 123);
-    world.calls();
     std::fs::remove_file(world.dir.path().join(super::world::PRIMARY)).unwrap();
     del("a").unwrap();
     world.check_calls(&[]);
@@ -187,6 +184,54 @@ fn check_asks_every_attachment_that_knows_how() {
     );
     world.check_calls(&["CHECK flannel eth0", "CHECK portmap eth0"]);
     assert_eq!(check("c2").unwrap_err().code, 3);
+}
+
+#[test]
+fn check_asks_nobody_when_told_so() {
+    let mut world = World::new();
+    world.config["disableCheck"] = json!(true);
+    let check = world.engine.check(&request("c2"), &world.netconf());
+    check.unwrap();
+    world.check_calls(&[]);
+}
+
+#[test]
+fn check_of_a_pod_that_upstream_made_goes_by_its_results() {
+    let world = World::new();
+    for name in [
+        "c1",
+        "results/cbr0-c1-eth0",
+        "results/storage-c1-stor0",
+        "results/plain-c1-net2",
+    ] {
+        let fixture = format!(
+            "{}/tests/fixtures/state/v4.3.0/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let content = std::fs::read_to_string(fixture).unwrap();
+        world.put(&format!("var/lib/cni/multus/{name}"), &content);
+    }
+    let check = || world.engine.check(&request("c1"), &world.netconf());
+    check().unwrap();
+    world.check_calls(&[
+        "CHECK flannel eth0",
+        "CHECK portmap eth0",
+        "CHECK macvlan stor0",
+        "CHECK bridge net2",
+    ]);
+    std::fs::remove_file(
+        world
+            .dir
+            .path()
+            .join("var/lib/cni/multus/results/plain-c1-net2"),
+    )
+    .unwrap();
+    assert!(
+        check()
+            .unwrap_err()
+            .msg
+            .contains("interface net2 was never attached")
+    );
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Call {
 }
 
 /// What happens when a plugin runs, besides being written down.
-type Hook = Box<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
+type Hook = Arc<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Plugins {
@@ -67,7 +67,8 @@ impl Exec for Plugins {
             stdin: serde_json::from_slice(stdin).unwrap(),
         };
         self.calls.lock().unwrap().push(call.clone());
-        if let Some(hook) = &*self.hook.lock().unwrap() {
+        let hook = self.hook.lock().unwrap().clone();
+        if let Some(hook) = hook {
             hook(&call)?;
         }
         let ifname = call.env.get("CNI_IFNAME").cloned().unwrap_or_default();
@@ -135,6 +136,7 @@ impl World {
                 "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]},
             }),
         };
+        world.put("var/run/netns/x", "");
         world.primary("1.0.0");
         world.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
         world.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
@@ -193,7 +195,7 @@ impl World {
         &self,
         hook: impl Fn(&Call) -> Result<(), CniError> + Send + Sync + 'static,
     ) {
-        *self.plugins.hook.lock().unwrap() = Some(Box::new(hook));
+        *self.plugins.hook.lock().unwrap() = Some(Arc::new(hook));
     }
 
     /// Makes calls fail whose text starts so.
@@ -278,6 +280,7 @@ pub(super) fn request(id: &str) -> Request {
             "/usr/lib/cni".into(),
         ],
         waiting: Waiting::default(),
+        replayed: false,
     }
 }
 

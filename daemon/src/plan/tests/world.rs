@@ -34,12 +34,13 @@ impl Files for World {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let names: Vec<_> = self
+        let below = self
             .files
             .keys()
-            .filter(|path| path.parent() == Some(dir))
-            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-            .collect();
+            .filter_map(|path| path.strip_prefix(dir).ok());
+        let first = below.filter_map(|path| path.iter().next()?.to_str());
+        let mut names: Vec<_> = first.map(str::to_owned).collect();
+        names.dedup();
         if names.is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -47,7 +48,9 @@ impl Files for World {
     }
 
     fn is_dir(&self, path: &Path) -> bool {
-        self.files.keys().any(|file| file.parent() == Some(path))
+        self.files
+            .keys()
+            .any(|file| file != path && file.starts_with(path))
     }
 
     fn exists(&self, path: &Path) -> bool {

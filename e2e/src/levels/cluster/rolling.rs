@@ -6,22 +6,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use super::{NAMESPACE, Scene};
-use crate::{inspect::nothing_left, objects, sh};
+use crate::{direct::Direct, inspect::nothing_left, objects, sh};
 
-/// Pods made every second, and as many deleted as soon as they were seen whole.
+/// Pods made every second; each is deleted as soon as it was seen whole.
 const PODS_A_SECOND: usize = 8;
 /// A machine that cannot keep up is not given more: so many may be on their way.
-const ON_THEIR_WAY: usize = 48;
+const ON_THEIR_WAY: usize = 64;
 /// The stream ends by then, whatever the update does.
 const PATIENCE: Duration = Duration::from_mins(4);
+/// Where pods are.
+const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// What is known of the stream.
-#[derive(Default)]
 struct Stream {
+    direct: Direct,
     made: usize,
     /// Made and not yet seen whole.
     awaited: BTreeSet<String>,
@@ -31,13 +33,23 @@ impl Scene<'_> {
     /// Restarts the DaemonSet while pods are made and deleted; says how many.
     pub(super) fn rolling_update(&self, chart: &str) -> anyhow::Result<String> {
         let cluster = &self.cluster;
-        let set = format!("daemonset/{chart}");
-        let mut stream = Stream::default();
-        self.more(&mut stream)?;
-        cluster.kubectl(&["rollout", "restart", &set, NAMESPACE])?;
+        let mut stream = Stream {
+            direct: Direct::start(cluster.server(), &cluster.control)?,
+            made: 0,
+            awaited: BTreeSet::new(),
+        };
         let start = Instant::now();
-        let mut seconds = 0;
-        while !self.is_rolled_out(chart)? || !stream.awaited.is_empty() {
+        let mut second = 0;
+        let mut updated = None;
+        while updated.is_none() || !stream.awaited.is_empty() {
+            if second == 1 {
+                cluster.kubectl(&[
+                    "rollout",
+                    "restart",
+                    &format!("daemonset/{chart}"),
+                    NAMESPACE,
+                ])?;
+            }
             ensure!(
                 start.elapsed() < PATIENCE,
                 "after {} s of {} pods {} are still not whole: {}",
@@ -46,73 +58,80 @@ impl Scene<'_> {
                 stream.awaited.len(),
                 self.complaints(chart)
             );
-            self.look(&mut stream)?;
-            let room = stream.awaited.len() + PODS_A_SECOND <= ON_THEIR_WAY;
-            if room && !self.is_rolled_out(chart)? {
+            stream.look()?;
+            if updated.is_none() && stream.awaited.len() + PODS_A_SECOND <= ON_THEIR_WAY {
                 self.more(&mut stream)?;
             }
+            if second > 1 && updated.is_none() && is_rolled_out(&stream.direct, chart)? {
+                updated = Some((stream.made, start.elapsed()));
+            }
             // The pace of the stream; nothing is waited for here.
-            seconds += 1;
-            thread::sleep(Duration::from_secs(seconds).saturating_sub(start.elapsed()));
+            second += 1;
+            thread::sleep(Duration::from_secs(second).saturating_sub(start.elapsed()));
         }
-        let took = start.elapsed();
         sh::until(60, "the stream is gone", || {
-            let left = cluster.get(&["pods", "--selector=stream=1"])?;
-            let left = left["items"].as_array().map_or(0, Vec::len);
+            let left = stream.pods()?.len();
             ensure!(left == 0, "{left} pods are left");
             Ok(())
         })?;
         self.is_deployed(chart)?;
         self.each(|member| nothing_left(&member.node))?;
-        Ok(format!("{} pods in {} s", stream.made, took.as_secs()))
+        let (made, took) = updated.unwrap_or_default();
+        Ok(format!(
+            "{made} pods in the {} s of the update",
+            took.as_secs()
+        ))
     }
 
     /// Makes the next pods, spread over the nodes.
     fn more(&self, stream: &mut Stream) -> anyhow::Result<()> {
         let members = &self.cluster.members;
-        let pods: Vec<_> = (stream.made..stream.made + PODS_A_SECOND)
-            .map(|number| {
-                let node = &members[number % members.len()].node.name;
-                let name = format!("stream-{number}");
-                let mut pod = objects::pod(&name, node, Some("storage"));
-                pod["metadata"]["labels"] = serde_json::json!({"stream": "1"});
-                stream.awaited.insert(name);
-                pod
-            })
-            .collect();
+        for number in stream.made..stream.made + PODS_A_SECOND {
+            let node = &members[number % members.len()].node.name;
+            let name = format!("stream-{number}");
+            let mut pod = objects::pod(&name, node, Some("storage"));
+            pod["metadata"]["labels"] = serde_json::json!({"stream": "1"});
+            stream.direct.ask("POST", PODS, &pod)?;
+            stream.awaited.insert(name);
+        }
         stream.made += PODS_A_SECOND;
-        self.cluster.apply(&pods)
+        Ok(())
+    }
+}
+
+fn is_rolled_out(direct: &Direct, chart: &str) -> anyhow::Result<bool> {
+    let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{chart}");
+    let set = direct.ask("GET", &path, &Value::Null)?.json()?;
+    let status = &set["status"];
+    let wanted = status["desiredNumberScheduled"].as_u64();
+    Ok(
+        status["observedGeneration"] == set["metadata"]["generation"]
+            && status["updatedNumberScheduled"].as_u64() == wanted
+            && status["numberAvailable"].as_u64() == wanted,
+    )
+}
+
+impl Stream {
+    fn pods(&self) -> anyhow::Result<Vec<Value>> {
+        let path = format!("{PODS}?labelSelector=stream%3D1");
+        let mut list = self.direct.ask("GET", &path, &Value::Null)?.json()?;
+        match list["items"].take() {
+            Value::Array(pods) => Ok(pods),
+            other => bail!("no list of pods: {other}"),
+        }
     }
 
     /// Deletes the pods that run and have both networks.
-    fn look(&self, stream: &mut Stream) -> anyhow::Result<()> {
-        let pods = self.cluster.get(&["pods", "--selector=stream=1"])?;
-        let mut whole = Vec::new();
-        for pod in pods["items"].as_array().context("a list of pods")? {
+    fn look(&mut self) -> anyhow::Result<()> {
+        for pod in self.pods()? {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            if stream.awaited.contains(name) && is_whole(pod).with_context(|| name.to_owned())? {
-                whole.push(name);
+            if self.awaited.contains(name) && is_whole(&pod).with_context(|| name.to_owned())? {
+                self.direct
+                    .ask("DELETE", &format!("{PODS}/{name}"), &Value::Null)?;
+                self.awaited.remove(name);
             }
         }
-        if !whole.is_empty() {
-            let words = [&["delete", "pod", "--wait=false"], &whole[..]].concat();
-            self.cluster.kubectl(&words)?;
-        }
-        for name in whole {
-            stream.awaited.remove(name);
-        }
         Ok(())
-    }
-
-    fn is_rolled_out(&self, chart: &str) -> anyhow::Result<bool> {
-        let set = self.cluster.get(&["daemonset", chart, NAMESPACE])?;
-        let status = &set["status"];
-        let wanted = status["desiredNumberScheduled"].as_u64();
-        Ok(
-            status["observedGeneration"] == set["metadata"]["generation"]
-                && status["updatedNumberScheduled"].as_u64() == wanted
-                && status["numberAvailable"].as_u64() == wanted,
-        )
     }
 }
 
@@ -125,7 +144,7 @@ fn is_whole(pod: &Value) -> anyhow::Result<bool> {
             ensure!(interfaces == ["eth0", "net1"], "it has {status:?}");
             Ok(true)
         }
-        "Failed" => anyhow::bail!("it failed: {}", pod["status"]),
+        "Failed" => bail!("it failed: {}", pod["status"]),
         _ => Ok(false),
     }
 }

@@ -2,12 +2,11 @@
 
 use std::fs;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::Bench;
 use crate::{
-    node::Service,
     scene::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED},
     sh,
 };
@@ -53,6 +52,8 @@ impl Bench {
     pub(crate) fn launch(&self, file: &Value) -> anyhow::Result<()> {
         self.stop("TERM")?;
         let node = &self.scene.node;
+        let socket = file["socketDir"].as_str().unwrap_or("/run/multus");
+        socket.clone_into(&mut self.socket.borrow_mut());
         node.write(DAEMON_CONFIG, file.to_string())?;
         // One implementation keeps it over its end, the other does not.
         let _ = fs::remove_file(node.path(GENERATED));
@@ -93,13 +94,11 @@ impl Bench {
         }
     }
 
-    /// Waits for a daemon that ends by itself.
-    pub(crate) fn ends(&self) -> anyhow::Result<()> {
+    /// Sends a signal to the daemon and does not wait.
+    pub(crate) fn signal(&self, signal: &str) -> anyhow::Result<()> {
         let daemon = self.daemon.borrow();
-        let daemon: &Service = daemon.as_ref().context("no daemon was started")?;
-        sh::until(60, "the daemon ends", || {
-            ensure!(!self.scene.node.runs(daemon), "it still runs");
-            Ok(())
-        })
+        self.scene
+            .node
+            .signal(daemon.as_ref().context("no daemon was started")?, signal)
     }
 }

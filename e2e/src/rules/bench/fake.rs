@@ -22,10 +22,13 @@ pub(crate) const DIR: &str = "/run/fake";
 /// Status and body for a path, asked after so many other requests.
 pub(crate) type Answers = fn(path: &str, number: usize) -> (u16, &'static str);
 
+/// Path and body of a request.
+type Asked = (String, Vec<u8>);
+
 /// It ends when this goes away.
 pub(crate) struct Fake {
     socket: std::path::PathBuf,
-    asked: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -87,7 +90,7 @@ impl Drop for Fake {
 fn exchange(
     mut stream: UnixStream,
     answers: Answers,
-    asked: &Mutex<Vec<(String, Vec<u8>)>>,
+    asked: &Mutex<Vec<Asked>>,
 ) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];

@@ -25,8 +25,11 @@ pub(crate) struct PodForm<'a> {
     /// `default` unless given.
     pub(crate) namespace: &'a str,
     pub(crate) annotations: Vec<(&'a str, String)>,
+    /// The one node unless given.
+    pub(crate) node: &'a str,
 }
 
+pub(crate) const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
@@ -89,11 +92,16 @@ impl Bench {
             .iter()
             .map(|(key, value)| ((*key).to_owned(), json!(value)))
             .collect();
+        let node = if form.node.is_empty() {
+            &self.scene.node.name
+        } else {
+            form.node
+        };
         let object = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
             "spec": {
-                "nodeName": self.scene.node.name, "terminationGracePeriodSeconds": 0,
+                "nodeName": node, "terminationGracePeriodSeconds": 0,
                 "containers": [{"name": "main", "image": IMAGE}],
             },
         });

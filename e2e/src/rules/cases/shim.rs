@@ -215,12 +215,6 @@ fn version(bench: &Bench) -> anyhow::Result<()> {
 fn own_netns(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("inside", "")?;
     // The shim's own namespace is that of the node.
-    bench
-        .verb_env(
-            "ADD",
-            &pod,
-            &json!({}),
-            &[("CNI_NETNS", "/proc/self/ns/net")],
-        )?
-        .has_code(8)
+    let env = [("CNI_NETNS", "/proc/self/ns/net"), ("CNI_IFNAME", "own0")];
+    bench.verb_env("ADD", &pod, &json!({}), &env)?.has_code(8)
 }

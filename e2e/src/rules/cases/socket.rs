@@ -184,8 +184,8 @@ fn closes(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn typed_error(bench: &Bench) -> anyhow::Result<()> {
-    bench.fails("primary", "STATUS", 51, "few addresses")?;
-    let config = bench.config_with(&json!({"unlike": "typed"}))?;
+    let config = bench.config_with(&own_primary(bench, "socket-typed")?)?;
+    bench.fails("socket-typed", "STATUS", 51, "few addresses")?;
     let answer = bench.request(&[("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)], &config)?;
     let body = answer.json()?;
     ensure!(
@@ -202,13 +202,20 @@ fn typed_error(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn own_primary(bench: &Bench, name: &str) -> anyhow::Result<Value> {
+    let path = format!("/etc/cni/rules/{name}.conflist");
+    let list = json!({"cniVersion": "1.1.0", "name": name, "plugins": [{"type": "recorder"}]});
+    bench.scene.node.write(&path, list.to_string())?;
+    Ok(json!({"clusterNetwork": path}))
+}
+
 fn error_words(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("unlucky", "")?;
     bench.fails("primary", "ADD", 7, "no luck")?;
     let answer = ask(bench, &env(&pod, "ADD", &[]), &bench.config()?)?;
     let text = answer.text();
     ensure!(answer.status == 400, "{text}");
-    for word in ["ERRORED:", &pod.id, &pod.netns(), "eth0", "no luck"] {
+    for word in ["default/unlucky", &pod.uid, "no luck"] {
         ensure!(text.contains(word), "no {word} in {text}");
     }
     Ok(())
@@ -256,7 +263,8 @@ fn no_pod(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("resulting", "")?;
     bench.add(&pod)?;
     for verb in ["STATUS", "GC"] {
-        let mut config = bench.config()?;
+        // Of its own, since answers to STATUS may be kept for a while.
+        let mut config = bench.config_with(&own_primary(bench, "socket-well")?)?;
         config["cni.dev/valid-attachments"] = json!([{"containerID": pod.id, "ifname": "eth0"}]);
         let answer = bench
             .request(&[("CNI_COMMAND", verb), ("CNI_PATH", BIN_DIR)], &config)?

@@ -129,9 +129,9 @@ pub(super) const RULES: &[Rule] = &[
         "mux-7.1-again",
         "a file that sorts before the primary and comes later takes its place",
     ),
-    must(
+    fix(
         "mux-7.2-cni-version",
-        "from cniVersion 0.4.0 on, the primary must have one of 0.4.0 or more",
+        "a primary older than the generated version serves pods all the same, its results converted",
     ),
     must(
         "mux-7.2-capabilities",
@@ -176,7 +176,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     must(
         "mux-7.4-readiness",
-        "a readiness indicator that goes takes the configuration along",
+        "a readiness indicator that goes stops new pods until it is back",
     ),
     must(
         "mux-7.5-name",

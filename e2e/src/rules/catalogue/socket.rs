@@ -30,9 +30,10 @@ pub(super) const RULES: &[Rule] = &[
         "mux-4-typed-error",
         "a typed error is JSON with code, msg and details",
     ),
+    must("mux-4-error-words", "an error names the pod and the cause"),
     should(
-        "mux-4-error-words",
-        "an error names container, network namespace and interface",
+        "mux-4-errored",
+        "a text error names container, network namespace and interface before the word ERRORED",
     ),
     must("mux-4-close", "a connection serves one request"),
     must(

@@ -11,6 +11,10 @@ pub(super) const RULES: &[Rule] = &[
         "mux-12.1-form",
         "it is a list with one object per network, in order, with its whole configuration",
     ),
+    fix(
+        "mux-12.1-lossless",
+        "DEL of a list that came from a file has every key that its plugins had at ADD",
+    ),
     must(
         "mux-12.1-requests",
         "it keeps requested names and addresses",

@@ -1,0 +1,52 @@
+//! The daemon's own client certificate, one per node: asked for with a bootstrap identity, kept on the node, renewed in time.
+//!
+//! What is decided (what a request holds, whether a certificate serves, when it is due) are functions over values; the store, the
+//! bootstrap and the request are thin edges, and `keeper` joins them. Nothing here approves anything.
+
+mod settings;
+
+mod held;
+mod request;
+
+mod bootstrap;
+mod client;
+mod keeper;
+mod obtain;
+mod store;
+
+pub use client::Current;
+pub use held::{Held, Unusable};
+pub use keeper::Keeper;
+pub use request::{Subject, subject};
+pub use settings::{LONGEST, SHORTEST, Settings, SettingsError};
+
+/// The signer of client certificates for the API server.
+pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// What every common name of ours begins with.
+pub const PREFIX: &str = "system:multus";
+/// The organization of every certificate: the group that the daemons' rights are bound to.
+pub const ORGANIZATION: &str = "system:multus";
+/// What a certificate is for.
+pub const USAGES: [&str; 2] = ["digital signature", "client auth"];
+
+/// The name that a node's daemon has in the cluster.
+pub fn common_name(node: &str) -> String {
+    format!("{PREFIX}:{node}")
+}
+
+#[cfg(test)]
+#[path = "../../tests/it/authority.rs"]
+mod authority;
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Requests as others might make them.
+
+    /// A request for this distinguished name.
+    pub(crate) fn request(subject: &str) -> String {
+        super::request::Key::generate()
+            .and_then(|key| key.request_of(|| subject.parse()))
+            .unwrap()
+    }
+}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! One certificate signing request: made, watched until somebody approved it and the signer signed, and judged.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    ByteString,
+    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    Held, SIGNER, USAGES, Unusable,
+    request::{Key, RequestError},
+};
+use crate::causes::causes;
+
+/// How long approval and signature may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// No single request takes longer.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// There is no certificate yet.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ObtainError {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("cannot {0}: {1}")]
+    Api(&'static str, String),
+    #[error("certificate signing request {0} was turned down: {1}")]
+    Refused(String, String),
+    #[error("{0}, for {seconds} s by now", seconds = PATIENCE.as_secs())]
+    TooLate(String),
+    #[error("the certificate of certificate signing request {0} cannot be used: {1}")]
+    Unusable(String, Unusable),
+}
+
+/// How far a request is.
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    /// Somebody has still to do this.
+    Waiting(&'static str),
+    /// The certificate in PEM.
+    Issued(String),
+    /// Nobody will, for this reason.
+    Refused(String),
+}
+
+/// Asks for a certificate for `node`; `tell` hears what is being waited for.
+pub(super) async fn obtain(
+    client: Client,
+    node: &str,
+    duration: Duration,
+    tell: impl Fn(&str),
+) -> Result<Held, ObtainError> {
+    let key = Key::generate()?;
+    let api: Api<CertificateSigningRequest> = Api::all(client);
+    let request = signing_request(node, key.request(node)?, duration);
+    let params = PostParams::default();
+    let mut request = bounded(api.create(&params, &request))
+        .await
+        .map_err(|why| ObtainError::Api("create a certificate signing request", why.text))?;
+    let name = request.metadata.name.clone().unwrap_or_default();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match progress(&request) {
+            Progress::Issued(certificate) => {
+                let pem = format!("{}\n{}", certificate.trim_end(), key.pem()?);
+                return Held::judge(&pem, node, Timestamp::now())
+                    .map_err(|why| ObtainError::Unusable(name, why));
+            }
+            Progress::Refused(why) => return Err(ObtainError::Refused(name, why)),
+            Progress::Waiting(what) => {
+                let waiting = format!("certificate signing request {name} waits for {what}");
+                if Instant::now() >= end {
+                    return Err(ObtainError::TooLate(waiting));
+                }
+                tell(&waiting);
+            }
+        }
+        sleep(PAUSE).await;
+        match bounded(api.get(&name)).await {
+            Ok(newer) => request = newer,
+            Err(why) if why.is_final => {
+                return Err(ObtainError::Api(
+                    "look at a certificate signing request",
+                    why.text,
+                ));
+            }
+            Err(why) => tell(&format!(
+                "cannot look at certificate signing request {name}: {}",
+                why.text
+            )),
+        }
+    }
+}
+
+struct Failure {
+    text: String,
+    /// Whether the same request will fail for ever.
+    is_final: bool,
+}
+
+async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match timeout(REQUEST_PATIENCE, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => Err(Failure {
+            text: format!("{} (code {})", status.message, status.code),
+            is_final: matches!(status.code, 401 | 403 | 404),
+        }),
+        Ok(Err(error)) => Err(Failure {
+            text: causes(&error),
+            is_final: false,
+        }),
+        Err(_) => Err(Failure {
+            text: format!("no answer within {} s", REQUEST_PATIENCE.as_secs()),
+            is_final: false,
+        }),
+    }
+}
+
+fn signing_request(node: &str, pem: String, duration: Duration) -> CertificateSigningRequest {
+    CertificateSigningRequest {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("multus-{node}-")),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: SIGNER.to_owned(),
+            usages: Some(USAGES.map(str::to_owned).into()),
+            expiration_seconds: i32::try_from(duration.as_secs()).ok(),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    }
+}
+
+fn progress(request: &CertificateSigningRequest) -> Progress {
+    let status = request.status.clone().unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
+    if let Some(refusal) = find("Denied").or_else(|| find("Failed")) {
+        let message = refusal.message.clone().filter(|text| !text.is_empty());
+        return Progress::Refused(message.unwrap_or_else(|| refusal.type_.to_lowercase()));
+    }
+    let certificate = status.certificate.filter(|bytes| !bytes.0.is_empty());
+    match (certificate, find("Approved")) {
+        (Some(bytes), _) => Progress::Issued(String::from_utf8_lossy(&bytes.0).into_owned()),
+        (None, Some(_)) => Progress::Waiting("the cluster's signer"),
+        (None, None) => Progress::Waiting("approval"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_request_asks_for_what_the_approver_lets_pass() {
+        let request = signing_request("node-a", "pem".into(), Duration::from_hours(1));
+        let expected = json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "metadata": {"generateName": "multus-node-a-"},
+            "spec": {
+                "request": "cGVt", "signerName": "kubernetes.io/kube-apiserver-client",
+                "usages": ["digital signature", "client auth"], "expirationSeconds": 3600
+            }
+        });
+        assert_eq!(serde_json::to_value(request).unwrap(), expected);
+    }
+
+    #[test]
+    fn progress_is_read_from_the_status() {
+        let condition =
+            |kind: &str, message: &str| json!({"type": kind, "status": "True", "message": message});
+        let waiting = Progress::Waiting;
+        let refused = |text: &str| Progress::Refused(text.to_owned());
+        for (status, expected) in [
+            (Value::Null, waiting("approval")),
+            (
+                json!({"conditions": [condition("Approved", "")]}),
+                waiting("the cluster's signer"),
+            ),
+            (
+                json!({"conditions": [condition("Approved", "")], "certificate": "cGVt"}),
+                Progress::Issued("pem".into()),
+            ),
+            (
+                json!({"conditions": [condition("Approved", "")], "certificate": ""}),
+                waiting("the cluster's signer"),
+            ),
+            (
+                json!({"conditions": [condition("Denied", "not you")]}),
+                refused("not you"),
+            ),
+            (
+                json!({"conditions": [condition("Approved", ""), condition("Failed", "too long")]}),
+                refused("too long"),
+            ),
+            (
+                json!({"conditions": [condition("Denied", "")]}),
+                refused("denied"),
+            ),
+        ] {
+            let mut request = signing_request("n", String::new(), PATIENCE);
+            request.status = serde_json::from_value(status.clone()).unwrap();
+            assert_eq!(progress(&request), expected, "{status}");
+        }
+    }
+}

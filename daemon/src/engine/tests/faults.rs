@@ -1,0 +1,134 @@
+//! A disk that fails and a process that ends, at every single step of a verb: the next DEL, or sweep, cleans up.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cni::types::CniError;
+use serde_json::json;
+
+use super::world::{Call, World};
+use crate::state::faults::{self, Fault};
+
+type Verb<'a> = &'a dyn Fn(&mut World) -> Result<(), CniError>;
+
+/// Attachments that plugins still have, as far as they were told.
+fn attached(calls: &[Call]) -> BTreeSet<String> {
+    let mut attached = BTreeSet::new();
+    for call in calls {
+        let text = call.text();
+        match text.split_once(' ') {
+            Some(("ADD", which)) => attached.insert(which.to_owned()),
+            Some(("DEL", which)) => attached.remove(which),
+            _ => true,
+        };
+    }
+    attached
+}
+
+/// Lets every step of `verb` go wrong once, after `before`, and checks that `after` leaves nothing. Returns how many.
+fn at_every_step(before: Verb<'_>, verb: Verb<'_>, after: Verb<'_>) -> u32 {
+    let mut most = 0;
+    for fault in [Fault::Failure, Fault::End] {
+        for step in 0.. {
+            let mut world = World::new();
+            world.on_call(|call| {
+                faults::step()
+                    .map_err(|error| CniError::new(5, format!("{}: {error}", call.text())))
+            });
+            before(&mut world).unwrap();
+            faults::plan(step, fault);
+            let outcome = catch_unwind(AssertUnwindSafe(|| verb(&mut world)));
+            if !faults::happened() {
+                outcome.unwrap().unwrap();
+                most = most.max(step);
+                break;
+            }
+            after(&mut world).unwrap_or_else(|error| panic!("{fault:?} at {step}: {error}"));
+            let calls = world.calls();
+            let attached = attached(&calls);
+            assert!(attached.is_empty(), "{fault:?} at {step}: {attached:?}");
+            let left = world.left();
+            assert!(left.is_empty(), "{fault:?} at {step}: {left:?}");
+        }
+    }
+    most
+}
+
+fn add(world: &mut World) -> Result<(), CniError> {
+    world.add("c1", "a,b").map(drop)
+}
+
+fn del(world: &mut World) -> Result<(), CniError> {
+    world.del("c1")
+}
+
+fn gc(world: &mut World) -> Result<(), CniError> {
+    world.gc(json!([]))
+}
+
+fn sweep(world: &mut World) -> Result<(), CniError> {
+    let path = ["/opt/cni/bin".into()];
+    let errors = world.engine.sweep(&path, &world.netconf(), &|_, _| true);
+    errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+#[test]
+fn in_add() {
+    // Four plugins, two files, and the sidecar before each further delegate.
+    for after in [&del as Verb<'_>, &gc, &sweep] {
+        assert_eq!(at_every_step(&|_| Ok(()), &add, after), 8);
+    }
+}
+
+#[test]
+fn in_an_add_that_fails_anyway() {
+    let failing = |world: &mut World| {
+        world.on_call(|call| match call.text().as_str() {
+            "ADD bridge net2" => Err(CniError::new(7, "no")),
+            text => faults::step().map_err(|error| CniError::new(5, format!("{text}: {error}"))),
+        });
+        add(world).unwrap_err();
+        Ok(())
+    };
+    for after in [&del as Verb<'_>, &gc, &sweep] {
+        assert!(at_every_step(&|_| Ok(()), &failing, after) > 8);
+    }
+}
+
+#[test]
+fn in_del() {
+    for after in [&del as Verb<'_>, &gc, &sweep] {
+        assert_eq!(at_every_step(&add, &del, after), 6);
+    }
+}
+
+#[test]
+fn in_gc_and_in_sweep() {
+    for verb in [&gc as Verb<'_>, &sweep] {
+        assert!(at_every_step(&add, verb, &del) >= 6);
+        assert!(at_every_step(&add, verb, verb) >= 6);
+    }
+}
+
+#[test]
+fn a_result_that_cannot_be_kept_undoes_the_add() {
+    let world = World::new();
+    let taken = world
+        .dir
+        .path()
+        .join("var/lib/cni/multus/results/neta-c1-net1");
+    std::fs::create_dir_all(&taken).unwrap();
+    let error = world.add("c1", "a,b").unwrap_err();
+    assert_eq!(error.code, 5, "{}", error.msg);
+    world.check_calls(&[
+        "ADD flannel eth0",
+        "ADD portmap eth0",
+        "ADD macvlan net1",
+        "DEL macvlan net1",
+        "DEL portmap eth0",
+        "DEL flannel eth0",
+    ]);
+    std::fs::remove_dir(taken).unwrap();
+    world.del("c1").unwrap();
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}

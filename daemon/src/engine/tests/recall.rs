@@ -1,0 +1,261 @@
+//! What the result cache gives back: of states that upstream wrote, of damaged ones, and of interfaces that no state lists.
+
+use cni::cache::{self, Entry};
+use serde_json::{Value, json};
+
+use super::world::{Call, World, pod, request};
+
+const UPSTREAM: &str = include_str!("../../../tests/fixtures/state/upstream.json");
+/// What v4.3.0 wrote, captured.
+const CAPTURED: [(&str, &str); 4] = [
+    (
+        "c1",
+        include_str!("../../../tests/fixtures/state/v4.3.0/c1"),
+    ),
+    (
+        "results/cbr0-c1-eth0",
+        include_str!("../../../tests/fixtures/state/v4.3.0/results/cbr0-c1-eth0"),
+    ),
+    (
+        "results/storage-c1-stor0",
+        include_str!("../../../tests/fixtures/state/v4.3.0/results/storage-c1-stor0"),
+    ),
+    (
+        "results/plain-c1-net2",
+        include_str!("../../../tests/fixtures/state/v4.3.0/results/plain-c1-net2"),
+    ),
+];
+const STATE: &str = "var/lib/cni/multus/c1";
+
+/// Writes what libcni keeps of an attachment.
+pub(super) fn attach(world: &World, id: &str, network: &str, ifname: &str, plugin: &str) {
+    let entry = Entry {
+        kind: cache::KIND.to_owned(),
+        container_id: id.to_owned(),
+        config: json!({"cniVersion": "1.1.0", "name": network, "type": plugin, "capabilities": {"portMappings": true}})
+            .to_string()
+            .into_bytes(),
+        if_name: ifname.to_owned(),
+        network_name: network.to_owned(),
+        cni_args: cni::args::parse(
+            "IgnoreUnknown=true;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=5b0c",
+        ),
+        capability_args: json!({"portMappings": [ifname]}).as_object().cloned().unwrap(),
+        result: json!({"cniVersion": "1.0.0", "interfaces": [{"name": ifname, "sandbox": "/var/run/netns/x"}]})
+            .as_object()
+            .cloned()
+            .unwrap(),
+        ..Entry::default()
+    };
+    let dir = world.dir.path().join("var/lib/cni/multus/results");
+    cache::store(&dir, &entry).unwrap();
+}
+
+fn texts(calls: &[Call]) -> Vec<String> {
+    calls.iter().map(Call::text).collect()
+}
+
+#[test]
+fn a_pod_that_4_3_0_made_is_detached_as_it_was_attached() {
+    let mut world = World::new();
+    for (name, content) in CAPTURED {
+        world.put(&format!("var/lib/cni/multus/{name}"), content);
+    }
+    world.gc(json!([])).unwrap();
+    let calls = world.calls();
+    assert_eq!(
+        texts(&calls[..4]),
+        [
+            "DEL bridge net2",
+            "DEL macvlan stor0",
+            "DEL portmap eth0",
+            "DEL flannel eth0"
+        ]
+    );
+    let storage = &calls[1];
+    assert!(storage.env["CNI_ARGS"].contains(";K8S_POD_NAME=cart-0;"));
+    assert!(storage.env["CNI_ARGS"].ends_with(";MAC=02:aa:00:00:00:05;IP=10.20.0.5/24"));
+    assert_eq!(storage.env["CNI_NETNS"], "/var/run/netns/x");
+    assert_eq!(
+        storage.stdin["runtimeConfig"],
+        json!({"ips": ["10.20.0.5/24"], "portMappings": [{"hostPort": 9, "containerPort": 90, "protocol": "tcp"}]})
+    );
+    assert_eq!(
+        calls[2].stdin["runtimeConfig"],
+        json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]})
+    );
+    assert_eq!(
+        storage.stdin["prevResult"]["interfaces"][0]["name"],
+        "stor0"
+    );
+    assert_eq!(calls[3].stdin["delegate"]["isDefaultGateway"], true);
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+#[test]
+fn arguments_of_upstream_s_add_come_from_its_results() {
+    let world = World::new();
+    world.put(STATE, UPSTREAM);
+    attach(&world, "c1", "storage", "stor0", "macvlan");
+    let mut request = request("c1");
+    request.args.clear();
+    world.engine.del(&request, &world.netconf(), None).unwrap();
+    let calls = world.calls();
+    assert_eq!(calls[1].text(), "DEL macvlan stor0");
+    assert_eq!(
+        calls[1].env["CNI_ARGS"],
+        "IgnoreUnknown=true;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_UID=5b0c"
+    );
+    for call in &calls {
+        let name = &call.env["CNI_ARGS"];
+        assert!(
+            name.contains("K8S_POD_NAME=cart-0"),
+            "{}: {name}",
+            call.text()
+        );
+    }
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+#[test]
+fn capability_arguments_of_upstream_s_add_come_from_its_results() {
+    let world = World::new();
+    let mut file: Vec<Value> = serde_json::from_str(UPSTREAM).unwrap();
+    // {"name":"storage","type":"portmap","capabilities":{"portMappings":true},"cniVersion":"1.0.0"}
+    file[1]["Bytes"] = json!(
+        "eyJuYW1lIjoic3RvcmFnZSIsInR5cGUiOiJwb3J0bWFwIiwiY2FwYWJpbGl0aWVzIjp7InBvcnRNYXBwaW5ncyI6dHJ1ZX0sImNuaVZlcnNpb24iOiIxLjAuMCJ9"
+    );
+    let file = json!(file).to_string();
+    let given = |world: &World| {
+        world.put(STATE, &file);
+        world.del("c1").unwrap();
+        world.calls()[1].stdin["runtimeConfig"].clone()
+    };
+    assert_eq!(
+        given(&world),
+        json!({"portMappings": [{"hostPort": 8080, "containerPort": 80}]}),
+        "upstream gives the runtime's to every network"
+    );
+    attach(&world, "c1", "storage", "stor0", "portmap");
+    assert_eq!(given(&world), json!({"portMappings": ["stor0"]}));
+}
+
+#[test]
+fn of_upstream_s_networks_those_without_a_result_keep_no_pod() {
+    let world = World::new();
+    world.put(STATE, UPSTREAM);
+    attach(&world, "c1", "storage", "stor0", "macvlan");
+    world.fail(&["DEL bridge"]);
+    world.del("c1").unwrap();
+    assert!(world.left().is_empty(), "{:?}", world.left());
+    world.put(STATE, UPSTREAM);
+    attach(&world, "c1", "storage", "stor0", "macvlan");
+    world.fail(&["DEL macvlan"]);
+    assert!(world.del("c1").unwrap_err().msg.contains("\"storage\""));
+    world.on_call(|_| Ok(()));
+    world.del("c1").unwrap();
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+#[test]
+fn hot_plugged_interfaces_go_with_their_pod() {
+    let world = World::new();
+    world.add("c1", "a").unwrap();
+    attach(&world, "c1", "hot", "net7", "bridge");
+    attach(&world, "c2", "hot", "net7", "bridge");
+    world.calls();
+    world.fail(&["DEL bridge"]);
+    world.del("c1").unwrap_err();
+    world.on_call(|_| Ok(()));
+    world.del("c1").unwrap();
+    assert_eq!(
+        texts(&world.calls()),
+        [
+            "DEL bridge net7",
+            "DEL macvlan net1",
+            "DEL portmap eth0",
+            "DEL flannel eth0",
+            "DEL bridge net7",
+        ]
+    );
+    assert_eq!(world.left(), ["results/hot-c2-net7"], "another's");
+}
+
+#[test]
+fn results_are_enough_when_state_is_lost() {
+    for content in [None, Some(""), Some("[{"), Some("{}"), Some("\0\0\0")] {
+        let world = World::new();
+        world.add("c1", "a,b").unwrap();
+        world.calls();
+        let own = world.dir.path().join("var/lib/cni/multus");
+        std::fs::remove_file(own.join(".multus-rs/c1.json")).unwrap();
+        match content {
+            None => std::fs::remove_file(own.join("c1")).unwrap(),
+            Some(content) => world.put(STATE, content),
+        }
+        world.forget_nads();
+        world.del("c1").unwrap();
+        world.check_calls(&[
+            "DEL bridge net2",
+            "DEL macvlan net1",
+            "DEL portmap eth0",
+            "DEL flannel eth0",
+        ]);
+        assert!(world.left().is_empty(), "{content:?}: {:?}", world.left());
+    }
+}
+
+#[test]
+fn what_can_be_read_of_state_comes_before_what_the_pod_would_have_today() {
+    let world = World::new();
+    world.put(STATE, &UPSTREAM[..UPSTREAM.len() - 1]);
+    world.nad("c", r#"{"type":"ipvlan"}"#);
+    let del = world
+        .engine
+        .del(&request("c1"), &world.netconf(), Some(&pod("c,c,c")));
+    del.unwrap();
+    assert_eq!(
+        texts(&world.calls()),
+        [
+            "DEL ipvlan net3",
+            "DEL ipvlan net1",
+            "DEL bridge net2",
+            "DEL macvlan stor0",
+            "DEL portmap eth0",
+            "DEL flannel eth0",
+        ]
+    );
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+#[test]
+fn state_that_cannot_be_read_at_all_blocks_nothing() {
+    let world = World::new();
+    std::fs::create_dir_all(world.dir.path().join(STATE)).unwrap();
+    attach(&world, "c1", "n", "eth0", "bridge");
+    world.del("c1").unwrap();
+    world.check_calls(&["DEL bridge eth0"]);
+    world.del("c1").unwrap();
+    world.check_calls(&[]);
+}
+
+#[test]
+fn a_namespace_that_is_gone_is_not_named() {
+    let world = World::new();
+    let netns = |path: &str, replayed: bool| {
+        attach(&world, "c1", "n", "eth0", "bridge");
+        let request = crate::engine::Request {
+            netns: Some(path.to_owned()),
+            replayed,
+            ..request("c1")
+        };
+        world.engine.del(&request, &world.netconf(), None).unwrap();
+        world.calls()[0].env["CNI_NETNS"].clone()
+    };
+    let alive = format!("/proc/{}/ns/net", std::process::id());
+    assert_eq!(netns("/var/run/netns/x", true), "/var/run/netns/x");
+    assert_eq!(netns("/var/run/netns/y", false), "");
+    assert_eq!(netns(&alive, false), alive);
+    assert_eq!(netns("/proc/4194305/ns/net", false), "");
+    assert_eq!(netns(&alive, true), "", "it may be another's by now");
+}

@@ -1,0 +1,120 @@
+//! Sweeping what containers left that are gone without a DEL.
+
+use std::sync::Mutex;
+
+use super::recall::attach;
+use super::world::World;
+
+type Asked = Vec<(String, Option<String>)>;
+
+/// Sweeps; these are gone. Returns who was asked about, with the namespace.
+fn sweep(world: &World, gone: &[&str]) -> (Vec<cni::types::CniError>, Asked) {
+    let asked = Mutex::default();
+    let path = ["/opt/cni/bin".into()];
+    let errors = world.engine.sweep(&path, &world.netconf(), &|id, netns| {
+        let asked: &Mutex<Asked> = &asked;
+        let mut asked = asked.lock().unwrap();
+        asked.push((id.to_string(), netns.map(str::to_owned)));
+        gone.contains(&id.as_str())
+    });
+    (errors, asked.into_inner().unwrap())
+}
+
+#[test]
+fn whoever_is_gone_is_detached_and_forgotten() {
+    let world = World::new();
+    for id in ["c1", "c2"] {
+        world.add(id, "a").unwrap();
+    }
+    attach(&world, "c3", "cbr0", "eth0", "flannel");
+    world.put("var/lib/cni/multus/.multus-rs/c4.json", "{}");
+    world.put("var/lib/cni/multus/.multus-rs-c5.tmp", "[");
+    world.put("var/lib/cni/multus/results/.cbr0-c1-eth0.tmp", "{");
+    world.put("var/lib/cni/multus/results/.cbr0-c2-eth0.tmp", "{");
+    world.put("var/lib/cni/multus/.multus-rs/locks/c6", "");
+    world.calls();
+    let (errors, asked) = sweep(&world, &["c1", "c3", "c4", "c5", "c6"]);
+    assert!(errors.is_empty(), "{errors:?}");
+    let netns = Some("/var/run/netns/x".to_owned());
+    let expected = [
+        ("c1", netns.clone()),
+        ("c2", netns.clone()),
+        ("c3", netns),
+        ("c4", None),
+        ("c5", None),
+        ("c6", None),
+    ];
+    assert_eq!(asked, expected.map(|(id, netns)| (id.to_owned(), netns)));
+    world.check_calls(&[
+        "DEL macvlan net1",
+        "DEL portmap eth0",
+        "DEL flannel eth0",
+        "DEL flannel eth0",
+    ]);
+    assert_eq!(
+        world.left(),
+        [
+            ".multus-rs/c2.json",
+            "/c2",
+            "results/.cbr0-c2-eth0.tmp",
+            "results/cbr0-c2-eth0",
+            "results/neta-c2-net1",
+        ]
+    );
+}
+
+#[test]
+fn plugins_get_what_they_got_at_add() {
+    let world = World::new();
+    world
+        .add("c1", r#"[{"name":"a","ips":["10.20.0.5/24"]}]"#)
+        .unwrap();
+    let added = world.calls();
+    sweep(&world, &["c1"]);
+    let removed = world.calls();
+    assert_eq!(removed.len(), 3);
+    for (add, del) in added.iter().zip(removed.iter().rev()) {
+        for key in ["CNI_ARGS", "CNI_NETNS", "CNI_IFNAME"] {
+            assert_eq!(add.env[key], del.env[key]);
+        }
+        assert_eq!(
+            add.stdin.get("runtimeConfig"),
+            del.stdin.get("runtimeConfig")
+        );
+    }
+}
+
+#[test]
+fn who_is_busy_is_not_asked_about() {
+    let world = std::sync::Arc::new(World::new());
+    world.add("c1", "").unwrap();
+    let other = std::sync::Arc::clone(&world);
+    world.on_call(move |call| {
+        if call.env["CNI_CONTAINERID"] == "c2" {
+            let (errors, asked) = sweep(&other, &[]);
+            assert!(errors.is_empty());
+            let asked: Vec<_> = asked.into_iter().map(|(id, _)| id).collect();
+            assert_eq!(asked, ["c1"]);
+        }
+        Ok(())
+    });
+    world.add("c2", "").unwrap();
+    world.on_call(|_| Ok(()));
+}
+
+#[test]
+fn what_fails_stays_and_the_others_go_on() {
+    let world = World::new();
+    world.add("c1", "a").unwrap();
+    world.add("c2", "").unwrap();
+    world.fail(&["DEL macvlan"]);
+    let (errors, _) = sweep(&world, &["c1", "c2"]);
+    assert_eq!(errors.len(), 1);
+    assert_eq!(
+        world.left(),
+        [".multus-rs/c1.json", "/c1", "results/neta-c1-net1"]
+    );
+    world.on_call(|_| Ok(()));
+    let (errors, _) = sweep(&world, &["c1", "c2"]);
+    assert!(errors.is_empty() && world.left().is_empty());
+}

@@ -1,0 +1,82 @@
+//! What a start finds of pods that are gone: their DEL was lost with a power failure, or with a runtime that forgot them.
+//!
+//! A container is gone when its network namespace is, and the runtime does not know it. What the runtime knows is left to the runtime,
+//! which sends its own DEL; what has a namespace may be about to become known.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use cni::env::ContainerId;
+use node::{cri::Client, discover::Report};
+use tracing::{info, warn};
+
+use crate::{
+    exec::open_netns, netconf::Netconf, readiness::Part, service::Service, upkeep::Upkeep,
+};
+
+/// Pause before a runtime that did not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What was attached stands in the state; nothing is attached here, so this network is never looked for.
+const ANY_NETWORK: &[u8] = br#"{"cniVersion":"1.1.0","clusterNetwork":"none"}"#;
+
+/// Detaches, once, the containers that are gone; earlier deletions come first.
+pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
+    upkeep
+        .readiness
+        .wait_for(&[Part::Discovery, Part::Journal, Part::Socket])
+        .await;
+    loop {
+        let report = upkeep.report().await;
+        match known(&upkeep, &report).await {
+            Ok(known) => {
+                let swept = tokio::task::spawn_blocking(move || {
+                    sweep(&upkeep, &service, &report, &known);
+                });
+                if let Err(error) = swept.await {
+                    warn!(%error, "looking for leftovers of pods that are gone");
+                }
+                return;
+            }
+            Err(reason) => {
+                warn!(reason, "cannot look for leftovers of pods that are gone");
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// The containers that the runtime knows; none where no runtime is to be asked.
+async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, String> {
+    let Some(runtime) = &report.runtime else {
+        return match &report.problem {
+            None if upkeep.pod_uid.is_none() => Ok(BTreeSet::new()),
+            problem => Err(problem
+                .clone()
+                .unwrap_or_else(|| "no runtime was found".to_owned())),
+        };
+    };
+    let client = Client::connect(&upkeep.root, &runtime.socket).await;
+    let mut client = client.map_err(|error| error.to_string())?;
+    client.sandboxes().await.map_err(|error| error.to_string())
+}
+
+fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
+    let (own, auto) = (&upkeep.config.raw, upkeep.config.config_file.is_none());
+    let netconf = match Netconf::effective(ANY_NETWORK, own, auto) {
+        Ok(netconf) => netconf,
+        Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
+    };
+    let path = report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs);
+    let gone = |id: &ContainerId, netns: Option<&str>| {
+        let place = upkeep.exec.place();
+        let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
+            Ok(_) => true,
+            Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        };
+        !known.contains(id.as_str()) && netns.is_some_and(|netns| !is_there(netns))
+    };
+    for error in service.engine.sweep(path, &netconf, &gone) {
+        warn!(%error, "a leftover of a pod that is gone");
+    }
+    info!("looked for leftovers of pods that are gone");
+}

@@ -1,0 +1,179 @@
+//! Reading upstream's file, as much of it as there is. Each delegate is read by what is complete in it: the list with all
+//! plugins that v4.3.0 adds, else `Bytes`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use cni::config::NetworkConfig;
+use serde::Deserialize;
+use serde_json::{Deserializer, Map, Value, json};
+
+use crate::state::Requested;
+
+/// What a file says.
+#[derive(Debug, Default)]
+pub(in crate::state) struct File {
+    /// The delegates that can be read, each with its position in the list.
+    pub(in crate::state) delegates: Vec<(usize, Saved)>,
+    /// What is wrong with the others.
+    pub(in crate::state) damage: Option<String>,
+}
+
+/// A delegate as upstream's file knows it.
+#[derive(Debug)]
+pub(in crate::state) struct Saved {
+    pub(in crate::state) name: String,
+    pub(in crate::state) config: NetworkConfig,
+    pub(in crate::state) requested: Requested,
+}
+
+/// One object of the list; what is not needed is not looked at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Record {
+    #[serde(rename = "CNINetworkConfigList")]
+    complete_list: Value,
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "ifnameRequest")]
+    ifname: String,
+    #[serde(rename = "macRequest")]
+    mac: String,
+    #[serde(rename = "infinibandGUIDRequest")]
+    infiniband_guid: String,
+    #[serde(rename = "ipRequest")]
+    ips: Option<Vec<String>>,
+    #[serde(rename = "default-route")]
+    default_route: Option<Vec<String>>,
+    #[serde(rename = "deviceID")]
+    device_id: String,
+    #[serde(rename = "Bytes")]
+    bytes: Option<String>,
+}
+
+/// What v4.3.0 writes beside `Bytes`, and what alone is complete there.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CompleteList {
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "CNIVersion")]
+    cni_version: String,
+    #[serde(rename = "DisableCheck")]
+    disable_check: bool,
+    #[serde(rename = "DisableGC")]
+    disable_gc: bool,
+    #[serde(rename = "Plugins")]
+    plugins: Option<Vec<CompletePlugin>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CompletePlugin {
+    #[serde(rename = "Bytes")]
+    bytes: Option<String>,
+}
+
+/// Reads the file, or what is left of it.
+pub(in crate::state) fn decode(bytes: &[u8]) -> File {
+    let (records, damage) = match serde_json::from_slice::<Option<Vec<Value>>>(bytes) {
+        Ok(records) => (records.unwrap_or_default(), None),
+        Err(error) => (beginning(bytes), Some(error.to_string())),
+    };
+    let mut file = File {
+        delegates: Vec::new(),
+        damage,
+    };
+    for (index, record) in records.into_iter().enumerate() {
+        match decode_record(record) {
+            Ok(saved) => file.delegates.push((index, saved)),
+            Err(reason) => {
+                file.damage
+                    .get_or_insert_with(|| format!("delegate {index}: {reason}"));
+            }
+        }
+    }
+    file
+}
+
+/// The elements that are complete in a list that breaks off.
+fn beginning(bytes: &[u8]) -> Vec<Value> {
+    let mut elements = Vec::new();
+    let mut rest = bytes.trim_ascii_start().strip_prefix(b"[");
+    while let Some(text) = rest {
+        let mut values = Deserializer::from_slice(text).into_iter::<Value>();
+        let Some(Ok(element)) = values.next() else {
+            break;
+        };
+        elements.push(element);
+        rest = text[values.byte_offset()..]
+            .trim_ascii_start()
+            .strip_prefix(b",");
+    }
+    elements
+}
+
+fn decode_record(record: Value) -> Result<Saved, String> {
+    let record: Record = serde_json::from_value(record).map_err(|error| error.to_string())?;
+    let config = complete_config(&record)?;
+    let some = |text: String| Some(text).filter(|text| !text.is_empty());
+    // An address that is none, as Go writes for one that it does not have, is none.
+    let default_route = record.default_route.map(|gateways| {
+        let parsed = gateways.iter().filter_map(|gateway| gateway.parse().ok());
+        parsed.collect()
+    });
+    Ok(Saved {
+        name: record.name,
+        config,
+        requested: Requested {
+            interface: some(record.ifname),
+            mac: some(record.mac),
+            infiniband_guid: some(record.infiniband_guid),
+            ips: record.ips.unwrap_or_default(),
+            default_route,
+            device_id: some(record.device_id),
+        },
+    })
+}
+
+fn complete_config(record: &Record) -> Result<NetworkConfig, String> {
+    // Upstream names a definition `<namespace>/<name>`; its CNI name is the last part where it has none of its own.
+    let name = record.name.rsplit('/').next().unwrap_or_default();
+    let parse =
+        |bytes: &[u8]| NetworkConfig::parse_named(bytes, name).map_err(|error| error.to_string());
+    let list = complete_list(&record.complete_list).and_then(|list| parse(&list).ok());
+    match (list, &record.bytes) {
+        (Some(list), _) => Ok(list),
+        (None, Some(text)) if !text.is_empty() => parse(&from_base64(text)?),
+        (None, _) => Err("has no complete configuration".to_owned()),
+    }
+}
+
+/// The list that v4.3.0 keeps, if there is one and all of it.
+fn complete_list(value: &Value) -> Option<Vec<u8>> {
+    let list = CompleteList::deserialize(value).ok()?;
+    let plugins = list
+        .plugins?
+        .iter()
+        .map(|plugin| serde_json::from_slice(&from_base64(plugin.bytes.as_deref()?).ok()?).ok())
+        .collect::<Option<Vec<Value>>>()?;
+    let mut map = Map::new();
+    if !list.cni_version.is_empty() {
+        map.insert("cniVersion".to_owned(), json!(list.cni_version));
+    }
+    map.insert("name".to_owned(), json!(list.name));
+    for (key, on) in [
+        ("disableCheck", list.disable_check),
+        ("disableGC", list.disable_gc),
+    ] {
+        if on {
+            map.insert(key.to_owned(), json!(true));
+        }
+    }
+    map.insert("plugins".to_owned(), Value::Array(plugins));
+    serde_json::to_vec(&map).ok()
+}
+
+/// Bytes as Go writes them into JSON.
+pub(in crate::state) fn from_base64(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).map_err(|error| error.to_string())
+}

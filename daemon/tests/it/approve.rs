@@ -1,0 +1,118 @@
+//! The approver beside a node's daemon, and what it does with requests that it finds, gets and loses.
+
+use serde_json::{Value, json};
+
+use crate::{
+    api_server::{ApiServer, Kind},
+    daemon::Daemon,
+    node::Node,
+    wait_for,
+};
+
+const KUBELET: &str = "system:node:node-a";
+/// Who the approver is.
+pub(crate) const USER: &str = "approver";
+
+/// A node whose daemon is to have a certificate that somebody approves.
+pub(crate) fn node() -> Node {
+    let node = Node::with(ApiServer::start_secure());
+    node.install_primary();
+    node.api.signing(|signer| signer.approves = false);
+    node.write("kubeconfig", &node.api.kubeconfig_of(KUBELET));
+    node.write("approver.kubeconfig", &node.api.kubeconfig_of(USER));
+    node.configure(&json!({"perNodeCertificate": {"enabled": true}}));
+    node
+}
+
+pub(crate) fn approver(node: &Node) -> Daemon {
+    let mut command = node.command();
+    let kubeconfig = node.path("approver.kubeconfig");
+    command
+        .arg("approve")
+        .env_clear()
+        .env("KUBECONFIG", kubeconfig);
+    node.start_with(command)
+}
+
+fn requests(node: &Node) -> Vec<Value> {
+    node.api.objects(Kind::SigningRequest)
+}
+
+fn condition(request: &Value) -> String {
+    let condition = &request["status"]["conditions"][0];
+    let word = |key: &str| condition[key].as_str().unwrap_or_default();
+    format!("{} {}: {}", word("type"), word("reason"), word("message"))
+}
+
+/// Waits for the first request, and gives it as somebody else's under another name.
+fn stolen(node: &Node) -> Value {
+    let mut request = wait_for("a request", || requests(node).pop());
+    request["metadata"] = json!({"name": "stolen"});
+    request["spec"]["username"] = json!("system:node:node-b");
+    request["status"] = Value::Null;
+    request
+}
+
+#[test]
+fn a_node_gets_its_certificate_and_another_does_not() {
+    let node = node();
+    let daemon = node.start();
+    // Both are there before the approver is.
+    node.api.put(Kind::SigningRequest, stolen(&node));
+    let mut approver = approver(&node);
+    let _daemon = daemon.ready();
+    let stolen = wait_for("a denial", || {
+        let all = requests(&node);
+        all.into_iter()
+            .find(|one| one["metadata"]["name"] == "stolen" && !one["status"].is_null())
+    });
+    assert_eq!(
+        condition(&stolen),
+        "Denied CSRDenied: requester system:node:node-b may ask for system:multus:node-b, not for system:multus:node-a"
+    );
+    let events = node.api.events(2);
+    assert!(
+        events
+            .iter()
+            .any(|event| event.starts_with("CSRApproved: ")),
+        "{events:?}"
+    );
+    assert!(
+        events.iter().any(|event| event.starts_with("CSRDenied: ")),
+        "{events:?}"
+    );
+    approver.terminate();
+    assert!(approver.ended().success());
+}
+
+#[test]
+fn requests_of_others_are_left_alone() {
+    let node = node();
+    let _daemon = node.start();
+    let mut foreign = stolen(&node);
+    foreign["metadata"]["name"] = json!("foreign");
+    foreign["spec"]["signerName"] = json!("example.com/signer");
+    node.api.put(Kind::SigningRequest, foreign);
+    let _approver = approver(&node);
+    node.api.events(1);
+    // One that comes later is decided after it.
+    node.api.put(Kind::SigningRequest, stolen(&node));
+    node.api.events(2);
+    let all = requests(&node);
+    let foreign = all.iter().find(|one| one["metadata"]["name"] == "foreign");
+    assert!(foreign.unwrap()["status"].is_null(), "{foreign:?}");
+}
+
+#[test]
+fn a_request_that_changed_meanwhile_is_looked_at_again() {
+    let node = node();
+    node.api.signing(|signer| signer.conflicts = 2);
+    let daemon = node.start();
+    let _approver = approver(&node);
+    let _daemon = daemon.ready();
+    let asks = node.api.asks();
+    let writes = asks.iter().filter(|ask| ask.what.starts_with("PUT "));
+    assert!(writes.count() >= 3, "{asks:?}");
+    let conditions = &requests(&node)[0]["status"]["conditions"];
+    assert_eq!(conditions.as_array().unwrap().len(), 1, "{conditions}");
+}

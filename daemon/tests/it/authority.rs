@@ -1,0 +1,159 @@
+//! A certificate authority for tests: signs requests as a cluster's signer does, and makes a certificate for a server on loopback.
+//! Certificates are put together by hand, as much of them as is needed; it checks nothing.
+
+#![allow(dead_code, reason = "the unit tests of the library use a part of it")]
+
+use std::time::{Duration, SystemTime};
+
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _},
+};
+use x509_cert::{
+    der::{
+        Decode as _, Encode as _,
+        asn1::{Any, BitString, ObjectIdentifier},
+        pem::{self, LineEnding},
+    },
+    name::Name,
+    request::CertReq,
+    spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned},
+    time::{Time, Validity},
+};
+
+const NAME: &str = "CN=authority";
+const SEQUENCE: u8 = 0x30;
+
+pub(crate) struct Authority {
+    key: EcdsaKeyPair,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        Self { key: key().1 }
+    }
+
+    /// Its own certificate in DER.
+    pub(crate) fn certificate(&self) -> Vec<u8> {
+        let constraints = [0x30, 0x03, 0x01, 0x01, 0xff];
+        self.issue(
+            NAME,
+            &self.key,
+            Duration::from_hours(1),
+            Some(extension("2.5.29.19", &constraints)),
+        )
+    }
+
+    /// The certificate for a request, both in PEM, valid from now on.
+    pub(crate) fn sign(&self, request: &str, life: Duration) -> String {
+        let (_, der) = pem::decode_vec(request.as_bytes()).unwrap();
+        let info = CertReq::from_der(&der).unwrap().info;
+        let public = info.public_key.to_der().unwrap();
+        let certificate = self.issue_for(&info.subject, &public, life, None);
+        in_pem("CERTIFICATE", &certificate)
+    }
+
+    /// Certificate and key (PKCS#8) of a server at 127.0.0.1, both in DER.
+    pub(crate) fn server(&self) -> (Vec<u8>, Vec<u8>) {
+        let (pkcs8, key) = key();
+        let names = der(SEQUENCE, &[0x87, 4, 127, 0, 0, 1]);
+        let extension = extension("2.5.29.17", &names);
+        (
+            self.issue("CN=server", &key, Duration::from_hours(1), Some(extension)),
+            pkcs8,
+        )
+    }
+
+    fn issue(
+        &self,
+        name: &str,
+        key: &EcdsaKeyPair,
+        life: Duration,
+        extension: Option<Vec<u8>>,
+    ) -> Vec<u8> {
+        let public = SubjectPublicKeyInfoOwned {
+            algorithm: AlgorithmIdentifierOwned {
+                oid: oid("1.2.840.10045.2.1"),
+                parameters: Some(Any::from(oid("1.2.840.10045.3.1.7"))),
+            },
+            subject_public_key: BitString::from_bytes(key.public_key().as_ref()).unwrap(),
+        };
+        self.issue_for(
+            &name.parse().unwrap(),
+            &public.to_der().unwrap(),
+            life,
+            extension,
+        )
+    }
+
+    fn issue_for(
+        &self,
+        subject: &Name,
+        public: &[u8],
+        life: Duration,
+        extension: Option<Vec<u8>>,
+    ) -> Vec<u8> {
+        let now = SystemTime::now();
+        let time = |time| Time::try_from(time).unwrap();
+        let algorithm = der(SEQUENCE, &oid("1.2.840.10045.4.3.2").to_der().unwrap());
+        let extensions = extension.map(|one| der(0xa3, &der(SEQUENCE, &one)));
+        let signed = der(
+            SEQUENCE,
+            &[
+                der(0xa0, &[2, 1, 2]),
+                vec![2, 1, 1],
+                algorithm.clone(),
+                NAME.parse::<Name>().unwrap().to_der().unwrap(),
+                Validity::<x509_cert::certificate::Rfc5280>::new(time(now), time(now + life))
+                    .to_der()
+                    .unwrap(),
+                subject.to_der().unwrap(),
+                public.to_vec(),
+                extensions.unwrap_or_default(),
+            ]
+            .concat(),
+        );
+        let signature = self.key.sign(&SystemRandom::new(), &signed).unwrap();
+        let signature = BitString::from_bytes(signature.as_ref()).unwrap();
+        der(
+            SEQUENCE,
+            &[signed, algorithm, signature.to_der().unwrap()].concat(),
+        )
+    }
+}
+
+pub(crate) fn in_pem(label: &str, der: &[u8]) -> String {
+    pem::encode_string(label, LineEnding::LF, der).unwrap()
+}
+
+fn key() -> (Vec<u8>, EcdsaKeyPair) {
+    let (algorithm, random) = (&ECDSA_P256_SHA256_ASN1_SIGNING, SystemRandom::new());
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &random).unwrap();
+    (pkcs8.as_ref().to_vec(), pair)
+}
+
+fn oid(text: &str) -> ObjectIdentifier {
+    ObjectIdentifier::new_unwrap(text)
+}
+
+fn extension(id: &str, value: &[u8]) -> Vec<u8> {
+    der(
+        SEQUENCE,
+        &[oid(id).to_der().unwrap(), der(4, value)].concat(),
+    )
+}
+
+/// Tag, length, value.
+fn der(tag: u8, value: &[u8]) -> Vec<u8> {
+    let length = value.len();
+    let head = match length {
+        0..0x80 => vec![tag, u8::try_from(length).unwrap()],
+        0x80..0x100 => vec![tag, 0x81, u8::try_from(length).unwrap()],
+        _ => {
+            let [high, low] = u16::try_from(length).unwrap().to_be_bytes();
+            vec![tag, 0x82, high, low]
+        }
+    };
+    [head, value.to_vec()].concat()
+}

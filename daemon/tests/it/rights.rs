@@ -1,0 +1,167 @@
+//! What the chart grants against what is asked: everything that the fake API server answers must be granted, and everything that is
+//! granted must be used by somebody here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use serde_yaml::Value;
+
+use crate::{
+    api_server::{Ask, Kind},
+    approve, certificate,
+    node::{Node, pod},
+};
+
+const DAEMON: &str = include_str!("../../../chart/template/main/templates/clusterRole.yaml");
+const CERTIFICATE: &str =
+    include_str!("../../../chart/template/main/templates/certificateRole.yaml");
+const APPROVER: &str = include_str!("../../../chart/template/main/templates/approver.yaml");
+
+/// A verb on a resource: `group/resource verb`, with `namespaced:` before what a Role grants.
+type Rights = BTreeSet<String>;
+
+/// What the roles of a template grant. The check of a signer is made by the API server, when something is approved: no request shows it.
+fn granted(template: &str) -> Rights {
+    let mut rights = Rights::new();
+    for text in template.split("\n---\n") {
+        let is = |kind: &str| text.lines().any(|line| line == kind);
+        let scope = match (is("kind: ClusterRole"), is("kind: Role")) {
+            (true, _) => "",
+            (_, true) => "namespaced:",
+            _ => continue,
+        };
+        let document = parse(text);
+        for rule in document["rules"].as_sequence().unwrap() {
+            let words = |key: &str| {
+                let words = rule[key].as_sequence().unwrap().iter();
+                words.map(|word| word.as_str().unwrap()).collect::<Vec<_>>()
+            };
+            for group in words("apiGroups") {
+                for resource in words("resources") {
+                    for verb in words("verbs") {
+                        rights.insert(format!("{scope}{group}/{resource} {verb}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(!rights.is_empty());
+    rights
+}
+
+/// A template without its directives: lines that are one go, and a value that is one becomes a word.
+fn parse(template: &str) -> Value {
+    let directive = |line: &&str| !line.trim_start().starts_with("{{");
+    let lines = template.lines().filter(directive).map(|line| {
+        let mut line = line.to_owned();
+        while let (Some(begin), Some(end)) = (line.find("{{"), line.find("}}")) {
+            line.replace_range(begin..end + 2, "word");
+        }
+        line + "\n"
+    });
+    serde_yaml::from_str(&lines.collect::<String>()).unwrap()
+}
+
+/// What a request needs.
+fn needed(ask: &Ask) -> String {
+    let (method, path) = ask.what.split_once(' ').unwrap();
+    let words: Vec<&str> = path.split('/').skip(1).collect();
+    let (group, rest) = match words.as_slice() {
+        ["api", _, rest @ ..] => ("", rest),
+        ["apis", group, _, rest @ ..] => (*group, rest),
+        _ => panic!("{path} is no resource"),
+    };
+    let rest = match rest {
+        ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
+        rest => rest,
+    };
+    let resource = match rest {
+        [resource] | [resource, _] => (*resource).to_owned(),
+        [resource, _, sub] => format!("{resource}/{sub}"),
+        _ => panic!("{path} is no resource"),
+    };
+    let verb = match (method, rest.len()) {
+        ("WATCH", _) => "watch",
+        ("GET", 1) => "list",
+        ("GET", _) => "get",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        _ => panic!("{method} has no verb"),
+    };
+    // The one thing that a Role grants: DaemonSets of one namespace.
+    let scope = if group == "apps" { "namespaced:" } else { "" };
+    format!("{scope}{group}/{resource} {verb}")
+}
+
+/// Fails when a daemon or an approver has asked for something that the chart does not grant.
+pub(crate) fn check(asks: &[Ask]) {
+    let all: BTreeMap<bool, Rights> = [
+        (false, &granted(DAEMON) | &granted(CERTIFICATE)),
+        (true, granted(APPROVER)),
+    ]
+    .into();
+    for ask in asks {
+        let rights = &all[&(ask.user == approve::USER)];
+        let needed = needed(ask);
+        assert!(
+            rights.contains(&needed),
+            "the chart does not grant {needed}: {ask:?}"
+        );
+    }
+}
+
+fn used(asks: &[Ask]) -> Rights {
+    asks.iter().map(needed).collect()
+}
+
+#[test]
+fn nothing_is_granted_to_daemons_that_they_do_not_use() {
+    let node = Node::new();
+    node.define("zebra");
+    // Of another node as far as the watch knows, so that it is asked for.
+    node.api.put(Kind::Pod, pod("node-b", Some("zebra")));
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
+    );
+    let mut command = node.command();
+    command
+        .env("POD_NAMESPACE", "kube-system")
+        .env("MULTUS_DAEMONSET", "multus");
+    let daemon = node.start_with(command).ready();
+    node.api.wait_for_watch(Kind::DaemonSet);
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.api.events(1);
+    assert_eq!(used(&node.api.asks()), granted(DAEMON));
+}
+
+#[test]
+fn nothing_is_granted_for_certificates_that_is_not_used() {
+    let node = certificate::node();
+    let _daemon = node.start_with(certificate::command(&node)).ready();
+    let asks = node.api.asks();
+    let asks: Vec<_> = asks
+        .into_iter()
+        .filter(|ask| ask.user == certificate::KUBELET)
+        .collect();
+    assert_eq!(used(&asks), granted(CERTIFICATE));
+}
+
+#[test]
+fn nothing_is_granted_to_the_approver_that_it_does_not_use() {
+    let node = approve::node();
+    node.api.signing(|signer| signer.conflicts = 1);
+    let daemon = node.start();
+    let _approver = approve::approver(&node);
+    let _daemon = daemon.ready();
+    node.api.events(1);
+    let asks = node.api.asks();
+    let asks: Vec<_> = asks
+        .into_iter()
+        .filter(|ask| ask.user == approve::USER)
+        .collect();
+    let mut granted = granted(APPROVER);
+    assert!(granted.remove("certificates.k8s.io/signers approve"));
+    assert_eq!(used(&asks), granted);
+}

@@ -1,0 +1,32 @@
+//! Events about a pod.
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::{Bench, Pod};
+use crate::sh;
+
+impl Bench {
+    /// Waits for an event of that reason (any, if empty) whose text holds these words; events are sent beside the answer.
+    pub(crate) fn event(&self, pod: &Pod, reason: &str, words: &str) -> anyhow::Result<()> {
+        let path = format!(
+            "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={}",
+            pod.namespace, pod.name
+        );
+        sh::until(10, "the event", || {
+            let list = self.api("GET", &path, &Value::Null)?.json()?;
+            let events: Vec<_> = list["items"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|event| (event["reason"].clone(), event["message"].clone()))
+                .collect();
+            let is_there = events.iter().any(|(known, text)| {
+                (reason.is_empty() || known == reason)
+                    && text.as_str().is_some_and(|text| text.contains(words))
+            });
+            ensure!(is_there, "no {reason} {words:?} among {events:?}");
+            Ok(())
+        })
+    }
+}

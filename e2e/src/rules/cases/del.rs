@@ -1,0 +1,214 @@
+//! DEL.
+
+use std::fs;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::{Case, plain};
+use crate::{
+    http::Answer,
+    rules::{
+        bench::{Bench, Pod},
+        definitions::recorder,
+    },
+};
+
+pub(super) const CASES: &[Case] = &[
+    plain(
+        "del-in-reverse",
+        &["mux-12.2-reverse", "mux-12.3-removed"],
+        reverse,
+    ),
+    plain("del-goes-on-after-a-failure", &["mux-12.2-all"], goes_on),
+    plain("del-without-pod", &["mux-12.2-alone"], no_pod),
+    plain("del-without-netns", &["mux-12.2-no-netns"], no_netns),
+    plain(
+        "del-with-cached-result",
+        &["mux-12.2-prev-result"],
+        prev_result,
+    ),
+    plain(
+        "del-by-the-configuration-of-add",
+        &["mux-12.2-changed"],
+        changed,
+    ),
+    plain("del-reports-all-errors", &["mux-12.2-report"], report),
+    plain("del-keeps-state-for-another-try", &["mux-12.3-kept"], kept),
+    plain("del-twice", &["mux-12.4-twice"], twice),
+    plain("del-twice-without-pod", &["mux-12.4-twice"], twice_alone),
+];
+
+fn on_socket(bench: &Bench, pod: &Pod) -> anyhow::Result<Answer> {
+    let env = pod.env("DEL");
+    let env: Vec<_> = env
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    bench.request(&env, &bench.config()?)
+}
+
+fn reverse(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("taken-down", "a@ext0,b,list")?;
+    bench.add(&pod)?;
+    bench.del(&pod)?;
+    let calls = bench.calls(&pod)?;
+    let names = |verb| {
+        calls
+            .iter()
+            .filter(|call| call.verb == verb)
+            .map(|call| {
+                (
+                    call.network().to_owned(),
+                    call.variable("CNI_IFNAME").to_owned(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut added = names("ADD");
+    added.reverse();
+    ensure!(names("DEL") == added, "{:?} and {added:?}", names("DEL"));
+    ensure!(!bench.state_file(&pod).exists(), "its state is left");
+    Ok(())
+}
+
+fn goes_on(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("stubborn", "a,b")?;
+    bench.add(&pod)?;
+    bench.fails("a", "DEL", 7, "it stays")?;
+    // What the runtime is told is another matter.
+    bench.verb("DEL", &pod)?;
+    bench.called(
+        &pod,
+        &[
+            "ADD primary",
+            "ADD a",
+            "ADD b",
+            "DEL b",
+            "DEL a",
+            "DEL primary",
+        ],
+    )
+}
+
+fn no_pod(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("orphaned", "a")?;
+    bench.add(&pod)?;
+    bench.delete(&pod)?;
+    bench.settle()?;
+    bench.del(&pod)?;
+    bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])
+}
+
+fn no_netns(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("without-netns", "a")?;
+    bench.add(&pod)?;
+    bench.end_netns(&pod)?;
+    bench
+        .verb_env("DEL", &pod, &json!({}), &[("CNI_NETNS", "")])?
+        .well()?;
+    bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])?;
+    let call = bench.call(&pod, "DEL", "a")?;
+    ensure!(call.variable("CNI_NETNS").is_empty(), "{call:?}");
+    Ok(())
+}
+
+fn prev_result(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("remembered", "a,list")?;
+    bench.add(&pod)?;
+    bench.del(&pod)?;
+    for call in bench.calls(&pod)?.iter().filter(|call| call.verb == "DEL") {
+        ensure!(
+            call.stdin["prevResult"]["ips"][0]["address"].is_string(),
+            "{}",
+            call.stdin
+        );
+    }
+    Ok(())
+}
+
+fn changed(bench: &Bench) -> anyhow::Result<()> {
+    let path = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions/c";
+    let set = |config: &Value| {
+        bench
+            .api(
+                "PATCH",
+                path,
+                &json!({"spec": {"config": config.to_string()}}),
+            )
+            .map(drop)
+    };
+    let pod = bench.pod("unchanged", "c")?;
+    bench.add(&pod)?;
+    set(&recorder("c", &json!({"changed": true})))?;
+    let outcome = bench.settle().and_then(|()| bench.del(&pod));
+    set(&recorder("c", &json!({})))?;
+    outcome?;
+    let call = bench.call(&pod, "DEL", "c")?;
+    ensure!(call.stdin["changed"].is_null(), "{}", call.stdin);
+    Ok(())
+}
+
+fn report(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("complaining", "a,b")?;
+    bench.add(&pod)?;
+    bench.fails("a", "DEL", 7, "a stays")?;
+    bench.fails("b", "DEL", 7, "b stays")?;
+    let answer = on_socket(bench, &pod)?;
+    let text = answer.text();
+    ensure!(
+        answer.status == 400 && text.contains("a stays") && text.contains("b stays"),
+        "{} {text}",
+        answer.status
+    );
+    Ok(())
+}
+
+fn kept(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("tried-again", "a,b")?;
+    bench.add(&pod)?;
+    bench.delete(&pod)?;
+    bench.settle()?;
+    bench.fails("a", "DEL", 7, "not yet")?;
+    ensure!(on_socket(bench, &pod)?.status == 400, "it did not fail");
+    ensure!(bench.state_file(&pod).exists(), "the state is gone");
+    bench.answer("a", "DEL", &Value::Null)?;
+    on_socket(bench, &pod)?.well()?;
+    let again = bench
+        .order(&pod)?
+        .iter()
+        .filter(|call| *call == "DEL a")
+        .count();
+    ensure!(
+        again == 2 && !bench.state_file(&pod).exists(),
+        "{again} tries"
+    );
+    Ok(())
+}
+
+fn twice(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("twice-gone", "a")?;
+    bench.add(&pod)?;
+    bench.del(&pod)?;
+    bench.del(&pod)?;
+    ensure!(!bench.state_file(&pod).exists(), "its state is left");
+    Ok(())
+}
+
+fn twice_alone(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("twice-alone", "a")?;
+    bench.add(&pod)?;
+    bench.del(&pod)?;
+    bench.delete(&pod)?;
+    bench.settle()?;
+    let calls = bench.order(&pod)?.len();
+    bench.del(&pod)?;
+    ensure!(
+        bench.order(&pod)?.len() == calls,
+        "{:?}",
+        bench.order(&pod)?
+    );
+    let state = fs::exists(bench.state_file(&pod))?;
+    ensure!(!state, "its state is left");
+    Ok(())
+}
