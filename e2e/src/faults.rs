@@ -6,6 +6,7 @@
 
 mod container;
 mod cycles;
+mod files;
 mod proxy;
 mod random;
 mod server;
@@ -42,6 +43,8 @@ pub(crate) enum Part {
     Kill,
     /// The API server
     Server,
+    /// Files: a full disk, a deleted directory, times that are far off
+    Files,
 }
 
 const CYCLES: u32 = 100;
@@ -65,6 +68,9 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
     }
     if options.wants(Part::Server) {
         server::run(&world, options.long, report)?;
+    }
+    if options.wants(Part::Files) {
+        files::run(&world, report)?;
     }
     Ok(())
 }

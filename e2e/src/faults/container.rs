@@ -15,7 +15,8 @@ use crate::{
 
 /// The code that asks a runtime to come again.
 pub(super) const TRY_AGAIN_LATER: u64 = 11;
-const STATE: &str = "/var/lib/cni/multus";
+/// Where the daemon keeps what it knows of pods.
+pub(super) const STATE: &str = "/var/lib/cni/multus";
 /// What every pod here asks for.
 const INTERFACES: [&str; 2] = ["eth0", "net1"];
 /// A runtime asks for ever; here it has to work by then.

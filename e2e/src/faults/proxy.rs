@@ -81,14 +81,9 @@ impl Proxy {
     }
 
     /// From now on it is like this.
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "it begins and ends faults, as functions do that may fail"
-    )]
-    pub(super) fn be(&self, way: Way) -> anyhow::Result<()> {
+    pub(super) fn be(&self, way: Way) {
         *self.0.lock() = (way, Instant::now());
         self.0.changed.notify_all();
-        Ok(())
     }
 }
 

@@ -44,28 +44,28 @@ struct Fault {
 const FAULTS: &[Fault] = &[
     Fault {
         name: "refuses connections",
-        begin: |world| world.proxy.be(Way::Refusing),
+        begin: |world| be(world, Way::Refusing),
         end: open,
         cause: Some("onnect"),
         passes: true,
     },
     Fault {
         name: "takes connections and says nothing",
-        begin: |world| world.proxy.be(Way::Silent),
+        begin: |world| be(world, Way::Silent),
         end: open,
         cause: Some("no answer within"),
         passes: true,
     },
     Fault {
         name: "is slow",
-        begin: |world| world.proxy.be(Way::Slow),
+        begin: |world| be(world, Way::Slow),
         end: open,
         cause: None,
         passes: true,
     },
     Fault {
         name: "comes and goes",
-        begin: |world| world.proxy.be(Way::Flapping),
+        begin: |world| be(world, Way::Flapping),
         end: open,
         cause: None,
         passes: true,
@@ -110,8 +110,17 @@ const FAULTS: &[Fault] = &[
     },
 ];
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "one of many steps, and the others fail"
+)]
+fn be(world: &World, way: Way) -> anyhow::Result<()> {
+    world.proxy.be(way);
+    Ok(())
+}
+
 fn open(world: &World) -> anyhow::Result<()> {
-    world.proxy.be(Way::Open)
+    be(world, Way::Open)
 }
 
 /// Runs all of them; `long` also has an ADD wait until the shim gives up.
@@ -211,7 +220,7 @@ fn waits(world: &World, kept: &Pod, new: &Pod) -> anyhow::Result<()> {
         Container::new(world, new, "waits")?,
     );
     before.is_added()?;
-    world.proxy.be(Way::Silent)?;
+    world.proxy.be(Way::Silent);
     world.crash()?;
     thread::scope(|scope| {
         let adding = scope.spawn(|| after.is_added());
@@ -231,7 +240,7 @@ fn waits(world: &World, kept: &Pod, new: &Pod) -> anyhow::Result<()> {
 
 /// The wait of an ADD is shorter than a kubelet's.
 fn gives_up(world: &World, new: &Pod) -> anyhow::Result<()> {
-    world.proxy.be(Way::Silent)?;
+    world.proxy.be(Way::Silent);
     world.crash()?;
     let container = Container::new(world, new, "gives up")?;
     let start = Instant::now();

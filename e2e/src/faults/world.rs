@@ -137,7 +137,7 @@ impl<'a> World<'a> {
             .json()
     }
 
-    /// Starts the first daemon.
+    /// Starts a daemon where there is none.
     pub(super) fn start(&self) -> anyhow::Result<()> {
         self.daemons().current = Some(self.launch()?);
         Ok(())
@@ -146,16 +146,29 @@ impl<'a> World<'a> {
     /// Kills the daemon, and starts it again at once, as a kubelet does.
     pub(super) fn crash(&self) -> anyhow::Result<()> {
         let mut daemons = self.daemons();
-        if let Some(daemon) = daemons.current.take() {
-            self.scene.node.end(&daemon, "KILL")?;
-        }
+        self.kill(&mut daemons)?;
         daemons.current = Some(self.launch()?);
         Ok(())
     }
 
+    /// Kills the daemon, and nobody starts it.
+    pub(super) fn halt(&self) -> anyhow::Result<()> {
+        self.kill(&mut self.daemons())
+    }
+
+    fn kill(&self, daemons: &mut Daemons) -> anyhow::Result<()> {
+        match daemons.current.take() {
+            Some(daemon) => self.scene.node.end(&daemon, "KILL"),
+            None => Ok(()),
+        }
+    }
+
     /// A rolling update: the next daemon starts, then the former one is asked to end, once the next is ready or before.
+    /// Nobody waits with the end of one that is not ready itself.
     pub(super) fn update(&self, is_patient: bool) -> anyhow::Result<()> {
         let mut daemons = self.daemons();
+        let is_ready = |daemon| self.is_ready(daemon).is_ok();
+        let is_patient = is_patient && daemons.current.as_ref().is_some_and(is_ready);
         let next = self.launch()?;
         let ready = if is_patient {
             sh::until(60, "the next daemon is ready", || self.is_ready(&next))
@@ -192,6 +205,22 @@ impl<'a> World<'a> {
             ensure!(left.is_empty(), "{}", left.join(", "));
             Ok(())
         })
+    }
+
+    /// Removes leases without a holder; how many there were.
+    pub(super) fn remove_nameless_leases(&self) -> anyhow::Result<usize> {
+        let mut removed = 0;
+        for network in ["cbr0", "storage"] {
+            let folder = format!("/var/lib/cni/networks/{network}");
+            for name in self.scene.node.list(&folder)? {
+                let path = self.scene.node.path(&format!("{folder}/{name}"));
+                if name != "lock" && path.metadata()?.len() == 0 {
+                    fs::remove_file(path)?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
     }
 
     /// What is at the places of daemon, shim and configuration that does not belong there.
