@@ -31,12 +31,14 @@ pub struct Replayed {
     pub failed: Vec<String>,
 }
 
-/// Watches the directory of a journal, made if need be.
-pub(crate) fn watch(root: &Root, cni_dir: &Path) -> io::Result<DirectoryWatch> {
-    let dir = journal::dir(cni_dir);
-    root.make_dirs(&dir, DIR_MODE)
-        .map_err(|error| error.source)?;
-    DirectoryWatch::new(root, &[&dir])
+/// Watches the journals in these directories of state, made if need be.
+pub(crate) fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWatch> {
+    let dirs: Vec<_> = cni_dirs.iter().map(|dir| journal::dir(dir)).collect();
+    for dir in &dirs {
+        root.make_dirs(dir, DIR_MODE)
+            .map_err(|error| error.source)?;
+    }
+    DirectoryWatch::new(root, &dirs.iter().map(PathBuf::as_path).collect::<Vec<_>>())
 }
 
 /// Writes a DEL down as the shim does: CNI's variables alone, for others may be secrets.
@@ -51,6 +53,21 @@ pub fn put(
     let dir = journal::dir(cni_dir);
     root.make_dirs(&dir, DIR_MODE)?;
     root.write_atomic(dir.join(name), &request.to_json(), FILE_MODE)
+}
+
+/// The same for all of these.
+pub fn replay_all(
+    root: &Root,
+    cni_dirs: &[PathBuf],
+    del: impl Fn(api::Request) -> Result<(), CniError> + Sync,
+) -> Result<Replayed, RootError> {
+    let mut all = Replayed::default();
+    for dir in cni_dirs {
+        let one = replay(root, dir, &del)?;
+        all.done += one.done;
+        all.failed.extend(one.failed);
+    }
+    Ok(all)
 }
 
 /// Gives every entry to `del`, several at a time; one that succeeds is removed, one that is no request is set aside as

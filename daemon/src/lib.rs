@@ -10,6 +10,7 @@ pub mod plan;
 pub mod state;
 
 pub mod approve;
+mod call;
 mod causes;
 pub mod certificate;
 pub mod cluster;

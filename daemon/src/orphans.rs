@@ -6,6 +6,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read},
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
@@ -20,6 +21,8 @@ use tracing::{info, warn};
 pub const VARIABLE: &str = "MULTUS_DAEMON";
 /// An environment is not read further.
 const MAX_ENVIRONMENT: u64 = 1 << 20;
+/// So long all of them may finish by themselves: a plugin that is killed may leave behind what no DEL finds, as an empty lease.
+const GRACE: Duration = Duration::from_secs(3);
 /// A process that was killed is gone by then, unless the kernel holds it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -66,10 +69,11 @@ pub fn end() -> usize {
         return 0;
     };
     let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    ids.filter(|pid| end_one(*pid)).count()
+    let grace = Instant::now() + GRACE;
+    ids.filter(|pid| end_one(*pid, grace)).count()
 }
 
-fn end_one(pid: i32) -> bool {
+fn end_one(pid: i32, grace: Instant) -> bool {
     if !is_orphan(pid) {
         return false;
     }
@@ -85,19 +89,17 @@ fn end_one(pid: i32) -> bool {
         if !is_orphan(pid) {
             return Ok(false);
         }
+        if has_ended(&process, grace)? {
+            return Ok(false);
+        }
         match pidfd_send_signal(&process, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => return Err(error),
         }
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).expect("seconds are within the clock's range");
-            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
-                Err(Errno::INTR) => {}
-                Ok(0) => return Err(Errno::TIMEDOUT),
-                other => return other.map(|_| true),
-            }
+        if has_ended(&process, Instant::now() + PATIENCE)? {
+            Ok(true)
+        } else {
+            Err(Errno::TIMEDOUT)
         }
     };
     match ended() {
@@ -109,6 +111,18 @@ fn end_one(pid: i32) -> bool {
         Err(error) => {
             warn!(pid, %error, "cannot end a plugin that has outlived its daemon");
             false
+        }
+    }
+}
+
+/// Waits for the end of a process.
+fn has_ended(process: &OwnedFd, deadline: Instant) -> rustix::io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).expect("seconds are within the clock's range");
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            ended => return ended.map(|count| count > 0),
         }
     }
 }
@@ -217,7 +231,7 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        let ended = pids.map(|pid| end_one(i32::try_from(pid).unwrap()));
+        let ended = pids.map(|pid| end_one(i32::try_from(pid).unwrap(), Instant::now()));
         for child in &mut children[..3] {
             assert!(child.try_wait().unwrap().is_none());
             child.kill().unwrap();

@@ -44,6 +44,15 @@ struct Parts {
     reasons: BTreeMap<Part, String>,
     /// Those that were not well from the beginning on.
     never_well: BTreeSet<Part>,
+    /// Another daemon serves this node's pods.
+    is_standby: bool,
+}
+
+impl Part {
+    /// What is the business of the daemon that shims find, and of no other.
+    fn is_of_holder(self) -> bool {
+        matches!(self, Self::Socket | Self::Shim | Self::Configuration)
+    }
 }
 
 impl Readiness {
@@ -57,6 +66,7 @@ impl Readiness {
             parts: Mutex::new(Parts {
                 reasons,
                 never_well: missing.iter().copied().collect(),
+                is_standby: false,
             }),
             changed: Notify::new(),
             changed_for_threads: Condvar::new(),
@@ -83,6 +93,11 @@ impl Readiness {
         }
     }
 
+    /// While another daemon of the node serves its pods, this one is ready when it could do so, too: an update goes on then.
+    pub fn standby(&self, is_standby: bool) {
+        self.parts().is_standby = is_standby;
+    }
+
     /// Well without a reason, else missing for it.
     pub fn set(&self, part: Part, reason: Option<String>) {
         match reason {
@@ -94,9 +109,11 @@ impl Readiness {
     /// Nothing when all is well, else all reasons in one line.
     pub fn problem(&self) -> Option<String> {
         let parts = self.parts();
+        let counts = |part: Part| !(parts.is_standby && part.is_of_holder());
         let lines: Vec<String> = parts
             .reasons
             .iter()
+            .filter(|(part, _)| counts(**part))
             .map(|(part, reason)| format!("{part:?}: {reason}").to_lowercase_first())
             .collect();
         (!lines.is_empty()).then(|| lines.join("; "))
@@ -183,5 +200,17 @@ mod tests {
         });
         readiness.missing(Part::Watches, "no answer");
         assert_eq!(readiness.once_well(Part::Watches, Duration::ZERO), Ok(()));
+    }
+
+    #[test]
+    fn on_standby_only_what_serving_takes_counts() {
+        let readiness = Readiness::new(&[Part::Watches, Part::Socket, Part::Shim]);
+        readiness.standby(true);
+        assert_eq!(readiness.problem().unwrap(), "watches: not started yet");
+        readiness.well(Part::Watches);
+        assert_eq!(readiness.problem(), None);
+        assert!(readiness.reason(Part::Socket).is_some());
+        readiness.standby(false);
+        assert!(readiness.problem().unwrap().starts_with("socket: "));
     }
 }

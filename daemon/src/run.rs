@@ -22,7 +22,7 @@ use crate::{
     certificate::{Current, Keeper},
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
-    confmgr::{Manager, Target},
+    confmgr::{self, Manager, Target},
     dirwatch::heard,
     engine::Engine,
     exec::{Place, RuntimeExec},
@@ -265,12 +265,11 @@ impl Daemon {
         self.readiness.wait_for(&[Part::Discovery]).await;
         loop {
             // Watched before it is read, so that no entry falls between the two.
-            let watch = journal::watch(&self.root, &self.config.cni_dir);
+            let dirs = confmgr::state_dirs(&self.root, &self.config);
+            let watch = journal::watch(&self.root, &dirs);
             let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
             let replay = move || {
-                journal::replay(&daemon.root, &daemon.config.cni_dir, |request| {
-                    service.replay(&request)
-                })
+                journal::replay_all(&daemon.root, &dirs, |request| service.replay(&request))
             };
             let pause = match tokio::task::spawn_blocking(replay).await {
                 Ok(Ok(replayed)) => {

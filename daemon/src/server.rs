@@ -50,13 +50,21 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     loop {
         let tended = tend(&mut socket);
+        let holder = socket.holder();
         let reason = match &tended {
-            Ok(_) => unpublished(&socket).map(str::to_owned),
+            Ok(_) => unpublished(holder).map(str::to_owned),
             Err(error) => Some(format!("{error:#}")),
         };
         service.readiness.set(Part::Socket, reason);
+        service
+            .readiness
+            .standby(holder == Holder::Another && socket.is_served());
         let disturbed = async {
             match &tended {
+                // Nobody tells of the death of another one.
+                Ok(watch) if holder == Holder::Another => {
+                    let _ = tokio::time::timeout(RETRY, watch.changed()).await;
+                }
                 Ok(watch) => watch.changed().await,
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
@@ -130,8 +138,8 @@ async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: Join
     }
 }
 
-fn unpublished(socket: &Socket) -> Option<&'static str> {
-    match socket.holder() {
+fn unpublished(holder: Holder) -> Option<&'static str> {
+    match holder {
         Holder::Us => None,
         Holder::Another => Some("another daemon of this node serves pods"),
         Holder::Nobody => Some("shims do not find it yet"),

@@ -1,21 +1,17 @@
 //! One request of the socket, from its JSON to its answer. Blocks; whoever calls it brings a thread.
 
 use std::{
-    path::PathBuf,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use api::{Request, Response};
-use cni::{
-    args,
-    env::{Command, ContainerId, IfName},
-    types::CniError,
-};
+use cni::{env::Command, types::CniError};
 use tokio::sync::watch;
 use tracing::{debug, info, info_span, warn};
 
 use crate::{
+    call::Call,
     cluster::Cluster,
     config::Config,
     engine::{self, AddError, Added, Engine, Waiting},
@@ -53,20 +49,6 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|verbs| *verbs -= 1);
     }
-}
-
-/// Who asks for what.
-struct Call {
-    command: Command,
-    request: Option<engine::Request>,
-    path: Vec<PathBuf>,
-    pod: Option<PodName>,
-}
-
-struct PodName {
-    namespace: String,
-    name: String,
-    uid: Option<String>,
 }
 
 impl Service {
@@ -257,82 +239,6 @@ fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError>
     Ok(())
 }
 
-impl Call {
-    fn parse(request: &Request) -> Result<Self, CniError> {
-        let variable = |name: &str| {
-            request
-                .env
-                .get(name)
-                .map(String::as_str)
-                .unwrap_or_default()
-        };
-        let word = variable("CNI_COMMAND");
-        let command = [
-            Command::Add,
-            Command::Del,
-            Command::Check,
-            Command::Gc,
-            Command::Status,
-        ]
-        .into_iter()
-        .find(|command| command.as_str() == word)
-        .ok_or_else(|| {
-            let text = if word.is_empty() {
-                "unexpected or missing CNI_COMMAND".to_owned()
-            } else {
-                format!("unknown cmd type: {word}")
-            };
-            CniError::new(CniError::INVALID_ENVIRONMENT, text)
-        })?;
-        let path: Vec<PathBuf> = std::env::split_paths(variable("CNI_PATH"))
-            .filter(|path| path.is_absolute())
-            .collect();
-        let args = args::parse(variable("CNI_ARGS"));
-        let pod = match (
-            args::get(&args, "K8S_POD_NAMESPACE"),
-            args::get(&args, "K8S_POD_NAME"),
-        ) {
-            (Some(namespace), Some(name)) if !namespace.is_empty() && !name.is_empty() => {
-                Some(PodName {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                    uid: args::get(&args, "K8S_POD_UID")
-                        .filter(|uid| !uid.is_empty())
-                        .map(str::to_owned),
-                })
-            }
-            _ => None,
-        };
-        let request = if command.is_about_attachment() {
-            let ifname = Some(variable("CNI_IFNAME"))
-                .filter(|name| !name.is_empty())
-                .unwrap_or("eth0");
-            let invalid = |error: cni::env::EnvError| {
-                CniError::new(CniError::INVALID_ENVIRONMENT, error.to_string())
-            };
-            Some(engine::Request {
-                container_id: ContainerId::parse(variable("CNI_CONTAINERID")).map_err(invalid)?,
-                netns: Some(variable("CNI_NETNS"))
-                    .filter(|netns| !netns.is_empty())
-                    .map(str::to_owned),
-                ifname: IfName::parse(ifname).map_err(invalid)?,
-                args,
-                path: path.clone(),
-                waiting: Waiting::default(),
-                replayed: false,
-            })
-        } else {
-            None
-        };
-        Ok(Self {
-            command,
-            request,
-            path,
-            pod,
-        })
-    }
-}
-
 fn no_pod_name() -> CniError {
     CniError::new(
         CniError::INVALID_ENVIRONMENT,
@@ -354,64 +260,5 @@ fn in_upstreams_words(call: &Call, error: CniError) -> CniError {
             ))
         }
         _ => error,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(pairs: &[(&str, &str)]) -> Request {
-        let mut request = Request::default();
-        request.env.extend(
-            pairs
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned())),
-        );
-        request
-    }
-
-    #[test]
-    fn ids_are_checked_here_too() {
-        let error = Call::parse(&request(&[
-            ("CNI_COMMAND", "DEL"),
-            ("CNI_CONTAINERID", "../evil"),
-        ]))
-        .err()
-        .unwrap();
-        assert_eq!(error.code, 4);
-    }
-
-    #[test]
-    fn an_absent_netns_is_none_and_the_interface_is_eth0() {
-        let call = Call::parse(&request(&[
-            ("CNI_COMMAND", "DEL"),
-            ("CNI_CONTAINERID", "a"),
-            ("CNI_PATH", "/x:rel:/y"),
-            ("CNI_ARGS", "K8S_POD_NAMESPACE=n;K8S_POD_NAME=p;"),
-        ]))
-        .unwrap();
-        let request = call.request.unwrap();
-        assert_eq!((request.netns, request.ifname.as_str()), (None, "eth0"));
-        assert_eq!(call.path, [PathBuf::from("/x"), PathBuf::from("/y")]);
-        assert_eq!(call.pod.unwrap().name, "p");
-    }
-
-    #[test]
-    fn commands_are_named_when_unknown() {
-        assert!(
-            Call::parse(&request(&[]))
-                .err()
-                .unwrap()
-                .msg
-                .contains("missing CNI_COMMAND")
-        );
-        assert!(
-            Call::parse(&request(&[("CNI_COMMAND", "JUMP")]))
-                .err()
-                .unwrap()
-                .msg
-                .contains("JUMP")
-        );
     }
 }

@@ -124,6 +124,11 @@ impl Socket {
         }
     }
 
+    /// Whether somebody takes connections under the name that shims know.
+    pub fn is_served(&self) -> bool {
+        is_served(&self.root, &self.dir)
+    }
+
     /// Watches the directory; make it before looking after the names, so that nothing is missed.
     pub(crate) fn watch(&self) -> io::Result<DirectoryWatch> {
         DirectoryWatch::new(&self.root, &[&self.dir])
@@ -135,7 +140,12 @@ impl Socket {
         if match self.wish {
             Wish::None => false,
             Wish::Take => true,
-            Wish::Keep => self.holder() == Holder::Nobody,
+            Wish::Keep => match self.holder() {
+                Holder::Us => false,
+                // Left by one that was killed.
+                Holder::Another => !self.is_served(),
+                Holder::Nobody => true,
+            },
         } {
             self.take_name()?;
             self.wish = Wish::Keep;
@@ -265,131 +275,4 @@ fn answers(path: &Path) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use rustix::fs::{CWD, FileType};
-
-    use super::*;
-
-    const DIR: &str = "/run/multus";
-
-    struct Place {
-        dir: tempfile::TempDir,
-        root: Arc<Root>,
-    }
-
-    impl Place {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let root = Arc::new(Root::open(dir.path()).unwrap());
-            Self { dir, root }
-        }
-
-        fn bind(&self, id: &str) -> Socket {
-            Socket::bind(Arc::clone(&self.root), Path::new(DIR), id).unwrap()
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.dir.path().join("run/multus").join(name)
-        }
-
-        fn names(&self) -> Vec<String> {
-            self.root.list(DIR).unwrap()
-        }
-    }
-
-    fn publish(socket: &mut Socket) {
-        socket.publish();
-        socket.look_after_names().unwrap();
-    }
-
-    /// Whether a connection to the name that shims know arrives here.
-    async fn is_found(place: &Place, socket: &Socket) -> bool {
-        let stream = UnixStream::connect(place.path(api::SOCKET_NAME)).await;
-        stream.is_ok() && socket.queued().is_some()
-    }
-
-    #[tokio::test]
-    async fn the_name_passes_from_one_to_the_next_and_back() {
-        let place = Place::new();
-        let mut old = place.bind("old");
-        publish(&mut old);
-        let mode = std::fs::metadata(place.path(api::SOCKET_NAME))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert!(is_found(&place, &old).await);
-        let mut new = place.bind("new");
-        assert!(
-            is_found(&place, &old).await,
-            "who is not ready takes nothing"
-        );
-        publish(&mut new);
-        assert!(is_found(&place, &new).await);
-        assert_eq!((old.holder(), new.holder()), (Holder::Another, Holder::Us));
-        old.look_after_names().unwrap();
-        assert!(is_found(&place, &new).await, "the old one does not fight");
-        old.withdraw().unwrap();
-        assert!(is_found(&place, &new).await);
-        drop(new);
-        assert_eq!(place.names(), ["daemon-old.sock"]);
-        publish(&mut old);
-        assert!(is_found(&place, &old).await);
-        drop(old);
-        assert!(place.names().is_empty());
-    }
-
-    #[tokio::test]
-    async fn what_is_removed_comes_back() {
-        let place = Place::new();
-        let mut socket = place.bind("a");
-        socket.look_after_names().unwrap();
-        assert_eq!(place.names(), ["daemon-a.sock"], "it was not published");
-        publish(&mut socket);
-        publish(&mut socket);
-        assert_eq!(place.names(), ["daemon-a.sock", "multus.sock"]);
-        for gone in ["multus.sock", "daemon-a.sock", ""] {
-            let watch = socket.watch().unwrap();
-            if gone.is_empty() {
-                std::fs::remove_dir_all(place.path("")).unwrap();
-            } else {
-                std::fs::remove_file(place.path(gone)).unwrap();
-            }
-            watch.changed().await;
-            socket.look_after_names().unwrap();
-            socket.look_after_names().unwrap();
-            assert_eq!(place.names(), ["daemon-a.sock", "multus.sock"], "{gone}");
-            assert!(is_found(&place, &socket).await, "{gone}");
-        }
-    }
-
-    #[tokio::test]
-    async fn only_sockets_are_replaced_and_only_dead_ones_swept() {
-        let place = Place::new();
-        let mut socket = place.bind("a");
-        std::fs::write(place.path(api::SOCKET_NAME), "a file").unwrap();
-        let error = {
-            socket.publish();
-            socket.look_after_names().unwrap_err().to_string()
-        };
-        assert!(
-            error.contains("/run/multus/multus.sock is not a socket"),
-            "{error}"
-        );
-        assert!(!is_served(&place.root, Path::new(DIR)));
-        std::fs::remove_file(place.path(api::SOCKET_NAME)).unwrap();
-        let pipe = place.path(api::SOCKET_NAME);
-        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        socket.look_after_names().unwrap_err();
-        std::fs::remove_file(pipe).unwrap();
-        publish(&mut socket);
-        assert!(is_served(&place.root, Path::new(DIR)));
-        drop(std::os::unix::net::UnixListener::bind(place.path("daemon-dead.sock")).unwrap());
-        std::fs::write(place.path("daemon-file.sock"), "a file").unwrap();
-        sweep(&place.root, Path::new(DIR));
-        assert_eq!(
-            place.names(),
-            ["daemon-a.sock", "daemon-file.sock", "multus.sock"]
-        );
-    }
-}
+mod tests;

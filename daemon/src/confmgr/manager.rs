@@ -1,7 +1,6 @@
 //! Keeps our configuration in the runtime's directory: whole or not at all, put back when someone takes it away, followed by the next directory.
 
 use std::{
-    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -213,14 +212,7 @@ impl Manager {
     }
 
     fn ready_made(&self, path: &Path, target: &Target) -> Result<Good, ManageError> {
-        // It is mounted into the daemon's own file system, as a rule; else it is the node's.
-        let read = match std::fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self
-                .root
-                .read(node_path(&path.to_string_lossy()), MAX_FILE)
-                .map_err(|error| error.to_string()),
-            other => other.map_err(|error| error.to_string()),
-        };
+        let read = ready_made::read(&self.root, path);
         let made = read.and_then(|bytes| ready_made::check(path, bytes));
         let made = made.map_err(|reason| ManageError::ReadyMade {
             path: path.to_owned(),

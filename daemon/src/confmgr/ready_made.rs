@@ -1,10 +1,16 @@
 //! A configuration that someone made by hand: installed as it is, but only when the runtime can use it.
 
-use std::path::Path;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use cni::config::NetworkConfig;
+use node::root::Root;
+use serde_json::{Map, Value};
 
-use crate::plan;
+use super::{primary::plugin_types, written::MAX_FILE};
+use crate::{config::Config, node_path::node_path, plan};
 
 /// What is to be installed.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,6 +21,36 @@ pub(super) struct ReadyMade {
     pub bytes: Vec<u8>,
     /// Whether it sends pods to multus.
     pub calls_multus: bool,
+}
+
+/// Reads it: it is mounted into the daemon's own file system, as a rule; else it is the node's.
+pub(super) fn read(root: &Root, path: &Path) -> Result<Vec<u8>, String> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => root
+            .read(node_path(&path.to_string_lossy()), MAX_FILE)
+            .map_err(|error| error.to_string()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// Where shims leave deletions: in the daemon's directory of state, and in the one that the ready-made file names.
+pub fn state_dirs(root: &Root, config: &Config) -> Vec<PathBuf> {
+    let mut dirs = vec![config.cni_dir.clone()];
+    let file = config.config_file.as_ref();
+    let named = file.and_then(|path| cni_dir(&read(root, path).ok()?));
+    dirs.extend(named.filter(|dir| *dir != config.cni_dir));
+    dirs
+}
+
+fn cni_dir(bytes: &[u8]) -> Option<PathBuf> {
+    let config: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
+    let plugins = config.get("plugins").and_then(Value::as_array);
+    let mut maps = plugins.into_iter().flatten().filter_map(Value::as_object);
+    let multus = maps
+        .find(|map| plugin_types(map).into_iter().any(plan::is_multus))
+        .unwrap_or(&config);
+    let dir = api::options::get(multus, "cniDir")?.as_str()?;
+    (!dir.is_empty()).then(|| node_path(dir))
 }
 
 /// Checks what runtimes check when they load a file of that name: one that they pass over would leave the node without a network.
@@ -67,6 +103,24 @@ mod tests {
                 (name, calls_multus)
             );
             assert_eq!(made.bytes, text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn deletions_are_looked_for_where_the_shim_leaves_them() {
+        for (text, dir) in [
+            (SINGLE, None),
+            (
+                r#"{"type":"multus-shim","CniDir":"/host/mine"}"#,
+                Some("/mine"),
+            ),
+            (
+                r#"{"plugins":[{"type":"x","cniDir":"/no"},{"type":"multus-shim","cniDir":"/mine"}]}"#,
+                Some("/mine"),
+            ),
+            ("no JSON", None),
+        ] {
+            assert_eq!(cni_dir(text.as_bytes()), dir.map(PathBuf::from), "{text}");
         }
     }
 

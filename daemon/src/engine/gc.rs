@@ -47,6 +47,12 @@ impl Engine {
         if netconf.disable_gc {
             return Ok(());
         }
+        if let Some(indicator) = &netconf.readiness_indicator_file
+            && !self.is_ready(indicator)
+        {
+            let text = super::status::waiting(indicator);
+            return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
+        }
         let valid = netconf.valid_attachments.as_deref().ok_or_else(|| {
             CniError::new(
                 CniError::INVALID_NETWORK_CONFIG,

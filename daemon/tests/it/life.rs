@@ -96,8 +96,8 @@ fn who_was_replaced_takes_nothing_along() {
     let mut old = owned(&node).ready().by_own_name();
     let mut new = owned(&node).by_own_name().ready();
     wait_for("the old one's word", || {
-        old.problem()
-            .filter(|problem| problem.contains("another daemon of this node"))
+        let log = old.log();
+        log.contains("another daemon of this node").then_some(())
     });
     delete_daemon_set(&node, 2);
     old.terminate();

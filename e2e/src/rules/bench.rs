@@ -24,6 +24,7 @@ pub(super) use self::{
 };
 use super::{definitions, plugin};
 use crate::{
+    direct::Direct,
     http::{self, Answer},
     node::Service,
     scene::{BIN_DIR, Scene},
@@ -74,12 +75,10 @@ impl Programs {
     }
 }
 
-/// The kubectl proxy's socket on the node.
-const API: &str = "/run/api.sock";
-
 /// The workbench.
 pub(crate) struct Bench {
     pub(super) scene: Scene,
+    direct: Direct,
     pub(super) programs: RefCell<Programs>,
     pods: RefCell<Vec<Pod>>,
     daemon: RefCell<Option<Service>>,
@@ -118,39 +117,21 @@ impl Bench {
             &format!("{account}/ca.crt"),
             fs::read(scene.control.pki.file("ca.crt"))?,
         )?;
-        node.serve("proxy", "kubectl", |command| {
-            command
-                .arg("proxy")
-                .arg(format!("--unix-socket={API}"))
-                .arg("--kubeconfig")
-                .arg(scene.control.admin())
-        })?;
-        let bench = Self {
+        let direct = Direct::start(node, &scene.control)?;
+        Ok(Self {
             scene,
+            direct,
             programs: RefCell::new(programs),
             pods: RefCell::default(),
             daemon: RefCell::default(),
             starts: RefCell::default(),
             socket: RefCell::default(),
-        };
-        sh::until(20, "the API server can be asked", || {
-            bench.api("GET", "/readyz", &Value::Null)
-        })?;
-        Ok(bench)
+        })
     }
 
     /// Asks the API server.
     pub(super) fn api(&self, method: &str, path: &str, body: &Value) -> anyhow::Result<Answer> {
-        let kind = if method == "PATCH" {
-            "application/merge-patch+json"
-        } else {
-            "application/json"
-        };
-        let bytes = match body {
-            Value::Null => Vec::new(),
-            body => body.to_string().into_bytes(),
-        };
-        http::send(&self.scene.node.path(API), method, path, kind, &bytes)?.well()
+        self.direct.ask(method, path, body)
     }
 
     /// Asks the daemon.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::world::{PRIMARY, World};
+use crate::netconf::Netconf;
 
 fn listed(ids: &[&str]) -> Value {
     ids.iter()
@@ -46,6 +47,24 @@ fn what_the_runtime_does_not_list_is_detached() {
             "results/neta-c1-net1"
         ]
     );
+}
+
+#[test]
+fn nothing_is_collected_before_the_default_network_is_ready() {
+    let mut world = World::new();
+    world.add("c1", "a").unwrap();
+    world.config["readinessindicatorfile"] = json!("/run/ready");
+    world.config["cni.dev/valid-attachments"] = json!([]);
+    let config = world.config.to_string();
+    // Not generated: there the daemon itself looks after the file.
+    let netconf = Netconf::effective(config.as_bytes(), &serde_json::Map::new(), false).unwrap();
+    world.calls();
+    let path = ["/opt/cni/bin".into()];
+    assert_eq!(world.engine.gc(&path, &netconf).unwrap_err().code, 11);
+    world.check_calls(&[]);
+    world.put("run/ready", "");
+    world.engine.gc(&path, &netconf).unwrap();
+    assert!(world.left().is_empty());
 }
 
 #[test]
