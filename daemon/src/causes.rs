@@ -4,7 +4,7 @@
 use std::error::Error;
 
 /// The error and its causes, outermost first. What an error repeats of its causes is said once.
-pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
+pub fn causes(error: &(dyn Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     let mut line = String::new();
     for text in chain.map(|error| error.to_string().replace('\n', " ")) {

@@ -11,7 +11,7 @@ pub mod state;
 
 pub mod approve;
 mod call;
-mod causes;
+pub mod causes;
 pub mod certificate;
 pub mod cluster;
 pub mod commands;

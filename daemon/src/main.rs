@@ -11,6 +11,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use daemon::{
     approve::ServiceAccount,
+    causes::causes,
     commands::{self, Setting},
     config,
     run::{self, Identity},
@@ -111,7 +112,7 @@ fn main() -> ExitCode {
     match start(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&with_causes(&error));
+            say(&causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -128,21 +129,6 @@ fn one_line(error: &clap::Error) -> String {
     let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
     let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("; ")
-}
-
-/// The error and its causes; a cause that the text before it ends with is not said twice.
-fn with_causes(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.ends_with(&cause) {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&cause);
-    }
-    text
 }
 
 /// A path that means the same from everywhere.
@@ -314,13 +300,6 @@ mod tests {
             assert_eq!(line.lines().count(), 1, "{line}");
             assert!(line.contains(part), "{line}");
         }
-    }
-
-    #[test]
-    fn no_cause_is_said_twice() {
-        let inner = anyhow::anyhow!("not there").context("cannot open x: not there");
-        let error = inner.context("no socket");
-        assert_eq!(with_causes(&error), "no socket: cannot open x: not there");
     }
 
     #[test]

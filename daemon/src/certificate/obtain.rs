@@ -9,13 +9,13 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, api::PostParams};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::{
     Held, SIGNER, USAGES, Unusable,
     request::{Key, RequestError},
 };
-use crate::causes::causes;
+use crate::cluster::request::{Failure, bounded};
 
 /// How long approval and signature may take.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -30,7 +30,7 @@ pub(super) enum ObtainError {
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error("cannot {0}: {1}")]
-    Api(&'static str, String),
+    Api(&'static str, Failure),
     #[error("certificate signing request {0} was turned down: {1}")]
     Refused(String, String),
     #[error("{0}, for {seconds} s by now", seconds = PATIENCE.as_secs())]
@@ -61,9 +61,9 @@ pub(super) async fn obtain(
     let api: Api<CertificateSigningRequest> = Api::all(client);
     let request = signing_request(node, key.request(node)?, duration);
     let params = PostParams::default();
-    let mut request = bounded(api.create(&params, &request))
+    let mut request = bounded(REQUEST_PATIENCE, api.create(&params, &request))
         .await
-        .map_err(|why| ObtainError::Api("create a certificate signing request", why.text))?;
+        .map_err(|why| ObtainError::Api("create a certificate signing request", why))?;
     let name = request.metadata.name.clone().unwrap_or_default();
     let end = Instant::now() + PATIENCE;
     loop {
@@ -83,43 +83,19 @@ pub(super) async fn obtain(
             }
         }
         sleep(PAUSE).await;
-        match bounded(api.get(&name)).await {
+        match bounded(REQUEST_PATIENCE, api.get(&name)).await {
             Ok(newer) => request = newer,
-            Err(why) if why.is_final => {
+            // The same look will fail for ever.
+            Err(why) if matches!(why.code, Some(401 | 403 | 404)) => {
                 return Err(ObtainError::Api(
                     "look at a certificate signing request",
-                    why.text,
+                    why,
                 ));
             }
             Err(why) => tell(&format!(
-                "cannot look at certificate signing request {name}: {}",
-                why.text
+                "cannot look at certificate signing request {name}: {why}"
             )),
         }
-    }
-}
-
-struct Failure {
-    text: String,
-    /// Whether the same request will fail for ever.
-    is_final: bool,
-}
-
-async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match timeout(REQUEST_PATIENCE, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(Failure {
-            text: format!("{} (code {})", status.message, status.code),
-            is_final: matches!(status.code, 401 | 403 | 404),
-        }),
-        Ok(Err(error)) => Err(Failure {
-            text: causes(&error),
-            is_final: false,
-        }),
-        Err(_) => Err(Failure {
-            text: format!("no answer within {} s", REQUEST_PATIENCE.as_secs()),
-            is_final: false,
-        }),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The API server as the daemon sees it: what watches keep, one look at a pod they do not have yet, status and events.
 
+pub(crate) mod event;
+pub(crate) mod request;
 mod store;
 mod types;
 mod watch;
@@ -10,11 +12,7 @@ pub use watch::{Ownership, follow_daemon_set, follow_definitions, follow_pods};
 use std::{sync::Arc, time::Duration};
 
 use cni::types::CniError;
-use k8s_openapi::{
-    api::core::v1::{Event, ObjectReference, Pod},
-    apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
-};
+use k8s_openapi::api::core::v1::{Event, ObjectReference, Pod};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
@@ -25,10 +23,11 @@ use tokio::runtime::Handle;
 use tracing::warn;
 
 use crate::{
-    causes::causes,
     netstatus,
     plan::{self, PodView},
 };
+use event::event;
+use request::{Failure, bounded};
 
 /// How long the watch may need until it shows a pod that the runtime already knows.
 const WATCH_PATIENCE: Duration = Duration::from_millis(2500);
@@ -127,20 +126,25 @@ impl Cluster {
     /// Sends an event about the pod and does not wait for it.
     pub fn event(&self, pod: &PodView, warning: bool, reason: &'static str, message: String) {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let event = event(pod, warning, reason, message);
+        let about = ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            name: Some(pod.name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            uid: Some(pod.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let event = event("multus", about, warning, reason, message);
         self.runtime.spawn(async move {
-            if let Err(error) = api.create(&PostParams::default(), &event).await {
-                warn!(error = %why(&error), reason, "cannot send an event");
+            let params = PostParams::default();
+            if let Err(error) = bounded(REQUEST_PATIENCE, api.create(&params, &event)).await {
+                warn!(%error, reason, "cannot send an event");
             }
         });
     }
 
-    fn wait_for<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-        let bounded = async { tokio::time::timeout(REQUEST_PATIENCE, request).await };
-        match self.runtime.block_on(bounded) {
-            Ok(answer) => answer.map_err(|error| why(&error)),
-            Err(_) => Err(format!("no answer within {} s", REQUEST_PATIENCE.as_secs())),
-        }
+    fn wait_for<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        self.runtime.block_on(bounded(REQUEST_PATIENCE, request))
     }
 }
 
@@ -157,40 +161,4 @@ async fn again<T>(ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
         pause *= 2;
     }
     ask().await
-}
-
-/// A refusal in the API server's own words, anything else with its causes.
-fn why(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => format!("{} (code {})", status.message, status.code),
-        other => causes(other),
-    }
-}
-
-fn event(pod: &PodView, warning: bool, reason: &str, message: String) -> Event {
-    let now = Time(Timestamp::now());
-    let mut event = Event {
-        count: Some(1),
-        first_timestamp: Some(now.clone()),
-        last_timestamp: Some(now),
-        involved_object: ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Pod".into()),
-            name: Some(pod.name.clone()),
-            namespace: Some(pod.namespace.clone()),
-            uid: Some(pod.uid.clone()),
-            ..ObjectReference::default()
-        },
-        message: Some(message),
-        reason: Some(reason.to_owned()),
-        type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
-        ..Event::default()
-    };
-    event.metadata.generate_name = Some(format!("{}.", pod.name));
-    event.metadata.namespace = Some(pod.namespace.clone());
-    event.source = Some(k8s_openapi::api::core::v1::EventSource {
-        component: Some("multus".into()),
-        host: None,
-    });
-    event
 }

@@ -8,9 +8,9 @@ use futures::StreamExt as _;
 use k8s_openapi::{
     api::{
         certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
-        core::v1::{Event, EventSource, ObjectReference},
+        core::v1::{Event, ObjectReference},
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 use kube::{
@@ -28,6 +28,10 @@ use crate::{
     approve::{Decision, ServiceAccount, decide},
     causes::causes,
     certificate::SIGNER,
+    cluster::{
+        event::{CLUSTER_WIDE, event},
+        request::{Failure, bounded},
+    },
 };
 
 /// All requests are looked at again that often, whatever became of earlier looks.
@@ -38,8 +42,9 @@ const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 /// No single request takes longer.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
-/// Where events about things without a namespace go.
-const EVENTS: &str = "default";
+/// How the API server says that there is no such request any more, and that it is another by now.
+const GONE: u16 = 404;
+const CONFLICT: u16 = 409;
 
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(account: Option<ServiceAccount>) -> anyhow::Result<()> {
@@ -50,7 +55,7 @@ pub async fn run(account: Option<ServiceAccount>) -> anyhow::Result<()> {
         .context("no access to the API server")?;
     let approver = Approver {
         requests: Api::all(client.clone()),
-        events: Api::namespaced(client, EVENTS),
+        events: Api::namespaced(client, CLUSTER_WIDE),
         account,
     };
     info!("deciding on certificate signing requests of nodes");
@@ -116,21 +121,23 @@ impl Approver {
                         "{}",
                         kind.to_lowercase()
                     );
-                    self.tell(&request, reason, message).await;
+                    self.tell(&request, &reason, message).await;
                     return;
                 }
-                Err(Failure::Gone) => return,
-                Err(Failure::Other(error)) => {
-                    warn!(request = name, attempt, error, "cannot write the decision");
+                Err(failure) if failure.code == Some(GONE) => return,
+                Err(failure) if failure.code == Some(CONFLICT) => {
+                    debug!(request = name, "it was changed meanwhile");
+                }
+                Err(error) => {
+                    warn!(request = name, attempt, %error, "cannot write the decision");
                     sleep(PAUSE).await;
                 }
-                Err(Failure::Conflict) => debug!(request = name, "it was changed meanwhile"),
             }
-            match bounded(self.requests.get(&name)).await {
+            match bounded(REQUEST_PATIENCE, self.requests.get(&name)).await {
                 Ok(newer) => request = newer,
-                Err(Failure::Gone) => return,
+                Err(failure) if failure.code == Some(GONE) => return,
                 // The same decision is tried again; an outdated one is refused.
-                Err(_) => debug!(request = name, "cannot look at it again"),
+                Err(error) => debug!(request = name, %error, "cannot look at it again"),
             }
         }
     }
@@ -140,42 +147,25 @@ impl Approver {
         let write = self
             .requests
             .replace_subresource("approval", name, &params, &request);
-        bounded(write).await.map(drop)
+        bounded(REQUEST_PATIENCE, write).await.map(drop)
     }
 
     /// An event is a service: nothing waits for one that cannot be sent.
-    async fn tell(&self, request: &CertificateSigningRequest, reason: String, message: String) {
-        let event = event(request, reason, message);
-        if let Err(failure) = bounded(self.events.create(&PostParams::default(), &event)).await {
-            warn!(
-                request = request.name_any(),
-                ?failure,
-                "cannot send an event"
-            );
+    async fn tell(&self, request: &CertificateSigningRequest, reason: &str, message: String) {
+        let about = ObjectReference {
+            api_version: Some("certificates.k8s.io/v1".into()),
+            kind: Some("CertificateSigningRequest".into()),
+            name: Some(request.name_any()),
+            uid: request.uid(),
+            ..ObjectReference::default()
+        };
+        let is_warning = reason.ends_with("Denied");
+        let event = event("multus-approver", about, is_warning, reason, message);
+        let params = PostParams::default();
+        let sent = bounded(REQUEST_PATIENCE, self.events.create(&params, &event)).await;
+        if let Err(error) = sent {
+            warn!(request = request.name_any(), %error, "cannot send an event");
         }
-    }
-}
-
-#[derive(Debug)]
-enum Failure {
-    Gone,
-    Conflict,
-    Other(String),
-}
-
-async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match timeout(REQUEST_PATIENCE, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(match status.code {
-            404 => Failure::Gone,
-            409 => Failure::Conflict,
-            code => Failure::Other(format!("{} (code {code})", status.message)),
-        }),
-        Ok(Err(error)) => Err(Failure::Other(causes(&error))),
-        Err(_) => Err(Failure::Other(format!(
-            "no answer within {} s",
-            REQUEST_PATIENCE.as_secs()
-        ))),
     }
 }
 
@@ -198,34 +188,4 @@ fn decided(
         ..CertificateSigningRequestCondition::default()
     });
     request
-}
-
-fn event(request: &CertificateSigningRequest, reason: String, message: String) -> Event {
-    let (name, now) = (request.name_any(), Time(Timestamp::now()));
-    let denied = reason.ends_with("Denied");
-    Event {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{name}.")),
-            namespace: Some(EVENTS.to_owned()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("certificates.k8s.io/v1".into()),
-            kind: Some("CertificateSigningRequest".into()),
-            name: Some(name),
-            uid: request.uid(),
-            ..ObjectReference::default()
-        },
-        count: Some(1),
-        first_timestamp: Some(now.clone()),
-        last_timestamp: Some(now),
-        type_: Some(if denied { "Warning" } else { "Normal" }.to_owned()),
-        reason: Some(reason),
-        message: Some(message),
-        source: Some(EventSource {
-            component: Some("multus-approver".into()),
-            host: None,
-        }),
-        ..Event::default()
-    }
 }
