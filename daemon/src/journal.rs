@@ -55,52 +55,43 @@ pub fn put(
     root.write_atomic(dir.join(name), &request.to_json(), FILE_MODE)
 }
 
-/// The same for all of these.
-pub fn replay_all(
+/// Gives every entry of these directories of state to `del`, several at a time; one that succeeds is removed, one that is no
+/// request is set aside as `<name>.broken`. No entry holds up another.
+pub fn replay(
     root: &Root,
     cni_dirs: &[PathBuf],
     del: impl Fn(api::Request) -> Result<(), CniError> + Sync,
 ) -> Result<Replayed, RootError> {
-    let mut all = Replayed::default();
-    for dir in cni_dirs {
-        let one = replay(root, dir, &del)?;
-        all.done += one.done;
-        all.failed.extend(one.failed);
+    let mut entries = Vec::new();
+    for dir in cni_dirs.iter().map(|dir| journal::dir(dir)) {
+        match root.list(&dir) {
+            Ok(names) => {
+                let names = names.into_iter().filter(|name| journal::is_entry(name));
+                entries.extend(names.map(|name| dir.join(name)));
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
     }
-    Ok(all)
-}
-
-/// Gives every entry to `del`, several at a time; one that succeeds is removed, one that is no request is set aside as
-/// `<name>.broken`. No entry holds up another.
-pub fn replay(
-    root: &Root,
-    cni_dir: &Path,
-    del: impl Fn(api::Request) -> Result<(), CniError> + Sync,
-) -> Result<Replayed, RootError> {
-    let dir = journal::dir(cni_dir);
-    let names = match root.list(&dir) {
-        Ok(names) => names,
-        Err(error) if error.is_not_found() => return Ok(Replayed::default()),
-        Err(error) => return Err(error),
-    };
-    let mut names = names.into_iter().filter(|name| journal::is_entry(name));
-    let left = Mutex::new(names.by_ref());
+    let threads = AT_ONCE.min(entries.len());
+    let left = Mutex::new(entries.into_iter());
     let replayed = Mutex::new(Replayed::default());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..threads {
             scope.spawn(|| {
                 let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-                while let Some(name) = next() {
-                    let outcome = one(root, &dir.join(&name), &del);
+                while let Some(entry) = next() {
+                    let outcome = one(root, &entry, &del);
+                    let name = entry.file_name().unwrap_or_default().to_string_lossy();
                     let mut replayed = replayed.lock().unwrap_or_else(PoisonError::into_inner);
                     match outcome {
                         Ok(()) => {
-                            info!(entry = name, "replayed a DEL from the journal");
+                            info!(entry = %name, "replayed a DEL from the journal");
                             replayed.done += 1;
                         }
                         Err(reason) => {
                             warn!(
-                                entry = name,
+                                entry = %name,
                                 reason, "a DEL from the journal failed, it will be tried again"
                             );
                             replayed.failed.push(format!("{name}: {reason}"));
@@ -131,12 +122,23 @@ fn one(
     match api::Request::from_json(&bytes) {
         Ok(request) => del(request).map_err(|error| error.to_string())?,
         Err(error) => {
-            let aside = PathBuf::from(format!("{}.broken", path.display()));
-            root.write_atomic(&aside, &bytes, FILE_MODE).map_err(text)?;
-            warn!(entry = %path.display(), %error, "an entry of the journal is no request, it was set aside");
+            warn!(entry = %path.display(), %error, "an entry of the journal is no request, it is set aside");
+            return set_aside(root, path).map_err(text);
         }
     }
     root.remove(path).map(drop).map_err(text)
+}
+
+/// Takes a name that is no entry's. Needs no space, so that a full disk does not have it tried for ever.
+fn set_aside(root: &Root, path: &Path) -> Result<(), RootError> {
+    let (dir, name) = root.parent(path)?;
+    let mut aside = name.to_owned();
+    aside.push(".broken");
+    rustix::fs::renameat(&dir, name, &dir, aside).map_err(|error| RootError {
+        action: "set aside",
+        path: path.to_owned(),
+        source: error.into(),
+    })
 }
 
 #[cfg(test)]
@@ -148,8 +150,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let cni_dir = Path::new("/state");
+        let dirs = [cni_dir.to_owned(), PathBuf::from("/none")];
         assert_eq!(
-            replay(&root, cni_dir, |_| panic!("nothing to do")).unwrap(),
+            replay(&root, &dirs, |_| panic!("nothing to do")).unwrap(),
             Replayed::default()
         );
         let pending = journal::dir(cni_dir);
@@ -167,7 +170,7 @@ mod tests {
             "good" => Ok(()),
             _ => Err(CniError::new(999, "no")),
         };
-        let replayed = replay(&root, cni_dir, del).unwrap();
+        let replayed = replay(&root, &dirs, del).unwrap();
         assert_eq!((replayed.done, replayed.failed.len()), (2, 2));
         assert_eq!(replayed.failed[0], "b.json: no");
         assert!(replayed.failed[1].starts_with("d.json: cannot read"));
@@ -192,7 +195,7 @@ mod tests {
             seen.lock().unwrap().push(request.env);
             Ok(())
         };
-        assert_eq!(replay(&root, cni_dir, del).unwrap().done, 1);
+        assert_eq!(replay(&root, &[cni_dir.to_owned()], del).unwrap().done, 1);
         request.env.remove("TOKEN");
         assert_eq!(seen.into_inner().unwrap(), [request.env]);
     }

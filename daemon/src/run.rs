@@ -268,9 +268,8 @@ impl Daemon {
             let dirs = confmgr::state_dirs(&self.root, &self.config);
             let watch = journal::watch(&self.root, &dirs);
             let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
-            let replay = move || {
-                journal::replay_all(&daemon.root, &dirs, |request| service.replay(&request))
-            };
+            let replay =
+                move || journal::replay(&daemon.root, &dirs, |request| service.replay(&request));
             let pause = match tokio::task::spawn_blocking(replay).await {
                 Ok(Ok(replayed)) => {
                     if replayed != journal::Replayed::default() {
