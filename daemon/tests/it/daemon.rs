@@ -119,6 +119,14 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// Waits until shims find another daemon, which writes to the same log, in this one's place.
+    pub(crate) fn until_replaced(&self) {
+        wait_for("shims to find the next daemon", || {
+            let found = self.log().matches("shims find this daemon").count();
+            (found == 2).then_some(())
+        });
+    }
+
     pub(crate) fn terminate(&self) {
         kill_process(self.pid(), Signal::TERM).unwrap();
     }

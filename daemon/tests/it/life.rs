@@ -95,10 +95,7 @@ fn who_was_replaced_takes_nothing_along() {
     put_daemon_set(&node);
     let mut old = owned(&node).ready().by_own_name();
     let mut new = owned(&node).by_own_name().ready();
-    wait_for("the old one's word", || {
-        let log = old.log();
-        log.contains("another daemon of this node").then_some(())
-    });
+    old.until_replaced();
     delete_daemon_set(&node, 2);
     old.terminate();
     assert!(old.ended().success());

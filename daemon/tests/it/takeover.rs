@@ -17,10 +17,7 @@ fn the_next_daemon_takes_over_while_the_last_one_finishes() {
     let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     let new = node.start().by_own_name().ready();
-    wait_for("the old one's word", || {
-        let log = old.log();
-        log.contains("another daemon of this node").then_some(())
-    });
+    old.until_replaced();
     assert_eq!(old.problem(), None, "pods are served");
     old.terminate();
     assert!(!adding.is_finished());
@@ -104,10 +101,7 @@ fn whoever_is_left_takes_the_place_of_one_that_was_killed() {
     let node = Node::new();
     let old = node.start().ready().by_own_name();
     let new = node.start().by_own_name().ready();
-    wait_for("the old one's word", || {
-        let log = old.log();
-        log.contains("another daemon of this node").then_some(())
-    });
+    old.until_replaced();
     new.kill();
     let found = node.attend(SOCKET);
     wait_for("the old one in its place", || {
