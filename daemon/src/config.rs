@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::{
     certificate,
     json::{self, WrongType},
+    netconf::{Netconf, NetconfError},
     node_path::node_path,
 };
 
@@ -174,6 +175,21 @@ impl Config {
             raw: Map::new(),
         };
         Ok(Self { raw, ..config })
+    }
+
+    /// The effective configuration of a request that brought this.
+    pub fn netconf(&self, request: &[u8]) -> Result<Netconf, NetconfError> {
+        Netconf::effective(request, &self.raw, self.is_generated())
+    }
+
+    /// The same for what the daemon does by itself.
+    pub fn own_netconf(&self) -> Result<Netconf, NetconfError> {
+        Netconf::without_request(&self.raw, self.is_generated())
+    }
+
+    /// Whether the daemon writes Multus' configuration, instead of having it given ready-made.
+    fn is_generated(&self) -> bool {
+        self.config_file.is_none()
     }
 
     /// Keys that are set and change nothing here, each with what to do instead; for the log of a start.

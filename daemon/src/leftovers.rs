@@ -9,15 +9,10 @@ use cni::env::ContainerId;
 use node::{cri::Client, discover::Report};
 use tracing::{info, warn};
 
-use crate::{
-    exec::open_netns, netconf::Netconf, readiness::Part, service::Service, upkeep::Upkeep,
-};
+use crate::{exec::open_netns, readiness::Part, service::Service, upkeep::Upkeep};
 
 /// Pause before a runtime that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-
-/// What was attached stands in the state; nothing is attached here, so this network is never looked for.
-const ANY_NETWORK: &[u8] = br#"{"cniVersion":"1.1.0","clusterNetwork":"none"}"#;
 
 /// Detaches, once, the containers that are gone; earlier deletions come first.
 pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
@@ -61,14 +56,13 @@ async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, Str
 }
 
 fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
-    let (own, auto) = (&upkeep.config.raw, upkeep.config.config_file.is_none());
-    let netconf = match Netconf::effective(ANY_NETWORK, own, auto) {
+    let netconf = match upkeep.config.own_netconf() {
         Ok(netconf) => netconf,
         Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
     };
     let path = report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs);
+    let place = upkeep.exec.place();
     let gone = |id: &ContainerId, netns: Option<&str>| {
-        let place = upkeep.exec.place();
         let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
             Ok(_) => true,
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,

@@ -11,6 +11,9 @@ use crate::{
     node_path::node_path,
 };
 
+/// The version that detaches what no request is about: the newest, whose results hold what all others do.
+const VERSION_OF_DETACHING: &str = "1.1.0";
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NetconfError {
@@ -117,18 +120,30 @@ impl Netconf {
         let mut map: Map<String, Value> = serde_json::from_slice(request)
             .map_err(|error| NetconfError::NotJson(error.to_string()))?;
         overlay(&mut map, daemon);
+        let netconf = Self::read(map, auto)?;
+        if netconf.cluster_network.is_empty() && netconf.delegates.is_empty() {
+            return Err(NetconfError::NothingToDo);
+        }
+        Ok(netconf)
+    }
+
+    /// What `daemon` alone says: for what was attached earlier, of which the state knows the networks.
+    pub fn without_request(daemon: &Map<String, Value>, auto: bool) -> Result<Self, NetconfError> {
+        let mut map = Map::from_iter([("cniVersion".to_owned(), VERSION_OF_DETACHING.into())]);
+        overlay(&mut map, daemon);
+        Self::read(map, auto)
+    }
+
+    fn read(mut map: Map<String, Value>, auto: bool) -> Result<Self, NetconfError> {
         if auto {
             map.retain(|key, _| !key.eq_ignore_ascii_case("readinessindicatorfile"));
         }
-        Self::read(&map)
-    }
-
-    fn read(map: &Map<String, Value>) -> Result<Self, NetconfError> {
+        let map = &map;
         let delegates = json::list(map, "delegates")?
             .map(|items| objects("delegates", items))
             .transpose()?
             .unwrap_or_default();
-        let netconf = Self {
+        Ok(Self {
             name: json::text(map, "name")?,
             cni_version: json::text(map, "cniVersion")?,
             conf_dir: path(map, "confDir")?.unwrap_or_else(|| "/etc/cni/multus/net.d".into()),
@@ -159,11 +174,7 @@ impl Netconf {
             allowed_plugins: json::texts(map, "allowedPlugins")?.unwrap_or_default(),
             valid_attachments: valid_attachments(map)?,
             prev_result: json::get(map, "prevResult").cloned().unwrap_or_default(),
-        };
-        if netconf.cluster_network.is_empty() && netconf.delegates.is_empty() {
-            return Err(NetconfError::NothingToDo);
-        }
-        Ok(netconf)
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -151,6 +152,14 @@ impl Readiness {
     fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is said while the default network's own indicator is missing, in the words that operators look for.
+pub(crate) fn waiting_for(indicator: &Path) -> String {
+    format!(
+        "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
+        indicator.display()
+    )
 }
 
 trait LowercaseFirst {

@@ -109,8 +109,7 @@ impl Service {
     }
 
     fn dispatch(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
-        let (own, auto) = (&self.config.raw, self.config.config_file.is_none());
-        let netconf = Netconf::effective(&asked.config, own, auto)?;
+        let netconf = self.config.netconf(&asked.config)?;
         if call.command != Command::Status
             && let Err(reason) = self.readiness.once_well(Part::Discovery, Duration::ZERO)
         {

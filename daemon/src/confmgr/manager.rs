@@ -20,7 +20,7 @@ use crate::{
     config::Config,
     dirwatch::{DirectoryWatch, heard},
     node_path::node_path,
-    readiness::{Part, Readiness},
+    readiness::{self, Part, Readiness},
 };
 
 /// How often is looked again even when nothing is heard.
@@ -58,10 +58,7 @@ pub enum ManageError {
         reason: String,
     },
     /// The default network is not ready.
-    #[error(
-        "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
-        indicator.display()
-    )]
+    #[error("{}", readiness::waiting_for(indicator))]
     Waiting {
         /// The file that will tell that it is.
         indicator: PathBuf,

@@ -12,6 +12,7 @@ use super::invocation::{self, Call};
 use super::{Engine, Request};
 use crate::netconf::Netconf;
 use crate::plan::{self, Attachment, PlanError, PodView};
+use crate::readiness;
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
 /// What an ADD gave.
@@ -299,7 +300,7 @@ impl Engine {
         }
         Err(CniError::new(
             CniError::TRY_AGAIN_LATER,
-            super::status::waiting(indicator),
+            readiness::waiting_for(indicator),
         ))
     }
 }

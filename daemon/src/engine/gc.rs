@@ -50,7 +50,7 @@ impl Engine {
         if let Some(indicator) = &netconf.readiness_indicator_file
             && !self.is_ready(indicator)
         {
-            let text = super::status::waiting(indicator);
+            let text = crate::readiness::waiting_for(indicator);
             return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
         }
         let valid = netconf.valid_attachments.as_deref().ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! STATUS: could an ADD be served now? Runtimes ask every few seconds, so the plugins' answer is kept for a moment, for
 //! as long as the default network's configuration stays the same.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use cni::types::CniError;
 use super::Engine;
 use crate::netconf::Netconf;
 use crate::plan;
+use crate::readiness;
 
 const KEEP_GOOD: Duration = Duration::from_secs(10);
 const KEEP_BAD: Duration = Duration::from_secs(2);
@@ -35,7 +36,7 @@ impl Engine {
         {
             return Err(CniError::new(
                 CniError::PLUGIN_NOT_AVAILABLE,
-                waiting(indicator),
+                readiness::waiting_for(indicator),
             ));
         }
         let config = plan::primary(self.inputs(netconf))
@@ -74,12 +75,4 @@ impl Engine {
         }
         chain::status(&*self.exec, config, path).map_err(|error| error.to_cni())
     }
-}
-
-/// The text while the readiness indicator is missing.
-pub(super) fn waiting(indicator: &Path) -> String {
-    format!(
-        "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
-        indicator.display()
-    )
 }
