@@ -7,7 +7,6 @@
 mod container;
 mod cycles;
 mod files;
-mod proxy;
 mod random;
 mod server;
 mod strike;

@@ -15,6 +15,7 @@ mod levels;
 mod node;
 mod objects;
 mod pki;
+mod proxy;
 mod report;
 mod rules;
 mod runtime;

@@ -9,12 +9,12 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::{
     container::{Container, Outcome, Pod, TRY_AGAIN_LATER},
-    proxy::Way,
     world::{World, account, binding},
 };
 use crate::{
     control::Extent,
     inspect,
+    proxy::Way,
     report::{Ended, Report},
     sh,
 };

@@ -9,14 +9,12 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{
-    container::Pod,
-    proxy::{self, Proxy},
-};
+use super::container::Pod;
 use crate::{
     http, inspect, layout,
     node::Service,
     objects,
+    proxy::{self, Proxy},
     scene::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, Scene},
     sh,
     workplace::Workplace,

@@ -8,6 +8,7 @@ mod see;
 
 use std::{
     cell::RefCell,
+    ffi::OsStr,
     fs,
     io::Write as _,
     path::PathBuf,
@@ -21,6 +22,7 @@ pub(super) use self::{
     daemon::Settings,
     fake::DIR as FAKE_DIR,
     pods::{DEFAULT_NETWORK, NETWORKS, Pod, PodForm, STATUS},
+    see::{WITH_A, WITH_A_AND_B},
 };
 use super::{definitions, plugin};
 use crate::{
@@ -149,11 +151,15 @@ impl Bench {
     }
 
     /// A request of the socket, as a shim writes it.
-    pub(super) fn request(&self, env: &[(&str, &str)], config: &Value) -> anyhow::Result<Answer> {
+    pub(super) fn request(
+        &self,
+        env: &[(impl AsRef<str>, impl AsRef<str>)],
+        config: &Value,
+    ) -> anyhow::Result<Answer> {
         use base64::Engine as _;
         let env: serde_json::Map<_, _> = env
             .iter()
-            .map(|(key, value)| ((*key).to_owned(), json!(value)))
+            .map(|(key, value)| (key.as_ref().to_owned(), json!(value.as_ref())))
             .collect();
         let config = base64::engine::general_purpose::STANDARD.encode(config.to_string());
         let body = json!({"env": env, "config": config}).to_string();
@@ -161,16 +167,25 @@ impl Bench {
     }
 
     /// One call of the shim under test with exactly these CNI variables.
-    pub(super) fn shim(&self, env: &[(&str, &str)], stdin: &[u8]) -> anyhow::Result<Outcome> {
+    pub(super) fn shim(
+        &self,
+        env: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+        stdin: &[u8],
+    ) -> anyhow::Result<Outcome> {
         let mut command = self.scene.node.command(&self.programs.borrow().shim);
-        Ok(sh::output(command.envs(env.iter().copied()), stdin)?.into())
+        command.envs(env.iter().map(|(key, value)| (key, value)));
+        Ok(sh::output(&mut command, stdin)?.into())
     }
 
     /// Starts a call of the shim that is waited for later.
-    pub(super) fn spawn(&self, env: &[(&str, &str)], stdin: &[u8]) -> anyhow::Result<Running> {
+    pub(super) fn spawn(
+        &self,
+        env: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+        stdin: &[u8],
+    ) -> anyhow::Result<Running> {
         let mut command = self.scene.node.command(&self.programs.borrow().shim);
         let mut child = command
-            .envs(env.iter().copied())
+            .envs(env.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

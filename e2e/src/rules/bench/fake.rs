@@ -20,7 +20,7 @@ use super::Bench;
 pub(crate) const DIR: &str = "/run/fake";
 
 /// Status and body for a path, asked after so many other requests.
-pub(crate) type Answers = fn(path: &str, number: usize) -> (u16, &'static str);
+type Answers = dyn Fn(&str, usize) -> (u16, &'static str) + Send;
 
 /// Path and body of a request.
 type Asked = (String, Vec<u8>);
@@ -34,8 +34,19 @@ pub(crate) struct Fake {
 }
 
 impl Bench {
+    /// Starts one that is well, and answers every verb like this.
+    pub(crate) fn fake_answering(&self, status: u16, body: &'static str) -> anyhow::Result<Fake> {
+        self.fake(move |path, _| match path {
+            "/cni" => (status, body),
+            _ => (200, ""),
+        })
+    }
+
     /// Starts one.
-    pub(crate) fn fake(&self, answers: Answers) -> anyhow::Result<Fake> {
+    pub(crate) fn fake(
+        &self,
+        answers: impl Fn(&str, usize) -> (u16, &'static str) + Send + 'static,
+    ) -> anyhow::Result<Fake> {
         let dir = self.scene.node.path(DIR);
         fs::create_dir_all(&dir)?;
         let socket = dir.join("multus.sock");
@@ -52,7 +63,7 @@ impl Bench {
                     // A client that goes away is the case's own business.
                     let _ = stream
                         .map_err(anyhow::Error::from)
-                        .and_then(|stream| exchange(stream, answers, &asked));
+                        .and_then(|stream| exchange(stream, &answers, &asked));
                 }
             })
         };
@@ -89,7 +100,7 @@ impl Drop for Fake {
 
 fn exchange(
     mut stream: UnixStream,
-    answers: Answers,
+    answers: &Answers,
     asked: &Mutex<Vec<Asked>>,
 ) -> anyhow::Result<()> {
     let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Bench, Outcome};
+use super::{Bench, Outcome, Running};
 use crate::{
     runtime::IMAGE,
     scene::{BIN_DIR, GENERATED},
@@ -205,11 +205,23 @@ impl Bench {
             all.retain(|(known, _)| known != key);
             all.push(((*key).to_owned(), (*value).to_owned()));
         }
-        let all: Vec<_> = all
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect();
         self.shim(&all, self.config_with(keys)?.to_string().as_bytes())
+    }
+
+    /// Starts one verb with the generated configuration.
+    pub(crate) fn begin(&self, verb: &str, pod: &Pod) -> anyhow::Result<Running> {
+        self.begin_with(verb, pod, &json!({}))
+    }
+
+    /// The same with other keys in the configuration.
+    pub(crate) fn begin_with(
+        &self,
+        verb: &str,
+        pod: &Pod,
+        keys: &Value,
+    ) -> anyhow::Result<Running> {
+        let config = self.config_with(keys)?.to_string();
+        self.spawn(&pod.env(verb), config.as_bytes())
     }
 
     pub(crate) fn add(&self, pod: &Pod) -> anyhow::Result<Value> {

@@ -12,6 +12,18 @@ use crate::{
     sh,
 };
 
+/// The calls for a pod with network `a`, until it is gone again.
+pub(crate) const WITH_A: [&str; 4] = ["ADD primary", "ADD a", "DEL a", "DEL primary"];
+/// The same with networks `a` and `b`.
+pub(crate) const WITH_A_AND_B: [&str; 6] = [
+    "ADD primary",
+    "ADD a",
+    "ADD b",
+    "DEL b",
+    "DEL a",
+    "DEL primary",
+];
+
 /// One call of a plugin.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {

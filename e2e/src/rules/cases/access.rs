@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Case, alone, plain};
 use crate::{
     control::Extent,
-    rules::bench::{Bench, Pod, PodForm, Settings},
+    rules::bench::{Bench, Pod, PodForm, Settings, WITH_A},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -101,7 +101,7 @@ fn incarnation_del(bench: &Bench) -> anyhow::Result<()> {
             &[("CNI_ARGS", &other_uid(&pod, "other-uid"))],
         )?
         .well()?;
-    bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])
+    bench.called(&pod, &WITH_A)
 }
 
 fn gone(bench: &Bench) -> anyhow::Result<()> {
@@ -112,15 +112,8 @@ fn gone(bench: &Bench) -> anyhow::Result<()> {
 
 fn gone_in_time(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.sandbox("default", "gone-in-time", "0000")?;
-    let env = pod.env("ADD");
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
     // Whatever the answer is.
-    bench
-        .spawn(&env, bench.config()?.to_string().as_bytes())?
-        .within(10)?;
+    bench.begin("ADD", &pod)?.within(10)?;
     bench.called(&pod, &[])
 }
 
@@ -142,7 +135,7 @@ fn down(bench: &Bench) -> anyhow::Result<()> {
     bench.settle()?;
     while_down(bench, || {
         bench.verb("ADD", &pod)?.error()?;
-        bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])?;
+        bench.called(&pod, &WITH_A)?;
         ensure!(!bench.state_file(&pod).exists(), "its state is left");
         Ok(())
     })
@@ -154,6 +147,6 @@ fn down_del(bench: &Bench) -> anyhow::Result<()> {
     bench.add(&pod)?;
     while_down(bench, || {
         bench.del(&pod)?;
-        bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])
+        bench.called(&pod, &WITH_A)
     })
 }

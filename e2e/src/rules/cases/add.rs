@@ -6,11 +6,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Case, plain};
-use crate::{
-    rules::bench::{Bench, Pod, Running},
-    scene::BIN_DIR,
-    sh,
-};
+use crate::{rules::bench::Bench, scene::BIN_DIR, sh};
 
 pub(super) const CASES: &[Case] = &[
     plain(
@@ -247,21 +243,11 @@ fn missing(bench: &Bench) -> anyhow::Result<()> {
     bench.called(&pod, &[])
 }
 
-/// An ADD that somebody else waits for.
-fn started(bench: &Bench, pod: &Pod, keys: &Value) -> anyhow::Result<Running> {
-    let env = pod.env("ADD");
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
-    bench.spawn(&env, bench.config_with(keys)?.to_string().as_bytes())
-}
-
 fn busy(bench: &Bench) -> anyhow::Result<()> {
     let plugin = bench.scene.node.path(&format!("{BIN_DIR}/recorder-other"));
     let pod = bench.pod("busy", "list")?;
     let writer = fs::File::options().write(true).open(&plugin)?;
-    let running = started(bench, &pod, &json!({}))?;
+    let running = bench.begin("ADD", &pod)?;
     // The plugin before it has run, so it is its turn.
     let turn = sh::until(10, "the plugin before it is called", || {
         bench.call(&pod, "ADD", "list")
@@ -275,7 +261,7 @@ fn busy(bench: &Bench) -> anyhow::Result<()> {
 fn sequential(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("in-turn", "a")?;
     bench.answer("primary", "ADD", &json!({"wait_for": "/run/go"}))?;
-    let running = started(bench, &pod, &json!({}))?;
+    let running = bench.begin("ADD", &pod)?;
     let seen = sh::until(10, "the first plugin is called", || {
         bench.call(&pod, "ADD", "primary")
     });
@@ -296,9 +282,9 @@ fn sequential(bench: &Bench) -> anyhow::Result<()> {
 fn parallel(bench: &Bench) -> anyhow::Result<()> {
     let (slow, quick) = (bench.pod("slow", "a")?, bench.pod("quick", "b")?);
     bench.answer("a", "ADD", &json!({"wait_for": "/run/go"}))?;
-    let running = started(bench, &slow, &json!({}))?;
+    let running = bench.begin("ADD", &slow)?;
     let outcome = sh::until(10, "the plugin is called", || bench.call(&slow, "ADD", "a"))
-        .and_then(|_| started(bench, &quick, &json!({}))?.within(10)?.well());
+        .and_then(|_| bench.begin("ADD", &quick)?.within(10)?.well());
     bench.scene.node.write("/run/go", b"")?;
     let ended = running.within(10);
     fs::remove_file(bench.scene.node.path("/run/go"))?;

@@ -250,14 +250,9 @@ fn prev_result(bench: &Bench) -> anyhow::Result<()> {
 
 fn readiness(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("impatient", "")?;
-    let config = bench.config_with(&json!({"readinessindicatorfile": "/run/never"}))?;
-    let env = pod.env("ADD");
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
+    let keys = json!({"readinessindicatorfile": "/run/never"});
     bench
-        .spawn(&env, config.to_string().as_bytes())?
+        .begin_with("ADD", &pod, &keys)?
         .within(10)?
         .well()
         .map(drop)

@@ -9,7 +9,7 @@ use super::{Case, plain};
 use crate::{
     http::Answer,
     rules::{
-        bench::{Bench, Pod},
+        bench::{Bench, Pod, WITH_A, WITH_A_AND_B},
         definitions::recorder,
     },
 };
@@ -40,12 +40,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn on_socket(bench: &Bench, pod: &Pod) -> anyhow::Result<Answer> {
-    let env = pod.env("DEL");
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
-    bench.request(&env, &bench.config()?)
+    bench.request(&pod.env("DEL"), &bench.config()?)
 }
 
 fn reverse(bench: &Bench) -> anyhow::Result<()> {
@@ -78,17 +73,7 @@ fn goes_on(bench: &Bench) -> anyhow::Result<()> {
     bench.fails("a", "DEL", 7, "it stays")?;
     // What the runtime is told is another matter.
     bench.verb("DEL", &pod)?;
-    bench.called(
-        &pod,
-        &[
-            "ADD primary",
-            "ADD a",
-            "ADD b",
-            "DEL b",
-            "DEL a",
-            "DEL primary",
-        ],
-    )
+    bench.called(&pod, &WITH_A_AND_B)
 }
 
 fn no_pod(bench: &Bench) -> anyhow::Result<()> {
@@ -97,7 +82,7 @@ fn no_pod(bench: &Bench) -> anyhow::Result<()> {
     bench.delete(&pod)?;
     bench.settle()?;
     bench.del(&pod)?;
-    bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])
+    bench.called(&pod, &WITH_A)
 }
 
 fn no_netns(bench: &Bench) -> anyhow::Result<()> {
@@ -107,7 +92,7 @@ fn no_netns(bench: &Bench) -> anyhow::Result<()> {
     bench
         .verb_env("DEL", &pod, &json!({}), &[("CNI_NETNS", "")])?
         .well()?;
-    bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])?;
+    bench.called(&pod, &WITH_A)?;
     let call = bench.call(&pod, "DEL", "a")?;
     ensure!(call.variable("CNI_NETNS").is_empty(), "{call:?}");
     Ok(())

@@ -77,13 +77,7 @@ fn call(bench: &Bench, verb: &str, version: &str) -> anyhow::Result<Outcome> {
 }
 
 fn request(bench: &Bench) -> anyhow::Result<()> {
-    let fake = bench.fake(|path, _| {
-        if path == "/cni" {
-            (200, RESULT)
-        } else {
-            (200, "")
-        }
-    })?;
+    let fake = bench.fake_answering(200, RESULT)?;
     call(bench, "ADD", "1.1.0")?.well()?;
     let requests = fake.requests()?;
     ensure!(requests.len() == 1, "{requests:?}");
@@ -139,13 +133,7 @@ fn empty(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn text_error(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|path, _| {
-        if path == "/cni" {
-            (400, "it is out of order\n")
-        } else {
-            (200, "")
-        }
-    })?;
+    let _fake = bench.fake_answering(400, "it is out of order\n")?;
     for (verb, word) in [
         ("ADD", "CmdAdd (shim):"),
         ("CHECK", "CmdCheck (shim):"),
@@ -162,13 +150,7 @@ fn text_error(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn typed_error(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|path, _| {
-        if path == "/cni" {
-            (400, r#"{"code":11,"msg":"not now","details":"because"}"#)
-        } else {
-            (200, "")
-        }
-    })?;
+    let _fake = bench.fake_answering(400, r#"{"code":11,"msg":"not now","details":"because"}"#)?;
     for verb in ["ADD", "CHECK", "GC", "STATUS"] {
         let outcome = call(bench, verb, "1.1.0")?;
         outcome.has_code(11)?;
@@ -185,13 +167,7 @@ fn typed_error(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn result_version(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|path, _| {
-        if path == "/cni" {
-            (200, RESULT)
-        } else {
-            (200, "")
-        }
-    })?;
+    let _fake = bench.fake_answering(200, RESULT)?;
     for version in ["1.1.0", "1.0.0", "0.4.0", "0.3.1", "0.3.0"] {
         let result = call(bench, "ADD", version)?.well()?;
         ensure!(
@@ -220,13 +196,7 @@ fn result_version(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn result_fields(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|path, _| {
-        if path == "/cni" {
-            (200, RESULT)
-        } else {
-            (200, "")
-        }
-    })?;
+    let _fake = bench.fake_answering(200, RESULT)?;
     let result = call(bench, "ADD", "1.1.0")?.well()?;
     ensure!(result["interfaces"][0]["mtu"] == 1400, "{result}");
     let result = call(bench, "ADD", "1.0.0")?.well()?;
@@ -250,13 +220,7 @@ fn silent(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn del_error(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|path, _| {
-        if path == "/cni" {
-            (400, "it could not be\n")
-        } else {
-            (200, "")
-        }
-    })?;
+    let _fake = bench.fake_answering(400, "it could not be\n")?;
     call(bench, "DEL", "1.1.0")?.tells(&["it could not be"])
 }
 
@@ -278,13 +242,7 @@ fn status_alone(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn log_file(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|path, _| {
-        if path == "/cni" {
-            (400, "it is out of order\n")
-        } else {
-            (200, "")
-        }
-    })?;
+    let _fake = bench.fake_answering(400, "it is out of order\n")?;
     let mut config = config("1.1.0");
     config["logFile"] = json!("/run/fake/shim.log");
     config["logLevel"] = json!("debug");

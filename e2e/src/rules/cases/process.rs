@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Case, alone};
 use crate::{
-    rules::bench::{Bench, Settings},
+    rules::bench::{Bench, Settings, WITH_A},
     scene::{CONF_DIR, GENERATED},
     sh,
 };
@@ -144,12 +144,7 @@ fn drains(bench: &Bench) -> anyhow::Result<()> {
     bench.start(&Settings::Plain.file())?;
     let pod = bench.pod("in-flight", "a")?;
     bench.answer("a", "ADD", &json!({"wait_for": "/run/go"}))?;
-    let env = pod.env("ADD");
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
-    let running = bench.spawn(&env, bench.config()?.to_string().as_bytes())?;
+    let running = bench.begin("ADD", &pod)?;
     let seen = sh::until(10, "the plugin is called", || bench.call(&pod, "ADD", "a"));
     bench.signal("TERM")?;
     // One says that it heard, another ends at once, a third keeps serving meanwhile: that is not the point.
@@ -174,7 +169,7 @@ fn restart(bench: &Bench) -> anyhow::Result<()> {
         bench.stop(signal)?;
         bench.start(&Settings::Plain.file())?;
         bench.del(&pod)?;
-        bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])?;
+        bench.called(&pod, &WITH_A)?;
     }
     bench.stop("TERM")
 }
@@ -246,12 +241,7 @@ fn with_user_file(
 fn user_file(bench: &Bench) -> anyhow::Result<()> {
     with_user_file(bench, &json!({}), |config| {
         let pod = bench.pod("ready-made", "a")?;
-        let env = pod.env("ADD");
-        let env: Vec<_> = env
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect();
-        bench.shim(&env, config.as_bytes())?.well()?;
+        bench.shim(&pod.env("ADD"), config.as_bytes())?.well()?;
         bench.called(&pod, &["ADD primary", "ADD a"])
     })
 }
@@ -263,14 +253,7 @@ fn user_file_readiness(bench: &Bench) -> anyhow::Result<()> {
         &json!({"readinessindicatorfile": "/run/indicated"}),
         |config| {
             let pod = bench.pod("indicated", "")?;
-            let call = |verb: &str| {
-                let env = pod.env(verb);
-                let env: Vec<_> = env
-                    .iter()
-                    .map(|(key, value)| (key.as_str(), value.as_str()))
-                    .collect();
-                bench.spawn(&env, config.as_bytes())
-            };
+            let call = |verb: &str| bench.spawn(&pod.env(verb), config.as_bytes());
             call("DEL")?.within(10)?.well()?;
             // The pod is known, so what ADD waits for is the file alone.
             let adding = call("ADD")?;
@@ -290,18 +273,13 @@ fn del_later(bench: &Bench) -> anyhow::Result<()> {
     bench.add(&pod)?;
     let config = bench.config()?;
     bench.stop("KILL")?;
-    let env = pod.env("DEL");
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
     bench
-        .spawn(&env, config.to_string().as_bytes())?
+        .spawn(&pod.env("DEL"), config.to_string().as_bytes())?
         .within(20)?
         .well()?;
     bench.start(&Settings::Plain.file())?;
     let outcome = sh::until(10, "the deletion is made up for", || {
-        bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])
+        bench.called(&pod, &WITH_A)
     });
     bench.stop("TERM")?;
     outcome

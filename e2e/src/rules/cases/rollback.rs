@@ -4,7 +4,7 @@ use anyhow::ensure;
 use serde_json::json;
 
 use super::{Case, plain};
-use crate::rules::bench::Bench;
+use crate::rules::bench::{Bench, WITH_A_AND_B};
 
 pub(super) const CASES: &[Case] = &[
     plain("rollback-in-reverse", &["mux-11.6-reverse"], reverse),
@@ -35,17 +35,7 @@ fn reverse(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("reversed", "a,b,c")?;
     bench.fails("b", "ADD", 7, "no luck")?;
     bench.verb("ADD", &pod)?.error()?;
-    bench.called(
-        &pod,
-        &[
-            "ADD primary",
-            "ADD a",
-            "ADD b",
-            "DEL b",
-            "DEL a",
-            "DEL primary",
-        ],
-    )
+    bench.called(&pod, &WITH_A_AND_B)
 }
 
 fn master(bench: &Bench) -> anyhow::Result<()> {
@@ -73,17 +63,7 @@ fn first(bench: &Bench) -> anyhow::Result<()> {
     bench.fails("a", "DEL", 8, "the second")?;
     let outcome = bench.verb("ADD", &pod)?;
     outcome.tells(&["the first"])?;
-    bench.called(
-        &pod,
-        &[
-            "ADD primary",
-            "ADD a",
-            "ADD b",
-            "DEL b",
-            "DEL a",
-            "DEL primary",
-        ],
-    )
+    bench.called(&pod, &WITH_A_AND_B)
 }
 
 fn code(bench: &Bench) -> anyhow::Result<()> {
@@ -126,17 +106,7 @@ fn crash(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("crashed", "a,b")?;
     bench.answer("b", "ADD", &json!({"crash": true}))?;
     bench.verb("ADD", &pod)?.error()?;
-    bench.called(
-        &pod,
-        &[
-            "ADD primary",
-            "ADD a",
-            "ADD b",
-            "DEL b",
-            "DEL a",
-            "DEL primary",
-        ],
-    )
+    bench.called(&pod, &WITH_A_AND_B)
 }
 
 fn real(bench: &Bench) -> anyhow::Result<()> {

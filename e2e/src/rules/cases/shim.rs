@@ -88,8 +88,11 @@ fn version_flag(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// No variables.
+const NOTHING: [(&str, &str); 0] = [];
+
 fn no_command(bench: &Bench) -> anyhow::Result<()> {
-    let outcome = bench.shim(&[], b"")?;
+    let outcome = bench.shim(&NOTHING, b"")?;
     ensure!(
         outcome.code == Some(0) && outcome.stdout.is_empty(),
         "{outcome:?}"

@@ -7,11 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Case, alone, plain};
 use crate::{
-    rules::bench::{Bench, Pod, Settings},
+    rules::bench::{Bench, Pod, Settings, WITH_A},
     scene::BIN_DIR,
 };
 
@@ -141,34 +141,23 @@ fn env(pod: &Pod, verb: &str, changes: &[(&str, &str)]) -> Vec<(String, String)>
     env
 }
 
-fn ask(
-    bench: &Bench,
-    env: &[(String, String)],
-    config: &Value,
-) -> anyhow::Result<crate::http::Answer> {
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
-    bench.request(&env, config)
-}
-
 fn add_and_del(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("on-socket", "a")?;
     let config = bench.config_with(&json!({"cniVersion": "0.4.0"}))?;
-    let answer = ask(bench, &env(&pod, "ADD", &[]), &config)?
+    let answer = bench
+        .request(&env(&pod, "ADD", &[]), &config)?
         .well()?
         .json()?;
     let result = &answer["Result"];
     ensure!(result["cniVersion"] == "1.1.0", "{answer}");
     ensure!(result["ips"][0]["address"] == "10.65.0.2/24", "{answer}");
-    let answer = ask(bench, &env(&pod, "DEL", &[]), &config)?.well()?;
+    let answer = bench.request(&env(&pod, "DEL", &[]), &config)?.well()?;
     ensure!(
         answer.status == 200 && answer.body.is_empty(),
         "{}",
         answer.text()
     );
-    bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])
+    bench.called(&pod, &WITH_A)
 }
 
 fn closes(bench: &Bench) -> anyhow::Result<()> {
@@ -205,7 +194,7 @@ fn typed_error(bench: &Bench) -> anyhow::Result<()> {
 fn error_words(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("unlucky", "")?;
     bench.fails("primary", "ADD", 7, "no luck")?;
-    let answer = ask(bench, &env(&pod, "ADD", &[]), &bench.config()?)?;
+    let answer = bench.request(&env(&pod, "ADD", &[]), &bench.config()?)?;
     let text = answer.text();
     ensure!(answer.status == 400, "{text}");
     for word in ["default/unlucky", &pod.uid, "no luck"] {
@@ -237,8 +226,7 @@ fn commands(bench: &Bench) -> anyhow::Result<()> {
         ("", "unexpected or missing CNI_COMMAND"),
         ("JUMP", "unknown cmd type: JUMP"),
     ] {
-        let answer = ask(
-            bench,
+        let answer = bench.request(
             &env(&pod, "ADD", &[("CNI_COMMAND", verb)]),
             &bench.config()?,
         )?;
@@ -275,11 +263,7 @@ fn no_args(bench: &Bench) -> anyhow::Result<()> {
         "K8S_POD_NAME=argless",
         "K8S_POD_NAMESPACE=default",
     ] {
-        let answer = ask(
-            bench,
-            &env(&pod, "ADD", &[("CNI_ARGS", args)]),
-            &bench.config()?,
-        )?;
+        let answer = bench.request(&env(&pod, "ADD", &[("CNI_ARGS", args)]), &bench.config()?)?;
         ensure!(answer.status == 400, "{args}: {}", answer.text());
     }
     bench.called(&pod, &[])
@@ -288,23 +272,17 @@ fn no_args(bench: &Bench) -> anyhow::Result<()> {
 fn no_netns(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("netnsless", "")?;
     bench.add(&pod)?;
-    ask(
-        bench,
-        &env(&pod, "DEL", &[("CNI_NETNS", "")]),
-        &bench.config()?,
-    )?
-    .well()?;
+    bench
+        .request(&env(&pod, "DEL", &[("CNI_NETNS", "")]), &bench.config()?)?
+        .well()?;
     bench.called(&pod, &["ADD primary", "DEL primary"])
 }
 
 fn no_ifname(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("ifnameless", "")?;
-    ask(
-        bench,
-        &env(&pod, "ADD", &[("CNI_IFNAME", "")]),
-        &bench.config()?,
-    )?
-    .well()?;
+    bench
+        .request(&env(&pod, "ADD", &[("CNI_IFNAME", "")]), &bench.config()?)?
+        .well()?;
     let call = bench.call(&pod, "ADD", "primary")?;
     ensure!(call.variable("CNI_IFNAME") == "eth0", "{call:?}");
     Ok(())
@@ -316,16 +294,14 @@ fn evil_id(bench: &Bench) -> anyhow::Result<()> {
     let (evil, victim) = ("/var/lib/cni/evil", "/var/lib/cni/victim");
     node.write(victim, "[]")?;
     let outcome = (|| {
-        let added = ask(
-            bench,
+        let added = bench.request(
             &env(&pod, "ADD", &[("CNI_CONTAINERID", "../evil")]),
             &bench.config()?,
         )?;
         ensure!(added.status == 400, "ADD: {}", added.text());
         ensure!(!node.path(evil).exists(), "{evil} was written");
         // Whether this succeeds is not the point: the connection may even be closed.
-        let _ = ask(
-            bench,
+        let _ = bench.request(
             &env(&pod, "DEL", &[("CNI_CONTAINERID", "../victim")]),
             &bench.config()?,
         );
@@ -341,12 +317,9 @@ fn evil_id(bench: &Bench) -> anyhow::Result<()> {
 fn tolerant_args(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("tolerant", "")?;
     let args = format!("{};FOO=a=b;", pod.args());
-    ask(
-        bench,
-        &env(&pod, "ADD", &[("CNI_ARGS", &args)]),
-        &bench.config()?,
-    )?
-    .well()?;
+    bench
+        .request(&env(&pod, "ADD", &[("CNI_ARGS", &args)]), &bench.config()?)?
+        .well()?;
     bench.called(&pod, &["ADD primary"])
 }
 
@@ -363,12 +336,12 @@ fn no_uid(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("uidless", "")?;
     // One implementation looks only once, so the pod must be known.
     bench.settle()?;
-    ask(
-        bench,
-        &env(&pod, "ADD", &[("CNI_ARGS", &without_uid(&pod))]),
-        &bench.config()?,
-    )?
-    .well()?;
+    bench
+        .request(
+            &env(&pod, "ADD", &[("CNI_ARGS", &without_uid(&pod))]),
+            &bench.config()?,
+        )?
+        .well()?;
     bench.called(&pod, &["ADD primary"])
 }
 
@@ -377,12 +350,12 @@ fn no_uid_del(bench: &Bench) -> anyhow::Result<()> {
     bench.add(&pod)?;
     bench.delete(&pod)?;
     bench.settle()?;
-    ask(
-        bench,
-        &env(&pod, "DEL", &[("CNI_ARGS", &without_uid(&pod))]),
-        &bench.config()?,
-    )?
-    .well()?;
+    bench
+        .request(
+            &env(&pod, "DEL", &[("CNI_ARGS", &without_uid(&pod))]),
+            &bench.config()?,
+        )?
+        .well()?;
     bench.called(&pod, &["ADD primary", "DEL primary"])
 }
 

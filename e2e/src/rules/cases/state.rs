@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::rules::{
-    bench::{Bench, Pod},
+    bench::{Bench, Pod, WITH_A, WITH_A_AND_B},
     definitions::recorder,
 };
 
@@ -179,17 +179,7 @@ fn rebuilt(bench: &Bench) -> anyhow::Result<()> {
     bench.add(&pod)?;
     fs::remove_file(bench.state_file(&pod))?;
     bench.del(&pod)?;
-    bench.called(
-        &pod,
-        &[
-            "ADD primary",
-            "ADD a",
-            "ADD b",
-            "DEL b",
-            "DEL a",
-            "DEL primary",
-        ],
-    )
+    bench.called(&pod, &WITH_A_AND_B)
 }
 
 fn nothing(bench: &Bench) -> anyhow::Result<()> {
@@ -214,15 +204,13 @@ fn corrupt_pod(bench: &Bench) -> anyhow::Result<()> {
     bench.add(&pod)?;
     fs::write(bench.state_file(&pod), "[{\"Conf\":")?;
     bench.del(&pod)?;
-    bench.called(&pod, &["ADD primary", "ADD a", "DEL a", "DEL primary"])
+    bench.called(&pod, &WITH_A)
 }
 
 fn empty(bench: &Bench) -> anyhow::Result<()> {
     let pod = inherited(bench, "empty-list", "[]")?;
-    let env = pod.env("DEL");
-    let env: Vec<_> = env
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
-    bench.request(&env, &bench.config()?)?.well().map(drop)
+    bench
+        .request(&pod.env("DEL"), &bench.config()?)?
+        .well()
+        .map(drop)
 }

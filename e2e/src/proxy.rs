@@ -18,7 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::node::Node;
 
 /// Where the daemon finds its API server, and where that one is.
-pub(super) const PORT: u16 = 7443;
+pub(crate) const PORT: u16 = 7443;
 const SERVER: u16 = 6443;
 /// How soon a change of the way is noticed.
 const TICK: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ const LATE: Duration = Duration::from_millis(1);
 
 /// How it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     Open,
     /// Nobody listens, and connections break.
     Refusing,
@@ -42,7 +42,7 @@ pub(super) enum Way {
 }
 
 /// The proxy; its threads end with the test.
-pub(super) struct Proxy(Arc<Shared>);
+pub(crate) struct Proxy(Arc<Shared>);
 
 struct Shared {
     way: Mutex<(Way, Instant)>,
@@ -51,7 +51,7 @@ struct Shared {
 
 impl Proxy {
     /// Listens on the node's loopback.
-    pub(super) fn start(node: &Node) -> anyhow::Result<Self> {
+    pub(crate) fn start(node: &Node) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
             way: Mutex::new((Way::Open, Instant::now())),
             changed: Condvar::new(),
@@ -81,7 +81,7 @@ impl Proxy {
     }
 
     /// From now on it is like this.
-    pub(super) fn be(&self, way: Way) {
+    pub(crate) fn be(&self, way: Way) {
         *self.0.lock() = (way, Instant::now());
         self.0.changed.notify_all();
     }
