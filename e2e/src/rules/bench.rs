@@ -34,6 +34,9 @@ use crate::{
     workplace::Workplace,
 };
 
+/// What a pod of the daemon's would find there.
+const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
+
 /// A shim and a daemon that belong together.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
@@ -112,11 +115,10 @@ impl Bench {
             &programs.passthru,
             node.path(&format!("{BIN_DIR}/passthru")),
         )?;
-        let account = "/run/secrets/kubernetes.io/serviceaccount";
-        node.write(&format!("{account}/token"), "admin")?;
-        node.write(&format!("{account}/namespace"), "kube-system")?;
+        node.write(&format!("{ACCOUNT}/token"), "admin")?;
+        node.write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
         node.write(
-            &format!("{account}/ca.crt"),
+            &format!("{ACCOUNT}/ca.crt"),
             fs::read(scene.control.pki.file("ca.crt"))?,
         )?;
         let direct = Direct::start(node, &scene.control)?;
@@ -129,6 +131,11 @@ impl Bench {
             starts: RefCell::default(),
             socket: RefCell::default(),
         })
+    }
+
+    /// Whose token daemons that start from now on have.
+    pub(super) fn account(&self, token: &str) -> anyhow::Result<()> {
+        self.scene.node.write(&format!("{ACCOUNT}/token"), token)
     }
 
     /// Asks the API server.

@@ -6,6 +6,7 @@ mod capabilities;
 mod chain;
 mod config;
 mod del;
+mod errors;
 mod forward;
 mod isolation;
 mod manager;
@@ -14,6 +15,7 @@ mod primaries;
 mod process;
 mod resolve;
 mod rollback;
+mod served;
 mod shim;
 mod socket;
 mod state;
@@ -62,6 +64,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         shim::CASES,
         forward::CASES,
         socket::CASES,
+        errors::CASES,
         config::CASES,
         resolve::CASES,
         isolation::CASES,
@@ -77,6 +80,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         manager::CASES,
         primaries::CASES,
         process::CASES,
+        served::CASES,
     ]
     .into_iter()
     .flatten()

@@ -26,9 +26,19 @@ pub(super) struct Rule {
     pub(super) id: &'static str,
     pub(super) grade: Grade,
     pub(super) title: &'static str,
+    /// Why no case shows it; most are shown.
+    pub(super) unshown: Option<&'static str>,
 }
 
 impl Rule {
+    /// The same, with the reason why no case shows it.
+    const fn unshown(self, why: &'static str) -> Self {
+        Self {
+            unshown: Some(why),
+            ..self
+        }
+    }
+
     /// The section that its id names.
     pub(super) fn section(&self) -> &'static str {
         let rest = self.id.trim_start_matches("mux-");
@@ -51,6 +61,7 @@ const fn must(id: &'static str, title: &'static str) -> Rule {
         id,
         grade: Grade::Must,
         title,
+        unshown: None,
     }
 }
 
@@ -59,6 +70,7 @@ const fn should(id: &'static str, title: &'static str) -> Rule {
         id,
         grade: Grade::Should,
         title,
+        unshown: None,
     }
 }
 
@@ -67,6 +79,7 @@ const fn fix(id: &'static str, title: &'static str) -> Rule {
         id,
         grade: Grade::Fix,
         title,
+        unshown: None,
     }
 }
 

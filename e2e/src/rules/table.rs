@@ -1,4 +1,4 @@
-//! The table rule → case, with its gaps; `RULES.md` is this table.
+//! The table rule → case, with the reasons of rules that have none; `RULES.md` is this table.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ fn table() -> String {
     let mut text = format!(
         "# Rules of the multiplexer and the cases that show them\n\n\
          Written by `cargo run -p e2e -- rules --table`; a test compares.\n\
-         {} cases show {covered} of {} rules.\n\
+         {} cases show {covered} of {} rules; **none** stands before the reason why no case shows a rule.\n\
          MUST: other software relies on it. SHOULD: visible and cheap to match. FIX: upstream's behaviour is a hazard, ours is the cure.\n\n\
          | section | rule | grade | what it says | cases |\n|---|---|---|---|---|\n",
         cases::all().count(),
@@ -27,10 +27,10 @@ fn table() -> String {
     );
     for rule in rules {
         let names: Vec<_> = cases_of(rule.id).map(|name| format!("`{name}`")).collect();
-        let cases = if names.is_empty() {
-            "**gap**".to_owned()
-        } else {
-            names.join(", ")
+        let cases = match rule.unshown {
+            Some(why) => format!("**none**: {why}"),
+            None if names.is_empty() => "**gap**".to_owned(),
+            None => names.join(", "),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -68,6 +68,14 @@ mod tests {
             committed == table(),
             "RULES.md is stale: UPDATE_EXPECT=1 cargo test -p e2e"
         );
+    }
+
+    #[test]
+    fn a_rule_has_either_cases_or_a_reason_to_have_none() {
+        for rule in catalogue::all() {
+            let is_shown = cases_of(rule.id).next().is_some();
+            assert_ne!(is_shown, rule.unshown.is_some(), "{}", rule.id);
+        }
     }
 
     #[test]

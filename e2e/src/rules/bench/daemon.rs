@@ -11,6 +11,9 @@ use crate::{
     sh,
 };
 
+/// The API server's port on the node.
+const API_SERVER: u16 = 6443;
+
 /// How the daemon is set up while a case runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settings {
@@ -39,6 +42,15 @@ impl Settings {
         }
         file
     }
+
+    /// The same with further keys.
+    pub(crate) fn file_with(self, keys: &Value) -> Value {
+        let mut file = self.file();
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            file[key] = value.clone();
+        }
+        file
+    }
 }
 
 impl Bench {
@@ -50,6 +62,11 @@ impl Bench {
 
     /// Starts the daemon.
     pub(crate) fn launch(&self, file: &Value) -> anyhow::Result<()> {
+        self.launch_behind(API_SERVER, file)
+    }
+
+    /// The same; it finds its API server at another port.
+    pub(crate) fn launch_behind(&self, port: u16, file: &Value) -> anyhow::Result<()> {
         self.stop("TERM")?;
         let node = &self.scene.node;
         let socket = file["socketDir"].as_str().unwrap_or("/run/multus");
@@ -67,7 +84,7 @@ impl Bench {
             command
                 .env("MULTUS_NODE_NAME", &node.name)
                 .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-                .env("KUBERNETES_SERVICE_PORT", "6443")
+                .env("KUBERNETES_SERVICE_PORT", port.to_string())
                 .env("HOME", "/run/nowhere")
                 .env_remove("KUBECONFIG")
                 .args(["-config", DAEMON_CONFIG])

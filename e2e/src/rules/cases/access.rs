@@ -1,12 +1,16 @@
 //! Pods as the API server has them, or has them not.
 
+use std::fs;
+
 use anyhow::ensure;
 use serde_json::json;
 
 use super::{Case, alone, plain};
 use crate::{
     control::Extent,
+    proxy::{self, Proxy, Way},
     rules::bench::{Bench, Pod, PodForm, Settings, WITH_A},
+    sh,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -37,6 +41,12 @@ pub(super) const CASES: &[Case] = &[
         "access-del-with-api-server-down",
         &["mux-12.2-alone"],
         down_del,
+    ),
+    alone("access-pod-before-its-watch", &["mux-8.1-late"], late),
+    plain(
+        "access-pod-that-goes-meanwhile",
+        &["mux-13-gone"],
+        goes_meanwhile,
     ),
 ];
 
@@ -149,4 +159,64 @@ fn down_del(bench: &Bench) -> anyhow::Result<()> {
         bench.del(&pod)?;
         bench.called(&pod, &WITH_A)
     })
+}
+
+/// An account that may watch pods and not ask for one: who waits for the watch learns of a pod, and nobody else.
+fn watcher(bench: &Bench) -> anyhow::Result<()> {
+    let group = "rbac.authorization.k8s.io";
+    let may = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let role = json!({"metadata": {"name": "watcher"}, "rules": [
+        may("", &["pods"], &["list", "watch"]),
+        may("", &["pods/status"], &["patch", "update"]),
+        may("k8s.cni.cncf.io", &["network-attachment-definitions"], &["list", "watch"]),
+    ]});
+    let binding = json!({
+        "metadata": {"name": "watcher"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "watcher"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "system:kube-proxy"}],
+    });
+    for (kind, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        bench.api("POST", &format!("/apis/{group}/v1/{kind}"), &object)?;
+    }
+    bench.account("proxy")
+}
+
+fn late(bench: &Bench) -> anyhow::Result<()> {
+    watcher(bench)?;
+    let outcome = behind_its_watch(bench);
+    bench.account("admin")?;
+    bench.stop("TERM")?;
+    outcome
+}
+
+fn behind_its_watch(bench: &Bench) -> anyhow::Result<()> {
+    let proxy = Proxy::start(&bench.scene.node)?;
+    bench.launch_behind(proxy::PORT, &Settings::Plain.file())?;
+    sh::until(60, "the daemon is ready", || bench.is_ready())?;
+    proxy.be(Way::Silent);
+    let pod = bench.pod("early", "")?;
+    let adding = bench.begin("ADD", &pod)?;
+    let called = || bench.call(&pod, "ADD", "primary");
+    let early = sh::until(1, "a call", called);
+    proxy.be(Way::Open);
+    // One implementation needs more rights to tell the pod of its networks; they are there all the same.
+    adding.within(20)?;
+    ensure!(early.is_err(), "the watch was not late");
+    called().map(drop)
+}
+
+fn goes_meanwhile(bench: &Bench) -> anyhow::Result<()> {
+    let (node, go) = (&bench.scene.node, "/run/gone");
+    let pod = bench.pod("leaving", "a")?;
+    bench.answer("a", "ADD", &json!({"wait_for": go}))?;
+    let adding = bench.begin("ADD", &pod)?;
+    let gone = sh::until(10, "the plugin is called", || bench.call(&pod, "ADD", "a"))
+        .and_then(|_| bench.delete(&pod))
+        .and_then(|()| bench.settle());
+    node.write(go, b"")?;
+    let outcome = adding.within(20);
+    fs::remove_file(node.path(go))?;
+    gone?;
+    outcome?.well()?;
+    bench.del(&pod)?;
+    bench.called(&pod, &WITH_A)
 }

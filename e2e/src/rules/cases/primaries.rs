@@ -34,7 +34,17 @@ pub(super) const CASES: &[Case] = &[
         &["mux-7.2-cni-version"],
         both_old,
     ),
+    alone(
+        "manager-force-version",
+        &["mux-5.4-force-version"],
+        force_version,
+    ),
     alone("manager-override-name", &["mux-7.5-name"], override_name),
+    alone(
+        "manager-override-name-without-any",
+        &["mux-7.5-no-name"],
+        override_without_name,
+    ),
     alone(
         "manager-copies-keys",
         &["mux-5.4-copied", "mux-5.4-socket-dir-shim"],
@@ -71,14 +81,6 @@ fn list(name: &str, version: &str) -> String {
     json!({"cniVersion": version, "name": name, "plugins": [{"type": "recorder"}]}).to_string()
 }
 
-fn settings(keys: &Value) -> Value {
-    let mut settings = Settings::Plain.file();
-    for (key, value) in keys.as_object().into_iter().flatten() {
-        settings[key] = value.clone();
-    }
-    settings
-}
-
 fn first(bench: &Bench) -> anyhow::Result<()> {
     let (early, json_file, own) = (
         list("early", "1.1.0"),
@@ -91,7 +93,7 @@ fn first(bench: &Bench) -> anyhow::Result<()> {
         ("00-multus-old.conf", &own),
         ("02-notes.txt", "notes"),
     ];
-    beside(bench, &files, &settings(&json!({})), || {
+    beside(bench, &files, &Settings::Plain.file(), || {
         bench.becomes(
             "clusterNetwork",
             &json!(format!("{CONF_DIR}/05-early.conflist")),
@@ -100,7 +102,7 @@ fn first(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn again(bench: &Bench) -> anyhow::Result<()> {
-    beside(bench, &[], &settings(&json!({})), || {
+    beside(bench, &[], &Settings::Plain.file(), || {
         let later = format!("{CONF_DIR}/05-later.conflist");
         bench.scene.node.write(&later, list("later", "1.1.0"))?;
         let outcome = bench.becomes("clusterNetwork", &json!(later));
@@ -112,7 +114,7 @@ fn again(bench: &Bench) -> anyhow::Result<()> {
 fn waits(bench: &Bench) -> anyhow::Result<()> {
     let node = &bench.scene.node;
     fs::remove_file(node.path(PRIMARY))?;
-    bench.launch(&settings(&json!({})))?;
+    bench.launch(&Settings::Plain.file())?;
     let early = sh::until(2, "a configuration", || bench.config());
     node.write(PRIMARY, definitions::primary().to_string())?;
     let outcome = sh::until(20, "the daemon is ready", || bench.is_ready());
@@ -127,7 +129,7 @@ fn waits(bench: &Bench) -> anyhow::Result<()> {
 
 fn named(bench: &Bench) -> anyhow::Result<()> {
     let early = list("early", "1.1.0");
-    let named = settings(&json!({"multusMasterCNI": "10-primary.conflist"}));
+    let named = Settings::Plain.file_with(&json!({"multusMasterCNI": "10-primary.conflist"}));
     beside(bench, &[("05-early.conflist", &early)], &named, || {
         bench.becomes("clusterNetwork", &json!(PRIMARY))
     })
@@ -138,7 +140,7 @@ fn old_primary(bench: &Bench) -> anyhow::Result<()> {
     beside(
         bench,
         &[],
-        &settings(&json!({"cniVersion": "1.0.0"})),
+        &Settings::Plain.file_with(&json!({"cniVersion": "1.0.0"})),
         || {
             let pod = bench.pod("older-primary", "")?;
             let result = bench.add(&pod)?;
@@ -156,7 +158,7 @@ fn both_old(bench: &Bench) -> anyhow::Result<()> {
     beside(
         bench,
         &[],
-        &settings(&json!({"cniVersion": "0.3.1"})),
+        &Settings::Plain.file_with(&json!({"cniVersion": "0.3.1"})),
         || {
             bench.becomes("cniVersion", &json!("0.3.1"))?;
             let pod = bench.pod("all-old", "a")?;
@@ -174,9 +176,36 @@ fn override_name(bench: &Bench) -> anyhow::Result<()> {
     beside(
         bench,
         &[],
-        &settings(&json!({"overrideNetworkName": true})),
+        &Settings::Plain.file_with(&json!({"overrideNetworkName": true})),
         || bench.becomes("name", &json!("primary")),
     )
+}
+
+fn override_without_name(bench: &Bench) -> anyhow::Result<()> {
+    let node = &bench.scene.node;
+    let nameless = json!({"cniVersion": "1.1.0", "plugins": [{"type": "recorder"}]});
+    node.write(PRIMARY, nameless.to_string())?;
+    bench.launch(&Settings::Plain.file_with(&json!({"overrideNetworkName": true})))?;
+    let written = sh::until(5, "a configuration", || bench.config());
+    bench.stop("TERM")?;
+    node.write(PRIMARY, definitions::primary().to_string())?;
+    ensure!(written.is_err(), "there is one: {written:?}");
+    Ok(())
+}
+
+fn force_version(bench: &Bench) -> anyhow::Result<()> {
+    let primary = list("primary", "0.4.0");
+    bench.scene.node.write(PRIMARY, &primary)?;
+    let forced = json!({"cniVersion": "1.0.0", "forceCNIVersion": true});
+    beside(bench, &[], &Settings::Plain.file_with(&forced), || {
+        let pod = bench.pod("unforced", "")?;
+        let result = bench.add(&pod)?;
+        ensure!(result["cniVersion"] == "1.0.0", "{result}");
+        bench.del(&pod)?;
+        let now = fs::read_to_string(bench.scene.node.path(PRIMARY))?;
+        ensure!(now == primary, "somebody else's file became {now}");
+        Ok(())
+    })
 }
 
 fn copies(bench: &Bench) -> anyhow::Result<()> {
@@ -184,7 +213,7 @@ fn copies(bench: &Bench) -> anyhow::Result<()> {
         "namespaceIsolation": true, "globalNamespaces": "default,shared", "cniDir": "/var/lib/cni/copied",
         "daemonSocketDir": "/run/copied", "logFile": "/run/multus.log",
     });
-    let mut settings = settings(&keys);
+    let mut settings = Settings::Plain.file_with(&keys);
     settings["socketDir"] = json!("/run/copied");
     beside(bench, &[], &settings, || {
         for (key, value) in keys.as_object().into_iter().flatten() {
@@ -198,7 +227,7 @@ fn readiness(bench: &Bench) -> anyhow::Result<()> {
     let node = &bench.scene.node;
     let indicator = "/run/indicator/ready";
     node.write("/run/indicator/other", b"")?;
-    bench.launch(&settings(&json!({"readinessindicatorfile": indicator})))?;
+    bench.launch(&Settings::Plain.file_with(&json!({"readinessindicatorfile": indicator})))?;
     let early = sh::until(3, "a configuration", || bench.config());
     node.write(indicator, b"")?;
     let ready = sh::until(20, "the daemon is ready", || bench.is_ready());

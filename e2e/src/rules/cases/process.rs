@@ -174,19 +174,9 @@ fn restart(bench: &Bench) -> anyhow::Result<()> {
     bench.stop("TERM")
 }
 
-fn settings(keys: &Value) -> Value {
-    let mut settings = Settings::Plain.file();
-    for (key, value) in keys.as_object().into_iter().flatten() {
-        settings[key] = value.clone();
-    }
-    settings
-}
-
 fn socket_dir(bench: &Bench) -> anyhow::Result<()> {
     let dir = "/run/elsewhere/";
-    bench.start(&settings(
-        &json!({"socketDir": dir, "daemonSocketDir": dir}),
-    ))?;
+    bench.start(&Settings::Plain.file_with(&json!({"socketDir": dir, "daemonSocketDir": dir})))?;
     let pod = bench.pod("elsewhere-asked", "")?;
     let outcome = bench.add(&pod).and_then(|_| bench.del(&pod));
     bench.stop("TERM")?;
@@ -197,7 +187,7 @@ fn config_dir(bench: &Bench) -> anyhow::Result<()> {
     let dir = "/etc/cni/elsewhere.d";
     let node = &bench.scene.node;
     fs::create_dir_all(node.path(dir))?;
-    bench.launch(&settings(&json!({"cniConfigDir": dir})))?;
+    bench.launch(&Settings::Plain.file_with(&json!({"cniConfigDir": dir})))?;
     let written = sh::until(20, "the configuration", || {
         Ok(fs::read(node.path(&format!("{dir}/00-multus.conf")))?)
     });
@@ -223,7 +213,7 @@ fn with_user_file(
     }
     let text = config.to_string();
     node.write(own, &text)?;
-    bench.launch(&settings(&json!({"multusConfigFile": own})))?;
+    bench.launch(&Settings::Plain.file_with(&json!({"multusConfigFile": own})))?;
     let copied = format!("{CONF_DIR}/00-own.conf");
     let outcome = sh::until(10, "the copy, and a daemon", || {
         ensure!(

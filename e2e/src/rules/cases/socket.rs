@@ -38,8 +38,6 @@ pub(super) const CASES: &[Case] = &[
         ],
         add_and_del,
     ),
-    plain("socket-typed-error", &["mux-4-typed-error"], typed_error),
-    plain("socket-error-words", &["mux-4-error-words"], error_words),
     plain(
         "socket-interface-attributes",
         &["mux-4.1-interface-attributes"],
@@ -169,37 +167,6 @@ fn closes(bench: &Bench) -> anyhow::Result<()> {
         .read_to_string(&mut answer)
         .context("it stays open")?;
     ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    Ok(())
-}
-
-fn typed_error(bench: &Bench) -> anyhow::Result<()> {
-    let config = bench.config_with(&bench.own_primary("socket-typed", "1.1.0")?)?;
-    bench.fails("socket-typed", "STATUS", 51, "few addresses")?;
-    let answer = bench.request(&[("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)], &config)?;
-    let body = answer.json()?;
-    ensure!(
-        answer.status == 400 && answer.headers.contains("content-type: application/json"),
-        "{answer:?}"
-    );
-    ensure!(body["code"] == 51 && body["details"] == "told to", "{body}");
-    ensure!(
-        body["msg"]
-            .as_str()
-            .is_some_and(|msg| msg.contains("few addresses")),
-        "{body}"
-    );
-    Ok(())
-}
-
-fn error_words(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("unlucky", "")?;
-    bench.fails("primary", "ADD", 7, "no luck")?;
-    let answer = bench.request(&env(&pod, "ADD", &[]), &bench.config()?)?;
-    let text = answer.text();
-    ensure!(answer.status == 400, "{text}");
-    for word in ["default/unlucky", &pod.uid, "no luck"] {
-        ensure!(text.contains(word), "no {word} in {text}");
-    }
     Ok(())
 }
 

@@ -33,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
     must("mux-4-error-words", "an error names the pod and the cause"),
     should(
         "mux-4-errored",
-        "a text error names container, network namespace and interface before the word ERRORED",
+        "an error that is text, not typed, names container, network namespace and interface before the word ERRORED",
     ),
     must("mux-4-close", "a connection serves one request"),
     must(
