@@ -3,7 +3,10 @@
 
 use cni::types::{CniResult, Dns, Interface};
 use serde::Serialize;
-use serde_json::ser::{PrettyFormatter, Serializer};
+use serde_json::{
+    Map, Value,
+    ser::{PrettyFormatter, Serializer},
+};
 
 use crate::engine::Attached;
 
@@ -25,6 +28,8 @@ struct Status<'a> {
     #[serde(skip_serializing_if = "is_false")]
     default: bool,
     dns: &'a Dns,
+    #[serde(rename = "device-info", skip_serializing_if = "Option::is_none")]
+    device_info: Option<&'a Map<String, Value>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gateway: Vec<&'a str>,
 }
@@ -91,6 +96,7 @@ impl<'a> Status<'a> {
             mtu: 0,
             default: false,
             dns: &attached.result.dns,
+            device_info: attached.device_info.as_ref(),
             gateway: gateways(&attached.result),
         }
     }

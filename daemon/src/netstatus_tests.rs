@@ -10,6 +10,7 @@ fn attached(name: &str, master: bool, result: Value) -> Attached {
         master,
         result: serde_json::from_value(result).unwrap(),
         unserved: Vec::new(),
+        device_info: None,
     }
 }
 
@@ -116,4 +117,23 @@ fn default_routes_without_gateway_name_nothing() {
 fn nothing_inside_is_nothing_to_tell() {
     check(json!({"ips": [{"address": "10.0.0.1/8"}]}), true, json!([]));
     assert_eq!(build(&[]), None);
+}
+
+#[test]
+fn a_device_is_told_of_at_each_interface() {
+    let result =
+        json!({"interfaces": [{"name": "a", "sandbox": "/n"}, {"name": "b", "sandbox": "/n"}]});
+    let info = json!({"type": "pci"});
+    let one = Attached {
+        device_info: info.as_object().cloned(),
+        ..attached("n", false, result)
+    };
+    let told: Value = serde_json::from_str(&build(&[one]).unwrap()).unwrap();
+    assert_eq!(
+        told,
+        json!([
+            {"name": "n", "interface": "a", "dns": {}, "device-info": info},
+            {"name": "n", "interface": "b", "dns": {}, "device-info": info},
+        ])
+    );
 }

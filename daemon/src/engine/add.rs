@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult};
+use serde_json::{Map, Value};
 use tracing::{debug, warn};
 
 use super::del::Outcome;
@@ -37,6 +38,8 @@ pub struct Attached {
     pub result: CniResult,
     /// Capabilities that the pod asked for and none of its plugins has.
     pub unserved: Vec<String>,
+    /// What its plugins tell of its device.
+    pub device_info: Option<Map<String, Value>>,
 }
 
 impl Attached {
@@ -262,6 +265,7 @@ impl Engine {
                 } else {
                     unserved(delegate)
                 },
+                device_info: self.device_info(delegate, &state.container_id),
             });
             call.request.waiting.or_give_up()?;
         }

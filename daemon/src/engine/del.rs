@@ -186,6 +186,7 @@ impl Engine {
                 Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
                 Err(error) => outcome.errors.push(failed(&error)),
             }
+            self.forget_device_info(delegate, &state.container_id);
         }
         outcome
     }

@@ -7,7 +7,7 @@ use cni::types::CniError;
 use node::root::{self, RootError};
 use serde_json::{Map, Value, json};
 
-use super::{Engine, Request};
+use super::{Engine, Request, device_info};
 use crate::netconf::Netconf;
 use crate::plan::Attachment;
 use crate::state::{Delegate, PodRef, Requested, Store};
@@ -37,7 +37,7 @@ impl Call<'_> {
                 None => args(self.request, self.pod, &delegate.requested, master),
             },
             path: self.path.clone(),
-            capability_args: delegate.capability_args.clone(),
+            capability_args: device_info::with_file(delegate, &self.request.container_id),
             cache_dir: self.cache.path.clone(),
         }
     }

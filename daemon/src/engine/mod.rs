@@ -4,6 +4,7 @@
 mod add;
 mod check;
 mod del;
+mod device_info;
 mod gc;
 mod invocation;
 mod locks;

@@ -2,6 +2,7 @@
 
 mod add;
 mod del;
+mod device_info;
 mod faults;
 mod gc;
 mod gc_cache;
