@@ -36,7 +36,7 @@ pub(super) fn recorder(name: &str, keys: &Value) -> Value {
 }
 
 fn special() -> Vec<Value> {
-    let capabilities = json!({"ips": true, "mac": true, "bandwidth": true, "portMappings": true, "deviceID": true});
+    let capabilities = json!({"ips": true, "mac": true, "bandwidth": true, "portMappings": true, "deviceID": true, "CNIDeviceInfoFile": true});
     let mut bare = recorder("", &json!({"zeta": 1, "alpha": {"deep": [1, 2]}}));
     if let Some(map) = bare.as_object_mut() {
         map.shift_remove("name");
