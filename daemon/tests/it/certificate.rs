@@ -180,10 +180,10 @@ fn nothing_is_asked_without_an_identity() {
 #[test]
 fn a_certificate_that_is_not_accepted_is_replaced() {
     let node = node();
+    node.run_pod(None);
     let daemon = node.start_with(command(&node)).ready();
     node.api.signing(|signer| signer.accepts = false);
-    // Whoever asks next finds out: here the status of a pod.
-    node.run_pod(None);
+    // Whoever asks next finds out: here the status of a pod, which is known already.
     let error = daemon.cni(&node.request("ADD", "c1")).error();
     assert!(error.msg.contains("network status"), "{error:?}");
     wait_for("a new request", || {
