@@ -109,6 +109,13 @@ impl Daemon {
         self
     }
 
+    /// Waits until it takes connections.
+    #[track_caller]
+    pub(crate) fn listening(self) -> Self {
+        wait_for("somebody on the socket", || self.listens().then_some(()));
+        self
+    }
+
     /// Waits until it serves pods.
     pub(crate) fn ready(self) -> Self {
         wait_for("a ready daemon", || self.problem().is_none().then_some(()));
@@ -119,12 +126,20 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until shims find another daemon, which writes to the same log, in this one's place.
-    pub(crate) fn until_replaced(&self) {
-        wait_for("shims to find the next daemon", || {
-            let found = self.log().matches("shims find this daemon").count();
-            (found == 2).then_some(())
+    /// Waits until the log, which all daemons of a node share, has these words so many times.
+    #[track_caller]
+    pub(crate) fn until_logged(&self, words: &str, times: usize) {
+        let what = format!("{times} times {words:?} in the log");
+        wait_for(&what, || {
+            let found = self.log().matches(words).count();
+            (found == times).then_some(())
         });
+    }
+
+    /// Waits until shims find another daemon in this one's place.
+    #[track_caller]
+    pub(crate) fn until_replaced(&self) {
+        self.until_logged("shims find this daemon", 2);
     }
 
     pub(crate) fn terminate(&self) {

@@ -22,9 +22,8 @@ fn a_del_of_the_journal_comes_before_the_first_add() {
     fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
 
     let gate = node.close_gate("zebra", "DEL");
-    let daemon = node.start();
+    let daemon = node.start().listening();
     node.wait_for_call("DEL zebra net1");
-    wait_for("somebody on the socket", || daemon.listens().then_some(()));
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
     assert_ne!(daemon.problem(), None);
     assert!(!adding.is_finished());
@@ -93,8 +92,7 @@ fn a_del_on_a_node_that_is_not_known_is_left_to_the_journal() {
     let mut command = node.command();
     // No runtime here runs a pod of this uid.
     command.env("POD_UID", "uid-multus");
-    let daemon = node.start_with(command);
-    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    let daemon = node.start_with(command).listening();
     let error = daemon.cni(&node.request("ADD", "c1")).error();
     assert_eq!(error.code, 11);
     assert!(error.msg.contains("this node is not known yet"), "{error}");

@@ -1,13 +1,13 @@
 //! Ends and starts: what stays over them, what is finished first, and what the log says meanwhile.
 
-use std::fs;
+use std::{fs, io, thread::JoinHandle};
 
 use serde_json::json;
 
 use crate::{
     api_server::{ApiServer, Kind},
-    daemon::Daemon,
-    node::Node,
+    daemon::{Answer, Daemon},
+    node::{Gate, Node},
     wait_for,
 };
 
@@ -31,7 +31,7 @@ fn the_last_end_takes_configuration_and_shim_along() {
     put_daemon_set(&node);
     let mut daemon = owned(&node).ready();
     node.api.wait_for_watch(Kind::DaemonSet);
-    delete_daemon_set(&node, 1);
+    delete_daemon_set(&node, &daemon, 1);
     assert!(
         node.path(CONFIGURATION).exists(),
         "it is the end that counts"
@@ -60,13 +60,10 @@ fn put_daemon_set(node: &Node) {
     );
 }
 
-fn delete_daemon_set(node: &Node, heard: usize) {
+/// Waits until so many daemons, of which this is one, have heard of it.
+fn delete_daemon_set(node: &Node, daemon: &Daemon, hear: usize) {
     node.api.delete(Kind::DaemonSet, "kube-system", "multus");
-    let log = || fs::read_to_string(node.path("log")).unwrap();
-    wait_for("the news of the deletion", || {
-        let news = log().matches("our DaemonSet is deleted").count();
-        (news == heard).then_some(())
-    });
+    daemon.until_logged("our DaemonSet is deleted", hear);
 }
 
 #[test]
@@ -82,7 +79,7 @@ fn the_last_end_needs_to_know_nothing_but_the_record() {
             .filter(|problem| problem.contains("no container runtime"))
     });
     node.api.wait_for_watch(Kind::DaemonSet);
-    delete_daemon_set(&node, 1);
+    delete_daemon_set(&node, &daemon, 1);
     daemon.terminate();
     assert!(daemon.ended().success());
     assert!(!node.path(CONFIGURATION).exists());
@@ -96,7 +93,7 @@ fn who_was_replaced_takes_nothing_along() {
     let mut old = owned(&node).ready().by_own_name();
     let mut new = owned(&node).by_own_name().ready();
     old.until_replaced();
-    delete_daemon_set(&node, 2);
+    delete_daemon_set(&node, &old, 2);
     old.terminate();
     assert!(old.ended().success());
     assert!(node.path(CONFIGURATION).exists());
@@ -107,20 +104,36 @@ fn who_was_replaced_takes_nothing_along() {
     assert!(!node.path("opt/cni/bin/multus-shim").exists());
 }
 
-#[test]
-fn an_add_under_way_is_finished_before_the_end() {
-    let node = Node::new();
-    node.run_pod(None);
+/// An ADD under way, and what holds it there.
+type Adding = (Daemon, Gate, JoinHandle<io::Result<Answer>>);
+
+/// A daemon in the middle of an ADD.
+fn adding(node: &Node) -> Adding {
     let gate = node.close_gate("primary", "ADD");
-    let mut daemon = node.start().ready();
+    let daemon = node.start().ready();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
+    (daemon, gate, adding)
+}
+
+/// The same after it was asked to end.
+fn ending(node: &Node) -> Adding {
+    let adding = adding(node);
+    let daemon = &adding.0;
     daemon.terminate();
     wait_for("its word", || {
         daemon
             .problem()
             .filter(|problem| problem.contains("shutting down"))
     });
+    adding
+}
+
+#[test]
+fn an_add_under_way_is_finished_before_the_end() {
+    let node = Node::new();
+    node.run_pod(None);
+    let (mut daemon, gate, adding) = ending(&node);
     drop(gate);
     let result = adding.join().unwrap().unwrap().result();
     assert_eq!(result.ips[0].address, "10.0.0.7/24");
@@ -139,9 +152,7 @@ fn an_add_that_nobody_waits_for_any_more_is_undone() {
     let abandoned = daemon.cni_and_leave(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     drop(abandoned);
-    wait_for("the news of it", || {
-        daemon.log().contains("a client has gone").then_some(())
-    });
+    daemon.until_logged("a client has gone", 1);
     // It comes after the ADD, which holds the container.
     let deleting = daemon.cni_meanwhile(&node.request("DEL", "c1"));
     drop(gate);
@@ -161,8 +172,7 @@ fn an_add_waits_for_the_watches_and_a_del_does_not() {
     node.install_primary();
     node.define("zebra");
     node.run_pod(Some("zebra"));
-    let daemon = node.start();
-    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    let daemon = node.start().listening();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     daemon.cni(&node.request("DEL", "c2")).done();
     assert!(!adding.is_finished());
@@ -175,16 +185,7 @@ fn an_add_waits_for_the_watches_and_a_del_does_not() {
 fn while_it_finishes_it_is_found_and_says_that_it_ends() {
     let node = Node::new();
     node.run_pod(None);
-    let gate = node.close_gate("primary", "ADD");
-    let mut daemon = node.start().ready();
-    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
-    node.wait_for_call("ADD primary pod0");
-    daemon.terminate();
-    wait_for("its word", || {
-        daemon
-            .problem()
-            .filter(|problem| problem.contains("shutting down"))
-    });
+    let (mut daemon, gate, adding) = ending(&node);
     daemon.cni(&node.request("DEL", "c2")).done();
     drop(gate);
     adding.join().unwrap().unwrap().result();
@@ -271,9 +272,7 @@ fn a_start_detaches_containers_that_are_gone_and_no_others() {
     fs::write(&sidecar, gone).unwrap();
     let daemon = node.start().ready();
     wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
-    wait_for("its end", || {
-        (daemon.log().matches("looked for leftovers").count() == 2).then_some(())
-    });
+    daemon.until_logged("looked for leftovers", 2);
     assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
     assert_eq!(
         node.state(),
@@ -291,10 +290,7 @@ fn a_start_detaches_containers_that_are_gone_and_no_others() {
 fn a_plugin_that_outlived_its_daemon_is_ended_by_the_next() {
     let node = Node::new();
     node.run_pod(None);
-    let gate = node.close_gate("primary", "ADD");
-    let daemon = node.start().ready();
-    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
-    node.wait_for_call("ADD primary pod0");
+    let (daemon, gate, adding) = adding(&node);
     daemon.kill();
     adding.join().unwrap().unwrap_err();
     let order = fs::read_to_string(node.path("order")).unwrap();
@@ -304,8 +300,7 @@ fn a_plugin_that_outlived_its_daemon_is_ended_by_the_next() {
         stat.is_ok_and(|stat| !stat.contains(") Z "))
     };
     assert!(lives(), "it waits at the gate");
-    let daemon = node.start();
-    wait_for("somebody on the socket", || daemon.listens().then_some(()));
+    let daemon = node.start().listening();
     assert!(!lives(), "before the first request is answered");
     drop(gate);
     let daemon = daemon.ready();
