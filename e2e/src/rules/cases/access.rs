@@ -198,7 +198,7 @@ fn behind_its_watch(bench: &Bench) -> anyhow::Result<()> {
     let called = || bench.call(&pod, "ADD", "primary");
     let early = sh::until(1, "a call", called);
     proxy.be(Way::Open);
-    // One implementation needs more rights to tell the pod of its networks; they are there all the same.
+    // Its answer is another matter: one implementation asks for the pod after all, to tell it of its networks.
     adding.within(20)?;
     ensure!(early.is_err(), "the watch was not late");
     called().map(drop)
