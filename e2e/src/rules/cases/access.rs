@@ -192,6 +192,10 @@ fn behind_its_watch(bench: &Bench) -> anyhow::Result<()> {
     let proxy = Proxy::start(&bench.scene.node)?;
     bench.launch_behind(proxy::PORT, &Settings::Plain.file())?;
     sh::until(60, "the daemon is ready", || bench.is_ready())?;
+    // Its watch is under way when it knows of a pod.
+    let first = bench.pod("in-time", "")?;
+    bench.begin("ADD", &first)?.within(20)?;
+    bench.call(&first, "ADD", "primary")?;
     proxy.be(Way::Silent);
     let pod = bench.pod("early", "")?;
     let adding = bench.begin("ADD", &pod)?;
