@@ -128,13 +128,13 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    info!(uninstall = ownership.is_deleted(), "shutting down");
+    info!(uninstall = ownership.ends(), "shutting down");
     daemon.readiness.missing(Part::Shutdown, "shutting down");
     manager.abort();
     following.abort();
     // Their last writes are over before anything is removed.
     let _ = tokio::join!(manager, following);
-    if ownership.is_deleted() {
+    if ownership.ends() {
         upkeep.leave();
     }
     stop.notify_one();

@@ -32,25 +32,25 @@ pub(crate) struct Cluster {
     _lan: Lan,
 }
 
-/// Who is in it: unlike in layout, runtime and plugins.
-const NODES: &[(Layout, Generation)] = &[
+/// Nodes unlike in layout, runtime and plugins.
+pub(crate) const MIXED: &[(Layout, Generation)] = &[
     (Layout::K3s, Generation::One),
     (Layout::Rke2, Generation::Two),
     (Layout::Kubeadm, Generation::Two),
 ];
 
 impl Cluster {
-    /// Starts it and waits until every node is Ready.
-    pub(crate) fn start(work: &Workplace) -> anyhow::Result<Self> {
+    /// Starts it with these nodes and waits until every one is Ready.
+    pub(crate) fn start(work: &Workplace, kinds: &[(Layout, Generation)]) -> anyhow::Result<Self> {
         let lan = Lan::new()?;
         let mut nodes = (1..)
-            .take(NODES.len())
+            .take(kinds.len())
             .map(|number| Node::start(work, &lan, number, &[&work.bin]))
             .collect::<anyhow::Result<Vec<_>>>()?;
         route(&nodes)?;
         let control = Control::start(&nodes[0], Extent::Cluster)?;
         let mut members = Vec::new();
-        for (node, (layout, generation)) in nodes.drain(..).zip(NODES) {
+        for (node, (layout, generation)) in nodes.drain(..).zip(kinds) {
             let runtime = Runtime::start(work, &node, *layout, *generation)?;
             let server = members
                 .first()
@@ -77,7 +77,7 @@ impl Cluster {
             ])?;
             let nodes = cluster.get(&["nodes"])?;
             let count = nodes["items"].as_array().map_or(0, Vec::len);
-            ensure!(count == NODES.len(), "{count} nodes are there");
+            ensure!(count == kinds.len(), "{count} nodes are there");
             Ok(())
         })?;
         Ok(cluster)

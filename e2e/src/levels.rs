@@ -4,6 +4,7 @@ mod chart;
 mod cluster;
 mod cri;
 mod netns;
+mod upgrade;
 
 use crate::{
     faults,
@@ -29,6 +30,8 @@ pub(crate) enum Level {
     Cri,
     /// A mixed cluster
     Cluster,
+    /// From the published chart to ours and back, under running pods; needs --peer
+    Upgrade,
 }
 
 impl Level {
@@ -40,6 +43,7 @@ impl Level {
             Self::Faults => "faults",
             Self::Cri => "cri",
             Self::Cluster => "cluster",
+            Self::Upgrade => "upgrade",
         }
     }
 
@@ -50,6 +54,7 @@ impl Level {
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Cluster => &cluster::NEEDS,
+            Self::Upgrade => &upgrade::NEEDS,
         }
     }
 
@@ -68,6 +73,7 @@ impl Level {
             Self::Faults => faults::run(work, faults, report),
             Self::Cri => cri::run(work, report),
             Self::Cluster => cluster::run(work, report),
+            Self::Upgrade => upgrade::run(work, options, report),
         }
     }
 }

@@ -6,6 +6,7 @@ mod cri;
 mod direct;
 mod faults;
 mod http;
+mod image;
 mod init;
 mod inspect;
 mod kubelet;

@@ -12,7 +12,7 @@ mod exchange;
 pub(crate) mod plugin;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) use self::table::print;
 use self::{
@@ -27,7 +27,7 @@ use crate::{
 /// What this level is told beside the release.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// rules: test the programs in this folder instead of the release's
+    /// rules: test the programs in this folder instead of the release's; upgrade: upstream's programs
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
     /// rules: exchange the release's programs with the peer's in the middle of pods' lives
@@ -103,6 +103,11 @@ fn one(bench: &Bench, case: &Case, differences: &Differences, report: &mut Repor
 }
 
 impl Options {
+    /// The folder of the peer's programs.
+    pub(crate) fn peer(&self) -> Option<&Path> {
+        self.peer.as_deref()
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.case
             .as_ref()

@@ -10,6 +10,7 @@ use std::{
 use anyhow::ensure;
 
 use crate::{
+    image::Image,
     layout::{self, Generation, Layout, Places},
     node::Node,
     sh,
@@ -20,7 +21,6 @@ use crate::{
 pub(crate) const IMAGE: &str = "e2e.invalid/busybox:1";
 /// Debian's plugins; they speak CNI up to 1.0.0.
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
-const APPLETS: &[&str] = &["sh", "sleep", "ip", "ping", "cat"];
 
 /// A runtime on a node.
 pub(crate) struct Runtime {
@@ -119,35 +119,13 @@ impl Runtime {
     }
 }
 
-/// An archive of an image without any registry.
+/// An archive of the image of pods.
 fn busybox(work: &Workplace) -> anyhow::Result<PathBuf> {
-    let archive = work.dir.join("busybox.tar");
-    if archive.exists() {
-        return Ok(archive);
-    }
-    let bin = work.dir.join("busybox/bin");
-    fs::create_dir_all(&bin)?;
-    fs::copy("/bin/busybox", bin.join("busybox"))?;
-    for applet in APPLETS {
-        symlink("busybox", bin.join(applet))?;
-    }
-    let umoci = |words: &[&str]| sh::run(Command::new("umoci").current_dir(&work.dir).args(words));
-    umoci(&["init", "--layout", "busybox.oci"])?;
-    umoci(&["new", "--image", "busybox.oci:1"])?;
-    umoci(&["insert", "--image", "busybox.oci:1", "busybox/bin", "/bin"])?;
-    umoci(&[
-        "config",
-        "--image=busybox.oci:1",
-        "--config.entrypoint=/bin/busybox",
-        "--config.entrypoint=sleep",
-        "--config.entrypoint=2147483647",
-        "--config.env=PATH=/bin",
-    ])?;
-    sh::run(Command::new("skopeo").current_dir(&work.dir).args([
-        "copy",
-        "--quiet",
-        "oci:busybox.oci:1",
-        &format!("docker-archive:busybox.tar:{IMAGE}"),
-    ]))?;
-    Ok(archive)
+    let image = Image {
+        name: "busybox",
+        references: &[IMAGE.to_owned()],
+        programs: &[],
+        entrypoint: &["/bin/busybox", "sleep", "2147483647"],
+    };
+    image.archive(work)
 }

@@ -1,13 +1,15 @@
 //! The API server as the daemon sees it: what watches keep, one look at a pod they do not have yet, status and events.
 
 pub(crate) mod event;
+mod ownership;
 pub(crate) mod request;
 mod store;
 mod types;
 mod watch;
 
+pub use ownership::Ownership;
 pub use store::{Definitions, Pods};
-pub use watch::{Ownership, follow_daemon_set, follow_definitions, follow_pods};
+pub use watch::{follow_daemon_set, follow_definitions, follow_pods};
 
 use std::{sync::Arc, time::Duration};
 

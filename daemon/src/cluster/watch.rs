@@ -1,13 +1,6 @@
 //! The watches: each runs for ever, starts again after every failure, and keeps its store as the API server has it.
 
-use std::{
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
@@ -19,6 +12,7 @@ use kube::{
 use tracing::{debug, info, warn};
 
 use super::{
+    ownership::{Ownership, goes},
     store::{Definitions, Pods},
     types::{self, Definition},
 };
@@ -95,46 +89,6 @@ pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, s
     .await;
 }
 
-/// What is known of our own DaemonSet.
-#[derive(Debug, Default)]
-pub struct Ownership(AtomicU8);
-
-impl Ownership {
-    const SEEN: u8 = 1;
-    const DELETED: u8 = 2;
-
-    /// Whether it was there and is gone, or is being deleted: the next SIGTERM is the end.
-    pub fn is_deleted(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == Self::DELETED
-    }
-
-    fn seen(&self, being_deleted: bool) {
-        let now = if being_deleted {
-            Self::DELETED
-        } else {
-            Self::SEEN
-        };
-        if self.0.swap(now, Ordering::SeqCst) != now && being_deleted {
-            tell_deleted();
-        }
-    }
-
-    /// It is not there: that means something only after it was.
-    fn absent(&self) {
-        let order = Ordering::SeqCst;
-        let known = self
-            .0
-            .compare_exchange(Self::SEEN, Self::DELETED, order, order);
-        if known.is_ok() {
-            tell_deleted();
-        }
-    }
-}
-
-fn tell_deleted() {
-    info!("our DaemonSet is deleted: the next end takes configuration and shim along");
-}
-
 /// Watches the one DaemonSet that this process belongs to.
 pub async fn follow_daemon_set(
     client: Client,
@@ -145,7 +99,7 @@ pub async fn follow_daemon_set(
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let stream = || {
         watcher(
-            Api::<PartialObjectMeta<DaemonSet>>::namespaced(client.clone(), namespace),
+            Api::<DaemonSet>::namespaced(client.clone(), namespace),
             config.clone(),
         )
     };
@@ -154,17 +108,13 @@ pub async fn follow_daemon_set(
         "daemonsets",
         stream,
         || {},
-        |event: watcher::Event<PartialObjectMeta<DaemonSet>>| match event {
-            watcher::Event::Apply(object) => {
-                ownership.seen(object.metadata.deletion_timestamp.is_some());
-            }
+        |event: watcher::Event<DaemonSet>| match event {
+            watcher::Event::Apply(object) => ownership.seen(goes(&object)),
             watcher::Event::Delete(_) => ownership.absent(),
             watcher::Event::Init => listed = None,
-            watcher::Event::InitApply(object) => {
-                listed = Some(object.metadata.deletion_timestamp.is_some());
-            }
+            watcher::Event::InitApply(object) => listed = Some(goes(&object)),
             watcher::Event::InitDone => match listed {
-                Some(being_deleted) => ownership.seen(being_deleted),
+                Some(goes) => ownership.seen(goes),
                 None => ownership.absent(),
             },
         },
@@ -204,25 +154,5 @@ async fn follow<K, S>(
             }
         }
         tokio::time::sleep(LIST_AGAIN).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn deleted_means_seen_and_gone() {
-        let ownership = Ownership::default();
-        ownership.absent();
-        assert!(!ownership.is_deleted());
-        ownership.seen(false);
-        assert!(!ownership.is_deleted());
-        ownership.absent();
-        assert!(ownership.is_deleted());
-        ownership.seen(false);
-        assert!(!ownership.is_deleted());
-        ownership.seen(true);
-        assert!(ownership.is_deleted());
     }
 }

@@ -7,9 +7,10 @@ mod rolling;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
 use crate::{
-    cluster::{Cluster, Member},
+    cluster::{Cluster, MIXED, Member},
     report::{Ended, Report, say},
     sh,
     tools::{Module, Needs},
@@ -26,12 +27,12 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
-const NAMESPACE: &str = "--namespace=kube-system";
+pub(super) const NAMESPACE: &str = "--namespace=kube-system";
 
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     let cluster = report.check(
         "three nodes are Ready: k3s with containerd 1.6, rke2 and kubeadm with 2.x",
-        || Cluster::start(work),
+        || Cluster::start(work, MIXED),
     )?;
     let scene = Scene { work, cluster };
     report.check("every node imports the archive", || scene.import())?;
@@ -77,15 +78,43 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     )
 }
 
-struct Scene<'a> {
-    work: &'a Workplace,
-    cluster: Cluster,
+pub(super) struct Scene<'a> {
+    pub(super) work: &'a Workplace,
+    pub(super) cluster: Cluster,
 }
 
 impl Scene<'_> {
     fn import(&self) -> anyhow::Result<()> {
         let archive = self.work.image_archive()?;
         self.each(|member| member.runtime.import(&member.node, &archive))
+    }
+
+    /// Imports the archive on one node.
+    pub(super) fn import_on(&self, index: usize) -> anyhow::Result<()> {
+        let member = &self.cluster.members[index];
+        member
+            .runtime
+            .import(&member.node, &self.work.image_archive()?)
+    }
+
+    /// Removes our image from one node.
+    pub(super) fn forget_on(&self, index: usize) -> anyhow::Result<()> {
+        let member = &self.cluster.members[index];
+        let image = self.image()?;
+        sh::run(
+            member
+                .runtime
+                .ctr(&member.node)
+                .args(["images", "remove", &image]),
+        )
+        .map(drop)
+    }
+
+    /// Our image, as the chart names it.
+    pub(super) fn image(&self) -> anyhow::Result<String> {
+        let release: Value = serde_json::from_slice(&self.work.read("release.json")?)?;
+        let reference = release["images"][0]["reference"].as_str();
+        Ok(reference.context("release.json names no image")?.to_owned())
     }
 
     fn install(&self, name: &str, chart: &Path, more: &[&str]) -> anyhow::Result<()> {
@@ -145,6 +174,18 @@ impl Scene<'_> {
 
     /// Ready on every node, and no image was asked of a registry.
     fn is_deployed(&self, name: &str) -> anyhow::Result<()> {
+        self.is_ready(name)?;
+        let events = self.cluster.get(&["events", NAMESPACE])?;
+        let events = events["items"].as_array().into_iter().flatten();
+        let mut pulls = events.filter(|event| event["reason"] == "Pulling");
+        match pulls.next() {
+            None => Ok(()),
+            Some(event) => bail!("an image was pulled: {}", event["message"]),
+        }
+    }
+
+    /// Ready on every node, with all that belongs there.
+    pub(super) fn is_ready(&self, name: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let nodes = cluster.members.len();
         sh::until(60, "the DaemonSet is ready", || {
@@ -157,11 +198,6 @@ impl Scene<'_> {
             );
             Ok(())
         })?;
-        let events = cluster.get(&["events", NAMESPACE])?.to_string();
-        ensure!(
-            !events.contains("Pulling image"),
-            "an image was pulled: {events}"
-        );
         self.each(|member| {
             let places = &member.runtime.places;
             for file in [
@@ -186,7 +222,7 @@ impl Scene<'_> {
         logs.unwrap_or_else(|error| error.to_string())
     }
 
-    fn helm_uninstall(&self, name: &str) -> anyhow::Result<()> {
+    pub(super) fn helm_uninstall(&self, name: &str) -> anyhow::Result<()> {
         sh::run(self.cluster.helm().args([
             "uninstall",
             "--wait",
@@ -226,7 +262,7 @@ impl Scene<'_> {
         })
     }
 
-    fn each(&self, act: impl Fn(&Member) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    pub(super) fn each(&self, act: impl Fn(&Member) -> anyhow::Result<()>) -> anyhow::Result<()> {
         for member in &self.cluster.members {
             act(member)
                 .with_context(|| format!("{} ({:?})", member.node.name, member.runtime.layout))?;

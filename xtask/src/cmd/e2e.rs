@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Get whatever is missing
     #[arg(long)]
     install: bool,
-    /// rules: test the programs in this folder instead of the release's
+    /// rules: test the programs in this folder instead of the release's; upgrade: upstream's programs
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
     /// rules: exchange the release's programs with the peer's in the middle of pods' lives
@@ -54,6 +54,8 @@ pub(crate) enum Level {
     Cri,
     /// A mixed cluster
     Cluster,
+    /// From the published chart to ours and back, under running pods; needs --peer
+    Upgrade,
 }
 
 /// Runs the command.

@@ -153,7 +153,7 @@ impl Scene<'_> {
             .collect()
     }
 
-    pub(super) fn primary_alone(&self) -> anyhow::Result<()> {
+    pub(in crate::levels) fn primary_alone(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let pods: Vec<_> = cluster
             .members

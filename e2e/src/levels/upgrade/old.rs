@@ -1,0 +1,164 @@
+//! A published release, with images that are made of upstream's programs.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, ensure};
+
+use super::{CRD_NAME, NAME};
+use crate::{
+    image::Image,
+    levels::cluster::{NAMESPACE, Scene},
+    sh,
+};
+
+/// A release of the published chart.
+pub(super) struct Published {
+    pub(super) name: &'static str,
+    chart: &'static str,
+    /// From the release on that has one.
+    crd_chart: Option<&'static str>,
+    values: &'static [&'static str],
+}
+
+/// One of each kind: with the definition in the main chart and without a daemon; with the definition apart and with a daemon.
+pub(super) const PUBLISHED: &[Published] = &[
+    Published {
+        name: "v4.3.008, thin",
+        chart: "rke2-multus-v4.3.008.tgz",
+        crd_chart: None,
+        values: &[],
+    },
+    Published {
+        name: "v4.3.017, thick",
+        chart: "rke2-multus-v4.3.017.tgz",
+        crd_chart: Some("rke2-multus-crd-4.3.017.tgz"),
+        values: &["--set=thickPlugin.enabled=true"],
+    },
+];
+
+/// Where upstream's images have its programs.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("multus", "/usr/src/multus-cni/bin/multus"),
+    ("multus-daemon", "/usr/src/multus-cni/bin/multus-daemon"),
+    ("multus-shim", "/usr/src/multus-cni/bin/multus-shim"),
+    ("passthru-cni", "/usr/src/multus-cni/bin/passthru"),
+    ("thin_entrypoint", "/thin_entrypoint"),
+    ("install_multus", "/install_multus"),
+];
+
+/// A published release on this cluster.
+pub(super) struct Old<'a> {
+    scene: &'a Scene<'a>,
+    pub(super) published: &'static Published,
+    chart: PathBuf,
+    crd_chart: Option<PathBuf>,
+    images: BTreeSet<String>,
+}
+
+impl<'a> Old<'a> {
+    /// Gives every node the images that the chart names.
+    pub(super) fn import(
+        scene: &'a Scene<'a>,
+        published: &'static Published,
+        peer: &Path,
+    ) -> anyhow::Result<Self> {
+        let chart = archive(published.chart)?;
+        let crd_chart = published.crd_chart.map(archive).transpose()?;
+        let rendered = sh::run(
+            scene
+                .cluster
+                .helm()
+                .args(["template", NAME])
+                .arg(&chart)
+                .args(published.values),
+        )?;
+        let images: BTreeSet<_> = rendered
+            .lines()
+            .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("image: "))
+            .map(|image| image.trim_matches('"').to_owned())
+            .collect();
+        ensure!(!images.is_empty(), "{} names no image", published.chart);
+        // One image puts plugins on the node, which are there already; all others are Multus.
+        let (plugins, multus): (Vec<_>, Vec<_>) = images
+            .iter()
+            .map(|image| format!("docker.io/{image}"))
+            .partition(|image| image.contains("cni-plugins"));
+        let programs = PROGRAMS.map(|(program, place)| (peer.join(program), place));
+        let name = |kind: &str| format!("{kind}-{}", published.chart.trim_end_matches(".tgz"));
+        for image in [
+            Image {
+                name: &name("plugins"),
+                references: &plugins,
+                programs: &[],
+                entrypoint: &["/bin/true"],
+            },
+            Image {
+                name: &name("multus"),
+                references: &multus,
+                programs: &programs,
+                entrypoint: &["/thin_entrypoint"],
+            },
+        ] {
+            let archive = image.archive(scene.work)?;
+            scene.each(|member| member.runtime.import(&member.node, &archive))?;
+        }
+        Ok(Self {
+            scene,
+            published,
+            chart,
+            crd_chart,
+            images,
+        })
+    }
+
+    /// Installs it, or goes back to it.
+    pub(super) fn install(&self) -> anyhow::Result<()> {
+        let crd = self.crd_chart.as_ref().map(|chart| (CRD_NAME, chart));
+        for (name, chart) in crd.into_iter().chain([(NAME, &self.chart)]) {
+            sh::run(
+                self.scene
+                    .cluster
+                    .helm()
+                    .args(["upgrade", "--install", "--take-ownership", NAMESPACE, name])
+                    .arg(chart)
+                    .args(self.published.values),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Every node runs its daemon, and has its configuration.
+    pub(super) fn is_deployed(&self) -> anyhow::Result<()> {
+        let cluster = &self.scene.cluster;
+        sh::until(120, "the published DaemonSet is rolled out", || {
+            let words = ["rollout", "status", NAMESPACE, "--timeout=1s"];
+            cluster.kubectl(&[&words[..], &[&format!("daemonset/{NAME}")]].concat())
+        })?;
+        self.scene.each(|member| {
+            let folder = &member.runtime.places.conf_dir;
+            sh::until(30, "its configuration is there", || {
+                let names = member.node.list(folder)?;
+                // Without a daemon it is a list where the primary's is one.
+                let found = names.iter().any(|name| name.starts_with("00-multus.conf"));
+                ensure!(found, "in {folder} are {names:?}");
+                Ok(())
+            })
+        })
+    }
+
+    /// Whether these are its images, and there is one.
+    pub(super) fn are(&self, images: &[String]) -> bool {
+        !images.is_empty() && images.iter().all(|image| self.images.contains(image))
+    }
+}
+
+/// A published chart, as `cargo xtask download` got it.
+fn archive(file: &str) -> anyhow::Result<PathBuf> {
+    let mirror = std::env::var_os("MULTUS_MIRROR").context("MULTUS_MIRROR is not set")?;
+    let path = Path::new(&mirror).join(file);
+    ensure!(path.is_file(), "{}: no such chart", path.display());
+    Ok(path)
+}
