@@ -177,11 +177,8 @@ impl Upkeep {
         {
             // No pod, so no runtime runs us, and there is nothing left to ask.
             return Report {
-                runtime: None,
                 dirs: overrides.complete(),
-                cni_version: None,
-                rejected: Vec::new(),
-                problem: None,
+                ..Report::default()
             };
         }
         let question = Question {

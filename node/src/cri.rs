@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     os::fd::OwnedFd,
-    os::unix::net::UnixStream as StdStream,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -39,6 +38,15 @@ pub enum CriError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// Somebody listens, outside of what can be seen.
+    #[error(
+        "the process behind {} is not to be seen from here: it is of another machine or container, or hostPID is off",
+        socket.display()
+    )]
+    Unseen {
+        /// The socket, as the node names it.
+        socket: PathBuf,
     },
     /// The connection is no gRPC.
     #[error("{} does not speak gRPC: {reason}", socket.display())]
@@ -78,7 +86,10 @@ impl Client {
             socket: socket.to_owned(),
             source,
         };
-        let pid = peer(&path).map_err(refused)?;
+        let pid = peer(&path).await.map_err(refused)?;
+        let pid = pid.ok_or_else(|| CriError::Unseen {
+            socket: socket.to_owned(),
+        })?;
         let channel = channel(directory, path)
             .await
             .map_err(|error| CriError::Transport {
@@ -122,6 +133,14 @@ impl Client {
             item.metadata
                 .as_ref()
                 .is_some_and(|metadata| metadata.uid == uid)
+        }))
+    }
+
+    /// Whether one of its sandboxes belongs to any pod.
+    pub async fn runs_pods(&mut self) -> Result<bool, CriError> {
+        Ok(self.list(None).await?.iter().any(|item| {
+            let metadata = item.metadata.as_ref();
+            metadata.is_some_and(|metadata| !metadata.uid.is_empty())
         }))
     }
 
@@ -178,11 +197,13 @@ impl Client {
     }
 }
 
-/// Who listens on the socket.
-fn peer(path: &Path) -> io::Result<u32> {
-    let stream = StdStream::connect(path)?;
-    let credentials = rustix::net::sockopt::socket_peercred(&stream)?;
-    Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
+/// Who listens on the socket; `None` when the process is in a process namespace that is not to be seen from here.
+async fn peer(path: &Path) -> io::Result<Option<u32>> {
+    let stream = tokio::net::UnixStream::connect(path).await?;
+    let pid = stream.peer_cred()?.pid();
+    Ok(pid
+        .and_then(|pid| u32::try_from(pid).ok())
+        .filter(|pid| *pid > 0))
 }
 
 async fn channel(directory: OwnedFd, path: PathBuf) -> Result<Channel, tonic::transport::Error> {

@@ -1,14 +1,12 @@
-//! Which CNI directories the runtime uses, from its own answer. A function over the answer; nothing is looked up on disk but writability.
+//! Which CNI directories to go by: a function over what was told, by whom.
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
 };
 
 use serde::Serialize;
-use serde_json::Value;
-
-use crate::root::Root;
 
 /// Where the runtime looks for plugins and configurations, as the node names the paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -16,24 +14,74 @@ use crate::root::Root;
 pub struct CniDirs {
     /// Searched in this order; never empty.
     pub bin_dirs: Vec<PathBuf>,
-    /// Where the shim goes: one of `bin_dirs`.
+    /// Where the shim goes: one of `bin_dirs`, unless it was given.
     pub install_dir: PathBuf,
     /// Where the first configuration by name wins.
     pub conf_dir: PathBuf,
-    /// Where the answer comes from.
+    /// Where the answer comes from; of several the least certain.
     pub source: Source,
 }
 
-/// Where directories come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Where directories come from, the most certain first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Source {
-    /// Both were given.
+    /// They were given.
     Override,
     /// The loaded CNI state of the runtime (`cniconfig`).
     CniConfig,
-    /// The runtime's configuration (`config`), as it has not loaded any CNI state.
+    /// The configuration that the runtime runs with (`config`).
     Config,
+    /// The files and flags that the runtime was started with.
+    File,
+    /// A file at a usual place: which one the runtime was started with is not to be seen.
+    Guess,
+}
+
+/// What one source tells of directories. What it does not tell is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// Where plugins are looked for.
+    pub bin_dirs: Vec<PathBuf>,
+    /// Where configurations are looked for.
+    pub conf_dir: Option<PathBuf>,
+    /// Runtime handlers with a configuration directory of their own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub handlers: BTreeMap<String, PathBuf>,
+    /// How many configurations are loaded, where that is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_conf_num: Option<i64>,
+}
+
+impl Told {
+    /// Without what is no whole path, as nobody can tell what it is relative to; the others without doubled and trailing slashes.
+    #[must_use]
+    pub fn only_absolute(mut self) -> Self {
+        let plain = |dir: &PathBuf| dir.is_absolute().then(|| dir.components().collect());
+        self.bin_dirs = self.bin_dirs.iter().filter_map(plain).collect();
+        self.conf_dir = self.conf_dir.as_ref().and_then(plain);
+        self.handlers.retain(|_, dir| dir.is_absolute());
+        self
+    }
+
+    /// Whether it tells both kinds.
+    pub fn is_whole(&self) -> bool {
+        !self.bin_dirs.is_empty() && self.conf_dir.is_some()
+    }
+}
+
+/// Someone who tells of directories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Evidence {
+    /// How certain it is.
+    pub source: Source,
+    /// The socket or the files, as the node names them.
+    pub from: Vec<PathBuf>,
+    /// What it tells.
+    #[serde(flatten)]
+    pub told: Told,
 }
 
 /// Directories that were given, each of which wins over what the runtime says.
@@ -58,74 +106,51 @@ impl Overrides {
     }
 }
 
-/// The runtime's answer does not tell the directories.
+/// Nobody tells the directories.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the runtime's verbose status does not tell its CNI {missing}: {reason}; set config.cni_conf.binDir and config.cni_conf.confDir to name them"
+    "neither the runtime's status nor its files tell its CNI {missing}: set config.cni_conf.binDir and config.cni_conf.confDir to name them"
 )]
 pub struct UnknownDirs {
     missing: &'static str,
-    reason: String,
 }
 
-/// Reads the verbose part of CRI `Status`. `writable` tells whether files can be made in a directory.
-pub fn from_status(
-    info: &BTreeMap<String, String>,
+/// Of each kind takes what the most certain source tells. `writable` tells whether files can be made in a directory.
+pub fn decide(
     overrides: &Overrides,
+    evidence: &[Evidence],
     writable: impl Fn(&Path) -> bool,
 ) -> Result<CniDirs, UnknownDirs> {
     if let Some(dirs) = overrides.complete() {
         return Ok(dirs);
     }
-    let loaded = parse(info, "cniconfig");
-    let configured = parse(info, "config").and_then(|config| config.get("cni").cloned());
-    let absent = || "neither `cniconfig` nor `config.cni` holds it".to_owned();
-    let list = |value: Option<&Value>, keys: [&str; 2]| -> Vec<PathBuf> {
-        keys.iter()
-            .find_map(|key| paths(value?.get(key)?))
-            .unwrap_or_default()
+    let mut sources: Vec<&Evidence> = evidence.iter().collect();
+    sources.sort_by_key(|one| one.source);
+    let bins = sources.iter().find(|one| !one.told.bin_dirs.is_empty());
+    let mut bin_dirs = bins.map_or_else(Vec::new, |one| one.told.bin_dirs.clone());
+    let (install_dir, bin_source) = match (&overrides.bin_dir, bins) {
+        (Some(dir), _) => (Some(dir.clone()), Source::Override),
+        (None, Some(one)) => (install_dir(&bin_dirs, writable), one.source),
+        (None, None) => (None, Source::Guess),
     };
-    let mut source = Source::CniConfig;
-    let mut bin_dirs = list(loaded.as_ref(), ["PluginDirs", "pluginDirs"]);
-    let mut conf_dirs = list(loaded.as_ref(), ["PluginConfDir", "pluginConfDir"]);
-    if bin_dirs.is_empty() || conf_dirs.is_empty() {
-        source = Source::Config;
-        let from_config = list(configured.as_ref(), ["binDirs", "binDir"]);
-        bin_dirs = if bin_dirs.is_empty() {
-            from_config
-        } else {
-            bin_dirs
-        };
-        let from_config = list(configured.as_ref(), ["confDir", "conf_dir"]);
-        conf_dirs = if conf_dirs.is_empty() {
-            from_config
-        } else {
-            conf_dirs
-        };
-    }
-    let install_dir = match &overrides.bin_dir {
-        Some(dir) => dir.clone(),
-        None => install_dir(&bin_dirs, writable).ok_or_else(|| UnknownDirs {
-            missing: "plugin directory",
-            reason: absent(),
-        })?,
-    };
-    let conf_dir = overrides
-        .conf_dir
-        .clone()
-        .or_else(|| conf_dirs.into_iter().next())
-        .ok_or_else(|| UnknownDirs {
-            missing: "configuration directory",
-            reason: absent(),
-        })?;
+    let install_dir = install_dir.ok_or(UnknownDirs {
+        missing: "plugin directory",
+    })?;
+    let given = overrides.conf_dir.iter().map(|dir| (dir, Source::Override));
+    let told = sources
+        .iter()
+        .filter_map(|one| Some((one.told.conf_dir.as_ref()?, one.source)));
+    let (conf_dir, conf_source) = given.chain(told).next().ok_or(UnknownDirs {
+        missing: "configuration directory",
+    })?;
     if bin_dirs.is_empty() {
         bin_dirs.push(install_dir.clone());
     }
     Ok(CniDirs {
         bin_dirs,
         install_dir,
-        conf_dir,
-        source,
+        conf_dir: conf_dir.clone(),
+        source: bin_source.max(conf_source),
     })
 }
 
@@ -149,81 +174,84 @@ fn is_content_addressed(path: &Path) -> bool {
     })
 }
 
-/// The edge: the same with the node's own answer about writability.
-pub fn discover(
-    root: &Root,
-    info: &BTreeMap<String, String>,
-    overrides: &Overrides,
-) -> Result<CniDirs, UnknownDirs> {
-    from_status(info, overrides, |dir| root.is_writable(dir))
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Override => "given",
+            Self::CniConfig => "the runtime's loaded CNI state",
+            Self::Config => "the runtime's configuration, as it says",
+            Self::File => "the runtime's files",
+            Self::Guess => "a file at a usual place",
+        })
+    }
 }
 
-fn parse(info: &BTreeMap<String, String>, key: &str) -> Option<Value> {
-    serde_json::from_str(info.get(key)?).ok()
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bins = list(&self.bin_dirs);
+        let bins = if bins.is_empty() { "unknown" } else { &bins };
+        let conf = self.conf_dir.as_ref().map(|dir| dir.display().to_string());
+        let conf = conf.unwrap_or_else(|| "unknown".to_owned());
+        write!(f, "plugins {bins}; configuration {conf}")
+    }
 }
 
-/// One path or several, only absolute ones; `None` when nothing is left.
-fn paths(value: &Value) -> Option<Vec<PathBuf>> {
-    let texts: Vec<&str> = match value {
-        Value::String(text) => vec![text],
-        Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
-        _ => return None,
-    };
-    let paths: Vec<PathBuf> = texts
-        .into_iter()
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
+/// Paths for people.
+pub(crate) fn list(paths: &[PathBuf]) -> String {
+    let texts: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
         .collect();
-    (!paths.is_empty()).then_some(paths)
+    texts.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn info(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
-    }
-
     const HASH: &str = "/var/lib/rancher/k3s/data/e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855/bin";
 
-    #[test]
-    fn the_loaded_state_wins_over_the_configuration() {
-        let info = info(&[
-            (
-                "cniconfig",
-                r#"{"PluginDirs":["/var/lib/rancher/k3s/data/cni"],"PluginConfDir":"/var/lib/rancher/k3s/agent/etc/cni/net.d"}"#,
-            ),
-            (
-                "config",
-                r#"{"cni":{"binDir":"/stale","confDir":"/stale"}}"#,
-            ),
-        ]);
-        let dirs = from_status(&info, &Overrides::default(), |_| true).unwrap();
-        assert_eq!(dirs.install_dir, Path::new("/var/lib/rancher/k3s/data/cni"));
-        assert_eq!(
-            dirs.conf_dir,
-            Path::new("/var/lib/rancher/k3s/agent/etc/cni/net.d")
-        );
-        assert_eq!(dirs.source, Source::CniConfig);
+    fn told(source: Source, bins: &[&str], conf: Option<&str>) -> Evidence {
+        Evidence {
+            source,
+            from: Vec::new(),
+            told: Told {
+                bin_dirs: bins.iter().map(PathBuf::from).collect(),
+                conf_dir: conf.map(PathBuf::from),
+                ..Told::default()
+            },
+        }
+    }
+
+    fn decided(evidence: &[Evidence]) -> Option<(PathBuf, PathBuf, Source)> {
+        let dirs = decide(&Overrides::default(), evidence, |_| true).ok()?;
+        Some((dirs.install_dir, dirs.conf_dir, dirs.source))
     }
 
     #[test]
-    fn both_spellings_of_the_configuration() {
-        for config in [
-            r#"{"cni":{"binDir":"/opt/cni/bin","confDir":"/etc/cni/net.d"}}"#,
-            r#"{"cni":{"binDir":"","binDirs":["/opt/cni/bin"],"confDir":"/etc/cni/net.d"}}"#,
-        ] {
-            let dirs = from_status(&info(&[("config", config)]), &Overrides::default(), |_| {
-                true
-            })
-            .unwrap();
-            assert_eq!(dirs.bin_dirs, [Path::new("/opt/cni/bin")], "{config}");
-            assert_eq!(dirs.source, Source::Config);
+    fn of_each_kind_the_most_certain() {
+        let (a, b) = (
+            told(Source::File, &["/f"], Some("/fc")),
+            told(Source::CniConfig, &["/s"], None),
+        );
+        for order in [[a.clone(), b.clone()], [b.clone(), a.clone()]] {
+            assert_eq!(
+                decided(&order),
+                Some(("/s".into(), "/fc".into(), Source::File))
+            );
         }
+        let whole = told(Source::CniConfig, &["/s"], Some("/sc"));
+        assert_eq!(
+            decided(&[a, whole]),
+            Some(("/s".into(), "/sc".into(), Source::CniConfig))
+        );
+    }
+
+    #[test]
+    fn nothing_told_is_an_error_and_never_a_default() {
+        assert_eq!(decided(&[]), None);
+        assert_eq!(decided(&[told(Source::Config, &["/b"], None)]), None);
+        assert_eq!(decided(&[told(Source::Config, &[], Some("/c"))]), None);
     }
 
     #[test]
@@ -246,32 +274,19 @@ mod tests {
 
     #[test]
     fn an_override_wins_for_its_own_directory_only() {
-        let info = info(&[(
-            "cniconfig",
-            r#"{"PluginDirs":["/opt/cni/bin"],"PluginConfDir":"/etc/cni/net.d"}"#,
-        )]);
+        let evidence = [told(
+            Source::CniConfig,
+            &["/opt/cni/bin"],
+            Some("/etc/cni/net.d"),
+        )];
         let overrides = Overrides {
             bin_dir: Some("/mine".into()),
             conf_dir: None,
         };
-        let dirs = from_status(&info, &overrides, |_| true).unwrap();
+        let dirs = decide(&overrides, &evidence, |_| true).unwrap();
         assert_eq!(dirs.install_dir, Path::new("/mine"));
         assert_eq!(dirs.conf_dir, Path::new("/etc/cni/net.d"));
         assert_eq!(dirs.bin_dirs, [Path::new("/opt/cni/bin")]);
-    }
-
-    #[test]
-    fn no_answer_is_an_error_and_never_a_default() {
-        for texts in [
-            &[][..],
-            &[("config", "{}")],
-            &[("cniconfig", "no json")],
-            &[("config", r#"{"cni":{"binDir":"relative","confDir":"/x"}}"#)],
-        ] {
-            assert!(
-                from_status(&info(texts), &Overrides::default(), |_| true).is_err(),
-                "{texts:?}"
-            );
-        }
+        assert_eq!(dirs.source, Source::CniConfig);
     }
 }

@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_foreign_file_is_never_touched() {
         let text = String::from_utf8_lossy(UPSTREAMS).replace("Go build", "No build");
-        for theirs in [b"theirs", UPSTREAMS[1..].as_ref(), text.as_bytes()] {
+        for theirs in [b"theirs", &UPSTREAMS[1..], text.as_bytes()] {
             let (_dir, root) = node();
             root.write_atomic("/bin/multus-shim", theirs, 0o755)
                 .unwrap();

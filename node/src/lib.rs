@@ -4,11 +4,19 @@
 
 pub mod discover;
 
+pub mod configured;
+pub mod containerd;
 pub mod cri;
+pub mod crio;
 pub mod dirs;
 pub mod install;
 pub mod lock;
+pub mod places;
 pub mod process;
 pub mod record;
 pub mod root;
 pub mod runtime;
+pub mod status;
+
+pub mod command_line;
+mod report;

@@ -39,6 +39,33 @@ impl Process {
     }
 }
 
+/// The file tree that a process sees; `None` where that may not be looked at.
+pub fn tree(root: &Root, pid: u32) -> Option<Root> {
+    root.follow(format!("/proc/{pid}"), "root").ok()
+}
+
+/// When a process was started, in seconds since 1970.
+pub fn started(root: &Root, pid: u32) -> Option<i64> {
+    /// The unit of `/proc/<pid>/stat`, on every architecture.
+    const TICKS_PER_SECOND: i64 = 100;
+    let read =
+        |path: &str| Some(String::from_utf8_lossy(&root.read(path, 1 << 20).ok()?).into_owned());
+    let own = read(&format!("/proc/{pid}/stat"))?;
+    let machine = read("/proc/stat")?;
+    // The name, which is in parentheses, may hold anything; the start is the twentieth field after it.
+    let ticks: i64 = own
+        .rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()?;
+    let boot = machine
+        .lines()
+        .find_map(|line| line.strip_prefix("btime "))?;
+    Some(boot.trim().parse::<i64>().ok()? + ticks / TICKS_PER_SECOND)
+}
+
 fn open_below(root: &Root, path: &Path) -> io::Result<OwnedFd> {
     let (directory, name) = root.parent(path).map_err(|error| error.source)?;
     let file = OpenOptions::new()
@@ -115,6 +142,17 @@ mod tests {
         );
         assert!(procs_files("0::/../../other\n").is_empty());
         assert!(procs_files("").is_empty());
+    }
+
+    #[test]
+    fn a_process_has_a_start_and_a_tree() {
+        let root = Root::open("/").unwrap();
+        let started = started(&root, std::process::id()).unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let age = now.unwrap().as_secs().cast_signed() - started;
+        assert!((-2..600).contains(&age), "{age}");
+        let tree = tree(&root, std::process::id()).unwrap();
+        assert_eq!(tree.identity("/etc"), root.identity("/etc"));
     }
 
     #[test]

@@ -191,6 +191,30 @@ impl Root {
         })
     }
 
+    /// What a link of the kernel's in a directory leads to (as `root` in `/proc/<pid>`), as a root of its own.
+    pub fn follow(&self, dir: impl AsRef<Path>, link: &str) -> Result<Self> {
+        let path = dir.as_ref().join(link);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(self.open_dir(dir)?, link, flags, Mode::empty());
+        Ok(Self {
+            dir: dir.map_err(|e| fail("follow", &path, e))?,
+            name: self.name.join(relative(&path)),
+        })
+    }
+
+    /// What tells a file or directory from every other, links followed; `None` when there is nothing.
+    pub fn identity(&self, path: impl AsRef<Path>) -> Option<(u64, u64)> {
+        let fd = self.at(path.as_ref(), OFlags::PATH, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
+    /// When the file was last written, in seconds since 1970, links followed.
+    pub fn modified(&self, path: impl AsRef<Path>) -> Option<i64> {
+        let fd = self.at(path.as_ref(), OFlags::PATH, Mode::empty()).ok()?;
+        Some(rustix::fs::fstat(&fd).ok()?.st_mtime)
+    }
+
     /// Makes the directory and the parents that are missing, each with `mode`.
     pub fn make_dirs(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         let path = path.as_ref();

@@ -1,11 +1,17 @@
 //! Which of the node's container runtimes runs us: the one whose sandboxes include our own pod.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    command_line::CommandLine,
+    containerd::{self, ConfigError, Release},
     cri::{Client, CriError},
+    process,
     root::Root,
 };
 
@@ -13,13 +19,19 @@ use crate::{
 pub const HINT: &str = "/run/multus-distro/node.json";
 
 /// Where runtimes listen.
-const SOCKETS: [&str; 5] = [
+const SOCKETS: [&str; 6] = [
     "/run/k3s/containerd/containerd.sock",
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
     "/var/run/crio/crio.sock",
     "/run/k3s/cri-dockerd/cri-dockerd.sock",
+    "/run/cri-dockerd.sock",
 ];
+
+/// Programs that serve pods, as their processes are called.
+const RUNTIMES: [&str; 3] = ["containerd", "crio", "cri-dockerd"];
+/// Why most sockets are not taken.
+pub(crate) const NOT_THERE: &str = "nothing is there";
 
 /// A runtime that answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,11 +47,11 @@ pub struct Runtime {
     pub version: String,
 }
 
-/// A socket that was looked at and not taken.
+/// Something that was looked at and not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rejected {
-    /// The socket, as the node names it.
-    pub socket: PathBuf,
+    /// A socket, a file or a process, as the node names it.
+    pub place: PathBuf,
     /// Why not.
     pub reason: String,
 }
@@ -64,10 +76,16 @@ pub struct Hint {
     pub pid: u32,
 }
 
-/// Reads the hint; one that is absent, of another form or of a process that is gone is none.
+/// Reads the hint; one that is absent, of another form, or of a process that is gone or came later is none.
 pub fn hint(root: &Root) -> Option<Hint> {
+    /// It is written before the process becomes what it is about, but clocks are coarse.
+    const LEEWAY: i64 = 5;
     let hint: Hint = serde_json::from_slice(&root.read(HINT, 64 << 10).ok()?).ok()?;
-    (hint.schema == 1 && root.exists(format!("/proc/{}", hint.pid))).then_some(hint)
+    let written = i64::try_from(hint.started_at).ok()?;
+    let is_later = |started: i64| started > written.saturating_add(LEEWAY);
+    let is_alive = root.exists(format!("/proc/{}", hint.pid))
+        && !process::started(root, hint.pid).is_some_and(is_later);
+    (hint.schema == 1 && is_alive).then_some(hint)
 }
 
 /// The sockets to look at, the likeliest first, each once. An explicit one is the only one.
@@ -87,60 +105,149 @@ pub fn candidates(explicit: Option<&Path>, hint: Option<&Hint>) -> Vec<PathBuf> 
     sockets
 }
 
-/// Asks each candidate that exists. Without a pod uid the first that answers is taken.
+/// Asks each candidate. With a pod's uid, the one that runs the pod is taken; without, one that runs any before one that runs none.
 pub async fn find(
     root: &Root,
     candidates: &[PathBuf],
     pod_uid: Option<&str>,
 ) -> (Option<(Runtime, Client)>, Vec<Rejected>) {
-    let mut rejected = Vec::new();
+    let (mut found, mut rejected) = (None::<Answer>, Vec::new());
+    let mut asked = Vec::new();
     for socket in candidates {
-        match ask(root, socket, pod_uid).await {
-            Ok(Some(found)) => return (Some(found), rejected),
-            Ok(None) => rejected.push(Rejected {
-                socket: socket.clone(),
-                reason: "it does not run this pod".to_owned(),
-            }),
-            Err(error) => rejected.push(Rejected {
-                socket: socket.clone(),
-                reason: error.to_string(),
-            }),
+        // One socket may have two names, as below /run and /var/run.
+        let identity = root.identity(socket);
+        if identity.is_some() && asked.contains(&identity) {
+            continue;
         }
+        asked.push(identity);
+        let reason = match ask(root, socket, pod_uid).await {
+            Ok(answer) => match (&found, pod_uid, answer.has_pods) {
+                (_, Some(_), true) => {
+                    return (Some((answer.runtime, answer.client)), rejected);
+                }
+                (_, Some(_), false) => "it does not run this pod".to_owned(),
+                (None, None, _) => {
+                    found = Some(answer);
+                    continue;
+                }
+                (Some(first), None, true) if !first.has_pods => {
+                    let first = found.replace(answer);
+                    rejected.extend(first.map(|first| Rejected {
+                        place: first.runtime.socket,
+                        reason: "it answers, but runs no pods".to_owned(),
+                    }));
+                    continue;
+                }
+                (Some(_), None, true) => {
+                    "it runs pods, too: name the socket that counts in criSocket".to_owned()
+                }
+                (Some(_), None, false) => "it answers, but runs no pods".to_owned(),
+            },
+            Err(CriError::Connect { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                NOT_THERE.to_owned()
+            }
+            Err(CriError::Root(error)) if error.is_not_found() => NOT_THERE.to_owned(),
+            Err(error) => error.to_string(),
+        };
+        rejected.push(Rejected {
+            place: socket.clone(),
+            reason,
+        });
     }
-    (None, rejected)
+    let found = found.map(|answer| (answer.runtime, answer.client));
+    (found, rejected)
 }
 
-async fn ask(
-    root: &Root,
-    socket: &Path,
-    pod_uid: Option<&str>,
-) -> Result<Option<(Runtime, Client)>, CriError> {
-    let mut client = Client::connect(root, socket).await?;
-    let version = client.version().await?;
-    if let Some(uid) = pod_uid
-        && !client.runs_pod(uid).await?
-    {
+/// The sockets on which runtimes of this node listen that nobody named, and the runtimes of other nodes inside this one.
+pub fn running(root: &Root) -> (Vec<PathBuf>, Vec<Rejected>) {
+    let (mut sockets, mut rejected) = (Vec::new(), Vec::new());
+    let names = root.list("/proc").unwrap_or_default();
+    for pid in names.iter().filter_map(|name| name.parse::<u32>().ok()) {
+        let Some(line) = CommandLine::of(root, pid) else {
+            continue;
+        };
+        let program = line.program();
+        if !RUNTIMES.contains(&program) {
+            continue;
+        }
+        let mut reject = |reason: String| {
+            rejected.push(Rejected {
+                place: format!("/proc/{pid}").into(),
+                reason,
+            });
+        };
+        let is_ours =
+            process::tree(root, pid).is_none_or(|tree| tree.identity("/") == root.identity("/"));
+        if !is_ours {
+            reject(format!(
+                "this {program} is in a file tree of its own, as that of a node in a container: to ask it, use --root /proc/{pid}/root"
+            ));
+            continue;
+        }
+        match address(root, &line) {
+            Ok(Some(socket)) if !sockets.contains(&socket) => sockets.push(socket),
+            Ok(_) => {}
+            Err(error) => reject(format!(
+                "where this {program} listens is not known: {error}"
+            )),
+        }
+    }
+    (sockets, rejected)
+}
+
+/// Where the process listens, by its flags or else by its file.
+fn address(root: &Root, line: &CommandLine) -> Result<Option<PathBuf>, ConfigError> {
+    let flag = match line.program() {
+        "containerd" => line.value(&["address", "a"]),
+        "crio" => line.value(&["listen"]),
+        _ => line.value(&["container-runtime-endpoint"]),
+    };
+    if let Some(socket) = flag {
+        return Ok(Some(socket.trim_start_matches("unix://").into()));
+    }
+    if line.program() != "containerd" {
         return Ok(None);
     }
+    let config = line.value(&["config", "c"]);
+    let config = config.map_or_else(|| containerd::DEFAULT_CONFIG.into(), PathBuf::from);
+    match containerd::gather(root, &config, None) {
+        Ok((files, release)) => Ok(Some(containerd::effective(&files, release).address())),
+        Err(ConfigError::Root(error)) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+struct Answer {
+    runtime: Runtime,
+    client: Client,
+    /// Whether it runs the pod, or any.
+    has_pods: bool,
+}
+
+async fn ask(root: &Root, socket: &Path, pod_uid: Option<&str>) -> Result<Answer, CriError> {
+    let mut client = Client::connect(root, socket).await?;
+    let version = client.version().await?;
+    let has_pods = match pod_uid {
+        Some(uid) => client.runs_pod(uid).await?,
+        None => client.runs_pods().await?,
+    };
     let runtime = Runtime {
         socket: socket.to_owned(),
         pid: client.pid,
         name: version.runtime_name,
         version: version.runtime_version,
     };
-    Ok(Some((runtime, client)))
+    Ok(Answer {
+        runtime,
+        client,
+        has_pods,
+    })
 }
 
 /// The highest CNI version whose results the runtime accepts; `None` when that is not known.
 pub fn highest_cni_version(name: &str, version: &str) -> Option<&'static str> {
-    let major: u32 = version
-        .trim_start_matches('v')
-        .split('.')
-        .next()?
-        .parse()
-        .ok()?;
+    let major = Release::parse(version)?.major;
     match (name, major) {
-        ("containerd", 0) => None,
         ("containerd", 1) => Some("1.0.0"),
         ("containerd", _) => Some("1.1.0"),
         _ => None,
@@ -199,6 +306,12 @@ mod tests {
         assert_eq!(hint(&root), None);
         root.make_dirs("/proc/7", 0o755).unwrap();
         assert_eq!(hint(&root).unwrap().cri_socket, Path::new("/s"));
+        let stat = format!("7 (a) b) S {}100000 0", "0 ".repeat(18));
+        root.write_atomic("/proc/stat", b"cpu 1\nbtime 0\n", 0o644)
+            .unwrap();
+        root.write_atomic("/proc/7/stat", stat.as_bytes(), 0o644)
+            .unwrap();
+        assert_eq!(hint(&root), None, "the id is another process's by now");
     }
 
     #[tokio::test]
@@ -208,9 +321,11 @@ mod tests {
         let (found, rejected) = find(&root, &candidates(None, None), Some("uid")).await;
         assert!(found.is_none());
         assert_eq!(rejected.len(), SOCKETS.len());
-        assert!(
-            rejected[0].reason.contains("/run/k3s/containerd"),
-            "{rejected:?}"
+        let first = &rejected[0];
+        assert_eq!(
+            first.place,
+            Path::new("/run/k3s/containerd/containerd.sock")
         );
+        assert_eq!(first.reason, NOT_THERE);
     }
 }

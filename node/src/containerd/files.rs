@@ -1,0 +1,157 @@
+//! The files that one run of containerd reads: the named one, and what it imports, in the order in which they lie over each other.
+
+use std::{
+    collections::VecDeque,
+    path::{Component, Path, PathBuf},
+};
+
+use toml::{Table, Value};
+
+use super::{Release, effective::version, glob};
+use crate::root::{Root, RootError};
+
+/// More than any such file has.
+const MAX_FILE: u64 = 1 << 20;
+/// More than any node has.
+const MAX_FILES: usize = 64;
+const MAX_DEPTH: usize = 8;
+
+/// A file of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfigFile {
+    /// Where it is, as the node names it.
+    pub path: PathBuf,
+    /// What it says.
+    pub table: Table,
+}
+
+/// The configuration cannot be told; containerd would not start with it either, except where a bound is named.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// A file is no TOML.
+    #[error("{} is not TOML: {reason}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and on which line.
+        reason: String,
+    },
+    /// More than is followed.
+    #[error("{} imports more than is followed here ({bound}): name the directories instead", path.display())]
+    Bounds {
+        /// The file whose imports are too many or too deep.
+        path: PathBuf,
+        /// The bound.
+        bound: String,
+    },
+    /// The name says something else for the runtime than for us.
+    #[error("{} is relative, and the runtime's working directory is not known: name it by its whole path", path.display())]
+    Relative {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Reads the file and what it imports, breadth first as containerd does; each file once. Where nobody knows the release, the first file
+/// tells the oldest that reads it.
+pub fn gather(
+    root: &Root,
+    path: &Path,
+    release: Option<Release>,
+) -> Result<(Vec<ConfigFile>, Release), ConfigError> {
+    if !path.is_absolute() {
+        let path = path.to_owned();
+        return Err(ConfigError::Relative { path });
+    }
+    let mut files: Vec<ConfigFile> = Vec::new();
+    let mut release = release;
+    let mut pending = VecDeque::from([(path.to_owned(), 0)]);
+    while let Some((path, depth)) = pending.pop_front() {
+        if files.iter().any(|file| file.path == path) {
+            continue;
+        }
+        let table = parse(&path, &root.read(&path, MAX_FILE)?)?;
+        let release = *release.get_or_insert_with(|| Release::for_config(version(&table)));
+        let imports = imports(&path, &table, release, |dir| {
+            root.list(dir).unwrap_or_default()
+        });
+        let beyond = |bound: String| ConfigError::Bounds {
+            path: path.clone(),
+            bound,
+        };
+        if !imports.is_empty() && depth == MAX_DEPTH {
+            return Err(beyond(format!("{MAX_DEPTH} levels")));
+        }
+        if files.len() + pending.len() + imports.len() >= MAX_FILES {
+            return Err(beyond(format!("{MAX_FILES} files")));
+        }
+        pending.extend(imports.into_iter().map(|import| (import, depth + 1)));
+        files.push(ConfigFile { path, table });
+    }
+    let release = release.unwrap_or_else(|| Release::for_config(1));
+    Ok((files, release))
+}
+
+/// A file as TOML.
+pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Table, ConfigError> {
+    let syntax = |reason: String| ConfigError::Syntax {
+        path: path.to_owned(),
+        reason,
+    };
+    let text = std::str::from_utf8(bytes).map_err(|error| syntax(error.to_string()))?;
+    text.parse::<Table>().map_err(|error| {
+        let line = error.span().map_or(0, |span| {
+            text.get(..span.start)
+                .map_or(0, |before| before.matches('\n').count())
+        });
+        syntax(format!("line {}: {}", line + 1, error.message()))
+    })
+}
+
+/// The paths that a file imports, patterns expanded.
+fn imports(
+    parent: &Path,
+    table: &Table,
+    release: Release,
+    mut list: impl FnMut(&Path) -> Vec<String>,
+) -> Vec<PathBuf> {
+    let Some(Value::Array(imports)) = table.get("imports") else {
+        return Vec::new();
+    };
+    let dir = parent.parent().unwrap_or(Path::new("/"));
+    let mut paths = Vec::new();
+    for import in imports.iter().filter_map(Value::as_str) {
+        let is_pattern = import.contains('*');
+        // containerd 1.x looks for a relative pattern from its working directory, which is that of a service.
+        let dir = if is_pattern && !release.merges() {
+            Path::new("/")
+        } else {
+            dir
+        };
+        let path = clean(&dir.join(import));
+        if is_pattern {
+            paths.extend(glob::expand(&path, MAX_FILES, &mut list));
+        } else {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+/// The path without `.`, `..` and doubled slashes, as text: links are not looked at, as containerd does not either.
+fn clean(path: &Path) -> PathBuf {
+    let mut out = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(part) => out.push(part),
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    out
+}
