@@ -21,6 +21,25 @@ impl DirectoryWatch {
         for dir in dirs {
             add_nearest(&fd, root, dir)?;
         }
+        Self::register(fd)
+    }
+
+    /// The same and the directories above them: who replaces one of those replaces these, too, and nothing is heard in them.
+    pub(crate) fn with_parents(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let above = dirs.iter().flat_map(|dir| dir.ancestors().skip(1));
+        for above in above.filter(|above| is_quiet(above)) {
+            // It only helps to hear of it sooner.
+            let _ = add(&fd, root, above, ENTRIES);
+        }
+        // After them: a directory has one watch, whose events are the last that were asked for.
+        for dir in dirs {
+            add_nearest(&fd, root, dir)?;
+        }
+        Self::register(fd)
+    }
+
+    fn register(fd: OwnedFd) -> io::Result<Self> {
         // SAFETY: an OwnedFd stays the same open descriptor until it is dropped, and here it is dropped with its registration.
         #[expect(
             unsafe_code,
@@ -45,10 +64,24 @@ pub(crate) async fn heard(watch: io::Result<DirectoryWatch>) {
     }
 }
 
+/// What happens to a directory and to the names in it.
+const ENTRIES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
+
+/// Whether little happens in it: `/` and what is right below it, as `/etc` and `/run`, are everybody's.
+fn is_quiet(dir: &Path) -> bool {
+    dir.iter().count() > 2
+}
+
 fn add_nearest(fd: &OwnedFd, root: &Root, dir: &Path) -> io::Result<()> {
     let mut wanted = dir;
     loop {
-        match (add(fd, root, wanted), wanted.parent()) {
+        let all = ENTRIES.union(WatchFlags::CLOSE_WRITE);
+        match (add(fd, root, wanted, all), wanted.parent()) {
             (Ok(()), _) if wanted == dir => return Ok(()),
             // What was missing may have come before its parent was watched: then it is watched, too.
             (Ok(()), _) => match nearest(root, dir) {
@@ -68,14 +101,7 @@ fn nearest<'a>(root: &Root, dir: &'a Path) -> &'a Path {
         .unwrap_or(Path::new("/"))
 }
 
-fn add(fd: &OwnedFd, root: &Root, dir: &Path) -> Result<(), RootError> {
-    let events = WatchFlags::CREATE
-        | WatchFlags::CLOSE_WRITE
-        | WatchFlags::MOVED_TO
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::DELETE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF;
+fn add(fd: &OwnedFd, root: &Root, dir: &Path, events: WatchFlags) -> Result<(), RootError> {
     let open = root.open_dir(dir)?;
     let watched = inotify::add_watch(fd.as_fd(), proc_path(&open), events);
     watched.map(drop).map_err(|error| RootError {
@@ -98,15 +124,19 @@ mod tests {
         let there = dir.path().join("there");
         fs::create_dir(&there).unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
-        let dirs = [Path::new("/there"), Path::new("/to/come")];
-        let changes: [&dyn Fn(); 4] = [
+        fs::create_dir_all(dir.path().join("a/b/c/d/e")).unwrap();
+        fs::write(dir.path().join("a/b/c/file"), "").unwrap();
+        let dirs = ["/a/b/c", "/there", "/to/come", "/a/b/c/d/e"].map(Path::new);
+        let changes: [&dyn Fn(); 6] = [
+            &|| fs::write(dir.path().join("a/b/c/file"), "more").unwrap(),
+            &|| fs::rename(dir.path().join("a/b"), dir.path().join("a/z")).unwrap(),
             &|| symlink("/file", there.join("symbolic")).unwrap(),
             &|| fs::hard_link(dir.path().join("file"), there.join("hard")).unwrap(),
             &|| fs::create_dir(dir.path().join("to")).unwrap(),
             &|| fs::create_dir(dir.path().join("to/come")).unwrap(),
         ];
         for (index, change) in changes.iter().enumerate() {
-            let watch = DirectoryWatch::new(&root, &dirs).unwrap();
+            let watch = DirectoryWatch::with_parents(&root, &dirs).unwrap();
             change();
             let heard = tokio::time::timeout(Duration::from_secs(20), watch.changed());
             assert!(heard.await.is_ok(), "change {index}");

@@ -110,6 +110,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         exec: Arc::clone(&daemon.exec),
         readiness: Arc::clone(&daemon.readiness),
         target: std::sync::Mutex::default(),
+        told: std::sync::Mutex::default(),
     });
     if let Some(port) = daemon.config.metrics_port {
         tokio::spawn(metrics::serve(metrics, port));

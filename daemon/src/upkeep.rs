@@ -53,6 +53,8 @@ pub struct Upkeep {
     pub readiness: Arc<Readiness>,
     /// Where the configuration was last put.
     pub target: Mutex<Option<Target>>,
+    /// What of the node was last told in the log.
+    pub told: Mutex<Option<(CniDirs, Vec<String>)>>,
 }
 
 impl Upkeep {
@@ -137,10 +139,20 @@ impl Upkeep {
         if let Some(reason) = self.readiness.reason(Part::Socket) {
             return Err((Part::Shim, format!("its place is not ours yet: {reason}")));
         }
-        let watch = DirectoryWatch::new(&self.root, &[&dirs.install_dir]);
+        self.tell(&dirs, report.notes);
+        // A runtime that restarts makes its socket anew.
+        let socket = report.runtime.as_ref().and_then(|one| one.socket.parent());
+        let watched = [
+            Some(dirs.install_dir.as_path()),
+            Some(&dirs.conf_dir),
+            socket,
+        ];
+        let watched: Vec<&Path> = watched.into_iter().flatten().collect();
+        let watch = DirectoryWatch::with_parents(&self.root, &watched);
         self.install(&dirs)
             .map_err(|error| (Part::Shim, format!("{error:#}")))?;
         self.readiness.well(Part::Shim);
+        self.leave_others(&dirs);
         let target = Target {
             dir: dirs.conf_dir,
             accepted: report.cni_version,
@@ -163,6 +175,37 @@ impl Upkeep {
             }
         }
         Ok(())
+    }
+
+    /// Removes the shim from where the runtime looked before, once no configuration is left that sends pods there.
+    fn leave_others(&self, dirs: &CniDirs) {
+        if !confmgr::are_all_in(&self.root, &dirs.conf_dir) {
+            return;
+        }
+        let keep = [
+            dirs.install_dir.join(SHIM),
+            Path::new(OWN_PLUGIN_DIR).join(PASSTHRU),
+        ];
+        match install::remove_others(&self.root, &keep.each_ref().map(PathBuf::as_path)) {
+            Ok(removed) if removed.is_empty() => {}
+            Ok(removed) => info!(?removed, "removed what was installed elsewhere"),
+            Err(error) => warn!(%error, "cannot remove what was installed elsewhere"),
+        }
+    }
+
+    /// Logs where things are, when that is news.
+    fn tell(&self, dirs: &CniDirs, notes: Vec<String>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, said) = told.take().unzip();
+        if known.as_ref() != Some(dirs) {
+            let (bin, conf) = (dirs.install_dir.display(), dirs.conf_dir.display());
+            info!(%bin, %conf, source = %dirs.source, "the runtime's CNI directories");
+        }
+        let said: Vec<String> = said.unwrap_or_default();
+        for note in notes.iter().filter(|note| !said.contains(note)) {
+            warn!("{note}");
+        }
+        *told = Some((dirs.clone(), notes));
     }
 
     /// What there is to be found on the node now.
@@ -213,7 +256,7 @@ impl Upkeep {
                 return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
             }
         }
-        match install::remove_all(&self.root, None) {
+        match install::remove_others(&self.root, &[]) {
             Ok(removed) => info!(?removed, "removed what was installed"),
             Err(error) => warn!(%error, "cannot remove all that was installed"),
         }

@@ -73,13 +73,13 @@ pub fn install(root: &Root, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outc
     Ok(outcome)
 }
 
-/// Removes every file of the record that still is as we wrote it; `keep` stays. Gives the paths that were removed.
-pub fn remove_all(root: &Root, keep: Option<&Path>) -> Result<Vec<String>, InstallError> {
+/// Removes every file of the record that still is as we wrote it, those of `keep` apart. Gives the paths that were removed.
+pub fn remove_others(root: &Root, keep: &[&Path]) -> Result<Vec<String>, InstallError> {
     let mut record = Record::read(root, Path::new(RECORD));
     let mut removed = Vec::new();
     let mut first_error = None;
     record.retain(|file| {
-        if keep.is_some_and(|keep| keep == file.path) {
+        if keep.contains(&file.path.as_path()) {
             return true;
         }
         match remove_one(root, file) {
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(put(&root, b"one").unwrap(), Outcome::Unchanged);
         assert_eq!(put(&root, b"two").unwrap(), Outcome::Installed);
         assert_eq!(there(&root), b"two");
-        assert_eq!(remove_all(&root, None).unwrap(), ["/bin/multus-shim"]);
+        assert_eq!(remove_others(&root, &[]).unwrap(), ["/bin/multus-shim"]);
         assert!(root.list("/bin").unwrap().is_empty());
         assert!(!root.exists(RECORD));
     }
@@ -214,7 +214,7 @@ mod tests {
             let error = put(&root, b"ours").unwrap_err().to_string();
             assert!(error.contains("/bin/multus-shim is a file"), "{error}");
             assert_eq!(there(&root), theirs);
-            assert!(remove_all(&root, None).unwrap().is_empty());
+            assert!(remove_others(&root, &[]).unwrap().is_empty());
             assert_eq!(there(&root), theirs);
         }
     }
@@ -230,7 +230,7 @@ mod tests {
         }
         root.write_atomic("/bin/multus-shim", UPSTREAMS, 0o755)
             .unwrap();
-        assert!(remove_all(&root, None).unwrap().is_empty());
+        assert!(remove_others(&root, &[]).unwrap().is_empty());
         assert_eq!(
             there(&root),
             UPSTREAMS,
@@ -272,7 +272,7 @@ mod tests {
         root.write_atomic("/bin/multus-shim", b"theirs", 0o755)
             .unwrap();
         assert!(put(&root, b"two").is_err());
-        assert!(remove_all(&root, None).unwrap().is_empty());
+        assert!(remove_others(&root, &[]).unwrap().is_empty());
         assert_eq!(there(&root), b"theirs");
     }
 
@@ -285,7 +285,7 @@ mod tests {
         root.make_dirs("/new", 0o755).unwrap();
         install(&root, Path::new("/new"), "multus-shim", b"one").unwrap();
         assert_eq!(
-            remove_all(&root, Some(Path::new("/new/multus-shim"))).unwrap(),
+            remove_others(&root, &[Path::new("/new/multus-shim")]).unwrap(),
             ["/bin/multus-shim"]
         );
         assert!(root.exists("/new/multus-shim"));

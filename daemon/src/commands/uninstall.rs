@@ -39,7 +39,7 @@ pub async fn run(setting: &Setting) -> anyhow::Result<()> {
     for path in confmgr::remove_others(&root, None, dir.as_deref())? {
         writeln!(out, "removed {}", path.display())?;
     }
-    for path in install::remove_all(&root, None)? {
+    for path in install::remove_others(&root, &[])? {
         writeln!(out, "removed {path}")?;
     }
     Ok(())

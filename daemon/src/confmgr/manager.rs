@@ -115,7 +115,7 @@ impl Manager {
             let mut dirs = vec![target.dir.as_path(), &primary_dir];
             let indicator = self.config.readiness_file.as_deref();
             dirs.extend(indicator.and_then(Path::parent));
-            let watch = DirectoryWatch::new(&self.root, &dirs);
+            let watch = DirectoryWatch::with_parents(&self.root, &dirs);
             let pause = self.look(&target);
             tokio::select! {
                 () = async { heard(watch).await; sleep(pause).await } => {}
@@ -167,7 +167,14 @@ impl Manager {
         waiting.map_or(Ok(()), Err)
     }
 
+    /// Who takes the directory away takes our file with it; the one above it is the runtime's or the administrator's to make.
     fn put(&mut self, wanted: &Good) -> Result<(), RootError> {
+        if let Some(dir) = wanted.path.parent()
+            && !self.root.is_dir(dir)
+            && dir.parent().is_some_and(|above| self.root.is_dir(above))
+        {
+            self.root.make_dirs(dir, 0o755)?;
+        }
         let Some(before) = written::put(&self.root, &wanted.path, &wanted.bytes)? else {
             return Ok(());
         };

@@ -54,6 +54,13 @@ pub fn any(root: &Root) -> bool {
     !Record::read(root, Path::new(RECORD)).files().is_empty()
 }
 
+/// Whether there are configurations of ours, and none anywhere else than in `dir`.
+pub fn are_all_in(root: &Root, dir: &Path) -> bool {
+    let record = Record::read(root, Path::new(RECORD));
+    let files = record.files();
+    !files.is_empty() && files.iter().all(|file| file.path.parent() == Some(dir))
+}
+
 /// Removes every configuration of ours but `keep`; gives the paths. In `dir` ours is also what has our name and calls our shim.
 pub fn remove_others(
     root: &Root,
@@ -149,6 +156,17 @@ mod tests {
         assert_eq!(removed, [Path::new("/b/00-multus.conf")]);
         assert_eq!(node.root.list("/b").unwrap(), ["10-cbr0.conf"]);
         assert!(!any(&node.root));
+    }
+
+    #[test]
+    fn all_in_one_place_or_not() {
+        let node = node();
+        let are_all = |dir: &str| are_all_in(&node.root, Path::new(dir));
+        assert!(!are_all("/a"), "none is not all");
+        node.put("/a/00-multus.conf", OURS);
+        assert!(are_all("/a") && !are_all("/b"));
+        node.put("/b/00-multus.conf", OURS);
+        assert!(!are_all("/a") && !are_all("/b"));
     }
 
     #[test]

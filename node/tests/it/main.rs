@@ -1,0 +1,9 @@
+//! Discovery on nodes as they are found: a folder stands for the node's root, a small server for its runtime.
+
+#![cfg(test)]
+
+mod cri;
+mod doubted;
+mod found;
+mod installed;
+mod node;
