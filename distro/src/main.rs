@@ -52,6 +52,8 @@ enum Command {
     /// The images that the charts name
     #[command(subcommand)]
     Images(commands::images::Command),
+    /// Say where this node's runtime has its CNI directories
+    Doctor(commands::doctor::Args),
     /// Print the version
     Version(commands::version::Args),
 }
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Agent(args) => commands::server::run(&args, false),
         Command::Chart(command) => commands::chart::run(&command),
         Command::Images(command) => commands::images::run(&command),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Version(args) => commands::version::run(&args),
     };
     match outcome {

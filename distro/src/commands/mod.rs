@@ -1,6 +1,7 @@
 //! Subcommands, one file each. Data goes to stdout, talk to stderr.
 
 pub(crate) mod chart;
+pub(crate) mod doctor;
 pub(crate) mod images;
 pub(crate) mod server;
 pub(crate) mod stage;
