@@ -149,9 +149,14 @@ fn process_place(pid: u32) -> PathBuf {
 
 /// A file that was written after the runtime was started may not be what it runs with.
 fn too_new(root: &Root, runtime: &Runtime, found: &Configured) -> Option<String> {
+    /// A distro writes the file right before, and the start is known to the second only.
+    const LEEWAY: i64 = 2;
     let started = process::started(root, runtime.pid)?;
     let is_newer = |path: &&PathBuf| {
-        !path.starts_with("/proc") && root.modified(path).is_some_and(|time| time > started)
+        !path.starts_with("/proc")
+            && root
+                .modified(path)
+                .is_some_and(|time| time > started + LEEWAY)
     };
     let newer = found.evidence.from.iter().find(is_newer)?;
     Some(format!(

@@ -174,6 +174,19 @@ fn is_content_addressed(path: &Path) -> bool {
     })
 }
 
+impl Source {
+    /// Its name in JSON and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Override => "override",
+            Self::CniConfig => "cniConfig",
+            Self::Config => "config",
+            Self::File => "file",
+            Self::Guess => "guess",
+        }
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

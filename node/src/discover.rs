@@ -46,7 +46,7 @@ pub async fn discover(root: &Root, question: &Question) -> Report {
         }
         None => question.overrides.complete().ok_or_else(|| {
             read_all(root, hint.as_ref(), &mut report);
-            nobody(&report)
+            nobody(question, &report)
         }),
     };
     match decided {
@@ -150,8 +150,12 @@ fn read_all(root: &Root, hint: Option<&Hint>, report: &mut Report) {
     }
 }
 
-fn nobody(report: &Report) -> String {
-    let what = "no container runtime that runs this pod was found";
+fn nobody(question: &Question, report: &Report) -> String {
+    let what = if question.pod_uid.is_some() {
+        "no container runtime that runs this pod was found"
+    } else {
+        "no container runtime was found"
+    };
     let cure = "start it, or name its socket in criSocket";
     format!("{what} ({}): {cure}", report.reasons())
 }

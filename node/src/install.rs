@@ -33,6 +33,14 @@ pub enum InstallError {
     /// The file system refused.
     #[error(transparent)]
     Root(#[from] RootError),
+    /// The directory can be read alone.
+    #[error(
+        "cannot write {path}, its file system is read-only: let the runtime look in a second directory (bin_dirs, from containerd 2.1 on), or name another in config.cni_conf.binDir"
+    )]
+    ReadOnly {
+        /// Where.
+        path: String,
+    },
     /// Something is there that is not ours.
     #[error(
         "{path} is {what} that was not installed by multus-rs: move it away, or name another directory in config.cni_conf.binDir"
@@ -67,7 +75,8 @@ pub fn install(root: &Root, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outc
     let before = present.iter().map(|present| &present.hash);
     record.remember(&path, &before.chain([&new]).collect::<Vec<_>>())?;
     if outcome != Outcome::Unchanged {
-        root.write_atomic(&path, bytes, 0o755)?;
+        root.write_atomic(&path, bytes, 0o755)
+            .map_err(|error| refused(&path, error))?;
         record.remember(&path, &[&new])?;
     }
     Ok(outcome)
@@ -155,6 +164,14 @@ fn see(mut file: File) -> io::Result<Seen> {
         hash: Hash::from(hasher),
         is_upstreams: found == [true; 2],
     })
+}
+
+fn refused(path: &Path, error: RootError) -> InstallError {
+    if error.source.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        let path = path.display().to_string();
+        return InstallError::ReadOnly { path };
+    }
+    error.into()
 }
 
 fn foreign(path: &Path, kind: Kind) -> InstallError {
@@ -274,6 +291,22 @@ mod tests {
         assert!(put(&root, b"two").is_err());
         assert!(remove_others(&root, &[]).unwrap().is_empty());
         assert_eq!(there(&root), b"theirs");
+    }
+
+    #[test]
+    fn a_read_only_directory_has_a_cure() {
+        for (kind, part) in [
+            (io::ErrorKind::ReadOnlyFilesystem, "bin_dirs"),
+            (io::ErrorKind::StorageFull, "cannot write /bin/x: "),
+        ] {
+            let error = RootError {
+                action: "write",
+                path: "/bin/x".into(),
+                source: kind.into(),
+            };
+            let error = refused(Path::new("/bin/x"), error).to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]
