@@ -14,6 +14,7 @@ use hyper::{
     Method, Request, Response, StatusCode, body::Bytes, server::conn::http1, service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use node::dirs::CniDirs;
 use tokio::net::TcpListener;
 use tracing::warn;
 
@@ -36,6 +37,8 @@ struct Counts {
     requests: BTreeMap<(String, u16, String), u64>,
     /// By verb and whether it was done: how many, and how long together.
     verbs: BTreeMap<(String, bool), (u64, Duration)>,
+    /// Where the runtime looks, as labels.
+    place: Option<String>,
 }
 
 impl Metrics {
@@ -52,6 +55,19 @@ impl Metrics {
         let (count, sum) = counts.verbs.entry((command.to_owned(), done)).or_default();
         *count += 1;
         *sum += took;
+    }
+
+    /// The runtime looks there now.
+    pub fn place(&self, runtime: &str, dirs: &CniDirs) {
+        let [bin, conf] = [&dirs.install_dir, &dirs.conf_dir].map(|dir| dir.to_string_lossy());
+        let labels = [
+            ("bin_dir", &*bin),
+            ("conf_dir", &*conf),
+            ("runtime", runtime),
+            ("source", dirs.source.as_str()),
+        ];
+        let labels = labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+        self.counts().place = Some(labels.join(","));
     }
 
     /// All of it in Prometheus' text format, version 0.0.4.
@@ -79,12 +95,25 @@ impl Metrics {
                 sum.as_secs_f64()
             );
         }
+        if let Some(labels) = &counts.place {
+            let _ = writeln!(
+                out,
+                "# HELP multus_node_directories Where the container runtime looks for CNI plugins and configurations\n# TYPE multus_node_directories gauge\nmultus_node_directories{{{labels}}} 1"
+            );
+        }
         out
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 /// Serves them on every address of the node, as upstream does. A port that is taken is told and tried again.
@@ -140,6 +169,8 @@ fn answer(metrics: &Metrics, method: &Method, path: &str) -> Response<Full<Bytes
 
 #[cfg(test)]
 mod tests {
+    use node::dirs::Source;
+
     use super::*;
 
     #[test]
@@ -162,6 +193,16 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
+        assert!(!text.contains("multus_node_directories"), "{text}");
+        let dirs = CniDirs {
+            bin_dirs: vec!["/b".into()],
+            install_dir: "/b".into(),
+            conf_dir: "/c\"\\".into(),
+            source: Source::File,
+        };
+        metrics.place("containerd 2.4.2", &dirs);
+        let line = r#"multus_node_directories{bin_dir="/b",conf_dir="/c\"\\",runtime="containerd 2.4.2",source="file"} 1"#;
+        assert!(metrics.text().contains(line), "{}", metrics.text());
         assert_eq!(answer(&metrics, &Method::GET, "/").status(), 404);
         assert_eq!(answer(&metrics, &Method::POST, PATH).status(), 405);
     }

@@ -111,6 +111,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         readiness: Arc::clone(&daemon.readiness),
         target: std::sync::Mutex::default(),
         told: std::sync::Mutex::default(),
+        metrics: Arc::clone(&metrics),
     });
     if let Some(port) = daemon.config.metrics_port {
         tokio::spawn(metrics::serve(metrics, port));

@@ -14,6 +14,7 @@ use node::{
     install::{self, Outcome},
     process::Process,
     root::Root,
+    runtime::Runtime,
 };
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
@@ -24,6 +25,7 @@ use crate::{
     dirwatch::{DirectoryWatch, heard},
     engine::OWN_PLUGIN_DIR,
     exec::RuntimeExec,
+    metrics::Metrics,
     readiness::{Part, Readiness},
     socket,
 };
@@ -53,6 +55,8 @@ pub struct Upkeep {
     pub readiness: Arc<Readiness>,
     /// Where the configuration was last put.
     pub target: Mutex<Option<Target>>,
+    /// Told where the runtime looks.
+    pub metrics: Arc<Metrics>,
     /// What of the node was last told in the log.
     pub told: Mutex<Option<(CniDirs, Vec<String>)>>,
 }
@@ -139,6 +143,9 @@ impl Upkeep {
         if let Some(reason) = self.readiness.reason(Part::Socket) {
             return Err((Part::Shim, format!("its place is not ours yet: {reason}")));
         }
+        let named = |one: &Runtime| format!("{} {}", one.name, one.version);
+        let name = report.runtime.as_ref().map(named).unwrap_or_default();
+        self.metrics.place(&name, &dirs);
         self.tell(&dirs, report.notes);
         // A runtime that restarts makes its socket anew.
         let socket = report.runtime.as_ref().and_then(|one| one.socket.parent());
