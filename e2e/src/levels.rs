@@ -3,6 +3,7 @@
 mod chart;
 mod cluster;
 mod cri;
+mod discover;
 mod netns;
 mod upgrade;
 
@@ -26,6 +27,8 @@ pub(crate) enum Level {
     Rules,
     /// Kills, a failing API server, a full disk
     Faults,
+    /// What is found on each kind of node, and followed when it moves
+    Discover,
     /// containerd through CRI
     Cri,
     /// A mixed cluster
@@ -41,6 +44,7 @@ impl Level {
             Self::Netns => "netns",
             Self::Rules => "rules",
             Self::Faults => "faults",
+            Self::Discover => "discover",
             Self::Cri => "cri",
             Self::Cluster => "cluster",
             Self::Upgrade => "upgrade",
@@ -52,6 +56,7 @@ impl Level {
         match self {
             Self::Chart => &chart::NEEDS,
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
+            Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
@@ -71,6 +76,7 @@ impl Level {
             Self::Netns => netns::run(work, report),
             Self::Rules => rules::run(work, options, report),
             Self::Faults => faults::run(work, faults, report),
+            Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
             Self::Cluster => cluster::run(work, report),
             Self::Upgrade => upgrade::run(work, options, report),

@@ -12,7 +12,7 @@ use anyhow::ensure;
 use crate::{
     image::Image,
     layout::{self, Generation, Layout, Places},
-    node::Node,
+    node::{Node, Service},
     sh,
     workplace::Workplace,
 };
@@ -43,20 +43,7 @@ impl Runtime {
             places: layout.places(&node.name),
         };
         runtime.lay_out(work, node)?;
-        let program = match generation {
-            Generation::One => Path::new("/usr/bin/containerd").to_owned(),
-            Generation::Two => work.bin.join("containerd"),
-        };
-        let config = &runtime.places.config;
-        node.serve("containerd", &program, |command| {
-            // Its shim is found on the path: that of the same release must come first.
-            let path = format!(
-                "{}:{}",
-                program.parent().unwrap_or(Path::new("/")).display(),
-                std::env::var("PATH").unwrap_or_default()
-            );
-            command.env("PATH", path).arg("--config").arg(config)
-        })?;
+        serve(work, node, generation, &runtime.places.config)?;
         sh::until(60, "containerd answers", || {
             sh::run(runtime.ctr(node).args(["version"]))
         })?;
@@ -117,6 +104,28 @@ impl Runtime {
             layout::primary("1.0.0", node.number),
         )
     }
+}
+
+/// Starts containerd of a generation with a configuration of the node.
+pub(crate) fn serve(
+    work: &Workplace,
+    node: &Node,
+    generation: Generation,
+    config: &str,
+) -> anyhow::Result<Service> {
+    let program = match generation {
+        Generation::One => Path::new("/usr/bin/containerd").to_owned(),
+        Generation::Two => work.bin.join("containerd"),
+    };
+    node.serve("containerd", &program, |command| {
+        // Its shim is found on the path: that of the same release must come first.
+        let path = format!(
+            "{}:{}",
+            program.parent().unwrap_or(Path::new("/")).display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        command.env("PATH", path).arg("--config").arg(config)
+    })
 }
 
 /// An archive of the image of pods.

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         e2e::Level::Netns,
         e2e::Level::Rules,
         e2e::Level::Faults,
+        e2e::Level::Discover,
         e2e::Level::Cri,
         e2e::Level::Cluster,
     ] {

@@ -50,6 +50,8 @@ pub(crate) enum Level {
     Rules,
     /// Kills, a failing API server, a full disk
     Faults,
+    /// What is found on each kind of node, and followed when it moves
+    Discover,
     /// containerd through CRI
     Cri,
     /// A mixed cluster

@@ -1,0 +1,124 @@
+//! A node to look at: whatever lies on it, a containerd with whatever configuration, and the hash of every file.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::{
+    lan::{FOLDERS, Lan},
+    layout::Generation,
+    node::{Node, Service},
+    runtime, sh,
+    workplace::{Workplace, sha256},
+};
+
+/// Where every containerd here keeps its content: not a file of the node's.
+pub(super) const ROOT: &str = "/var/lib/containerd";
+
+/// The node; its namespaces and its runtime go with it.
+pub(super) struct Machine {
+    pub(super) node: Node,
+    daemon: PathBuf,
+    _lan: Lan,
+}
+
+/// The hash of a file or the target of a link, by its path.
+pub(super) type Hashes = BTreeMap<String, String>;
+
+impl Machine {
+    /// An empty node.
+    pub(super) fn new(work: &Workplace) -> anyhow::Result<Self> {
+        let lan = Lan::new()?;
+        let before = work.dir.join("n1");
+        if before.exists() {
+            fs::remove_dir_all(&before).context("cannot empty the node")?;
+        }
+        Ok(Self {
+            node: Node::start(work, &lan, 1, &[&work.bin])?,
+            daemon: work.program("multus-daemon"),
+            _lan: lan,
+        })
+    }
+
+    /// Starts containerd with a configuration that lies on the node.
+    pub(super) fn containerd(
+        &self,
+        work: &Workplace,
+        generation: Generation,
+        config: &str,
+        socket: &str,
+    ) -> anyhow::Result<Service> {
+        let service = runtime::serve(work, &self.node, generation, config)?;
+        sh::until(60, "containerd answers", || {
+            let mut ctr = self.node.command("/usr/bin/ctr");
+            sh::run(ctr.args(["--address", socket, "version"]))
+        })?;
+        Ok(service)
+    }
+
+    /// What `multus-daemon discover` tells, as JSON and as text, before anything is installed.
+    pub(super) fn discover(&self, words: &[&str]) -> anyhow::Result<(Value, String)> {
+        let ask = |more: &[&str]| {
+            let mut command = self.node.command(&self.daemon);
+            command.arg("discover").args(words).args(more);
+            let output = sh::output(&mut command, b"")?;
+            let text = String::from_utf8(output.stdout)?;
+            ensure!(!text.is_empty(), "it printed nothing: {}", output.status);
+            Ok(text)
+        };
+        let json = ask(&["--json"])?;
+        let json = serde_json::from_str(&json).context("discover --json is no JSON")?;
+        Ok((json, ask(&[])?))
+    }
+
+    /// A program that nobody runs.
+    pub(super) fn plugins(&self, dir: &str) -> anyhow::Result<()> {
+        use std::os::unix::fs::PermissionsExt as _;
+        for name in ["bridge", "host-local", "loopback", "portmap"] {
+            let path = format!("{dir}/{name}");
+            self.node.write(&path, format!("the plugin {path}"))?;
+            fs::set_permissions(self.node.path(&path), fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(())
+    }
+
+    /// Every file and link of the node but containerd's own.
+    pub(super) fn hashes(&self) -> anyhow::Result<Hashes> {
+        let mut found = Hashes::new();
+        for folder in FOLDERS.iter().filter(|folder| **folder != ROOT) {
+            self.hash(folder, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn hash(&self, folder: &str, found: &mut Hashes) -> anyhow::Result<()> {
+        for name in self.node.list(folder)? {
+            let path = format!("{folder}/{name}");
+            let place = self.node.path(&path);
+            let kind = fs::symlink_metadata(&place)?.file_type();
+            if kind.is_dir() {
+                self.hash(&path, found)?;
+                continue;
+            }
+            let text = if kind.is_symlink() {
+                fs::read_link(&place)?.display().to_string()
+            } else {
+                sha256(&fs::read(&place)?)
+            };
+            found.insert(path, text);
+        }
+        Ok(())
+    }
+
+    /// Makes a link, with its folder.
+    pub(super) fn link(&self, target: &str, path: &str) -> anyhow::Result<()> {
+        let place = self.node.path(path);
+        fs::create_dir_all(place.parent().unwrap_or(Path::new("/")))?;
+        std::os::unix::fs::symlink(target, place).with_context(|| path.to_owned())
+    }
+}
