@@ -1,11 +1,13 @@
 //! The API server as the daemon sees it: what watches keep, one look at a pod they do not have yet, status and events.
 
+mod access;
 pub(crate) mod event;
 pub(crate) mod request;
 mod store;
 mod types;
 mod watch;
 
+pub use access::{AccessError, client};
 pub use store::{Definitions, Pods};
 pub use watch::{Ownership, follow_daemon_set, follow_definitions, follow_pods};
 
