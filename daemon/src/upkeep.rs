@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::{
+    certificate,
     config::Config,
     confmgr::{self, Target},
     dirwatch::{DirectoryWatch, heard},
@@ -219,6 +220,12 @@ impl Upkeep {
         match install::remove_all(&self.root, None) {
             Ok(removed) => info!(?removed, "removed what was installed"),
             Err(error) => warn!(%error, "cannot remove all that was installed"),
+        }
+        let certificate = self.config.certificate.as_ref();
+        match certificate.map(|settings| certificate::forget(&self.root, settings)) {
+            None | Some(Ok(false)) => {}
+            Some(Ok(true)) => info!("removed the node's certificate"),
+            Some(Err(error)) => warn!(%error, "cannot remove the node's certificate"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Ends and starts: what stays over them, what is finished first, and what the log says meanwhile.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use serde_json::json;
 
@@ -46,21 +46,24 @@ fn the_last_end_takes_configuration_and_shim_along() {
 
 /// A daemon that hears of its DaemonSet.
 fn owned(node: &Node) -> Daemon {
-    let mut command = node.command();
+    owned_with(node, node.command())
+}
+
+pub(crate) fn owned_with(node: &Node, mut command: Command) -> Daemon {
     command
         .env("POD_NAMESPACE", "kube-system")
         .env("MULTUS_DAEMONSET", "multus");
     node.start_with(command)
 }
 
-fn put_daemon_set(node: &Node) {
+pub(crate) fn put_daemon_set(node: &Node) {
     node.api.put(
         Kind::DaemonSet,
         json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
     );
 }
 
-fn delete_daemon_set(node: &Node, heard: usize) {
+pub(crate) fn delete_daemon_set(node: &Node, heard: usize) {
     node.api.delete(Kind::DaemonSet, "kube-system", "multus");
     let log = || fs::read_to_string(node.path("log")).unwrap();
     wait_for("the news of the deletion", || {
