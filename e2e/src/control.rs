@@ -85,6 +85,13 @@ impl Control {
         self.wait(node)
     }
 
+    /// The API server ends, and comes back with the certificate of another authority.
+    pub(crate) fn replace_authority(&self, node: &Node, extent: Extent) -> anyhow::Result<()> {
+        self.stop_server(node)?;
+        self.pki.renew("multus-e2e-next")?;
+        self.start_server(node, extent)
+    }
+
     /// Runs kubectl; whatever it does needs to be asked only once.
     pub(crate) fn kubectl(&self, node: &Node, words: &[&str]) -> anyhow::Result<String> {
         sh::run(
@@ -133,6 +140,10 @@ impl Control {
                 .arg(self.pki.file("sa.key"))
                 .arg("--root-ca-file")
                 .arg(self.pki.file("ca.crt"))
+                .arg("--cluster-signing-cert-file")
+                .arg(self.pki.file("ca.crt"))
+                .arg("--cluster-signing-key-file")
+                .arg(self.pki.file("ca.key"))
                 .args([
                     "--use-service-account-credentials",
                     "--leader-elect=false",
@@ -173,6 +184,8 @@ fn api_server(node: &Node, pki: &Pki, dir: &Path, extent: Extent) -> anyhow::Res
             ])
             .arg("--token-auth-file")
             .arg(dir.join("tokens.csv"))
+            .arg("--client-ca-file")
+            .arg(pki.file("ca.crt"))
             .arg("--tls-cert-file")
             .arg(pki.file("apiserver.crt"))
             .arg("--tls-private-key-file")

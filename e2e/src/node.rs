@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     init,
@@ -38,6 +39,8 @@ pub(crate) struct Node {
 pub(crate) struct Service {
     /// Its process id inside.
     pub(crate) pid: u32,
+    /// Whoever brought it into the node, outside, waits for it there, and stops when it stops.
+    parent: Pid,
 }
 
 impl Node {
@@ -140,7 +143,7 @@ impl Node {
             ])
             .arg(&pid_file)
             .arg(program);
-        set(&mut command)
+        let child = set(&mut command)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -150,7 +153,10 @@ impl Node {
         let pid = sh::until(10, &format!("{name} starts"), || {
             Ok(fs::read_to_string(&pid_file)?.trim().parse()?)
         })?;
-        Ok(Service { pid })
+        Ok(Service {
+            pid,
+            parent: Pid::from_child(&child),
+        })
     }
 
     /// Sends a signal to a service and waits for its end.
@@ -173,6 +179,34 @@ impl Node {
     pub(crate) fn signal(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
         self.run(&["kill", &format!("-{signal}"), &service.pid.to_string()])
             .map(drop)
+    }
+
+    /// Stops a service while something is done to it; `act` gets its folder in `/proc`.
+    pub(crate) fn stopped<T>(
+        &self,
+        service: &Service,
+        act: impl FnOnce(&Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let is_stopped = |stat: &Path| -> anyhow::Result<bool> {
+            let stat = fs::read_to_string(stat)?;
+            let state = stat.rsplit(") ").next().unwrap_or_default();
+            Ok(state.starts_with('T'))
+        };
+        let proc = self.path(&format!("/proc/{}", service.pid));
+        let parent = PathBuf::from(format!("/proc/{}/stat", service.parent.as_raw_nonzero()));
+        self.signal(service, "STOP")?;
+        sh::until(10, "a service stops", || {
+            ensure!(is_stopped(&parent)?, "it still runs");
+            Ok(())
+        })?;
+        let done = act(&proc);
+        // Its parent goes on, and has it go on.
+        kill_process(service.parent, Signal::CONT)?;
+        sh::until(10, "a service goes on", || {
+            ensure!(!is_stopped(&proc.join("stat"))?, "it is stopped");
+            Ok(())
+        })?;
+        done
     }
 
     /// Whether a service has not ended.

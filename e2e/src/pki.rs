@@ -13,15 +13,30 @@ use crate::sh;
 /// Keys and certificates in one folder.
 pub(crate) struct Pki {
     dir: PathBuf,
+    /// Where the API server is found, as a certificate has it.
+    names: String,
 }
+
+/// How `openssl ca` signs what it is given.
+const SIGNING: &str = "[ca]\ndefault_ca=a\n[a]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\n\
+    x509_extensions=x\n[p]\nO=optional\nCN=supplied\n[x]\nextendedKeyUsage=clientAuth\n";
 
 impl Pki {
     /// Makes an authority, a certificate for an API server at these names, one for it as a client, and a key for tokens.
     pub(crate) fn new(dir: PathBuf, names: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(&dir)?;
-        let pki = Self { dir };
+        let pki = Self {
+            dir,
+            names: names.to_owned(),
+        };
         pki.openssl(&["genrsa", "-out", "sa.key", "2048"])?;
-        pki.openssl(&[
+        pki.renew("multus-e2e")?;
+        Ok(pki)
+    }
+
+    /// Makes an authority of that name, and certificates of it in the places of the former ones.
+    pub(crate) fn renew(&self, authority: &str) -> anyhow::Result<()> {
+        self.openssl(&[
             "req",
             "-x509",
             "-newkey",
@@ -30,23 +45,87 @@ impl Pki {
             "-days",
             "365",
             "-subj",
-            "/CN=multus-e2e",
+            &format!("/CN={authority}"),
             "-keyout",
             "ca.key",
             "-out",
             "ca.crt",
         ])?;
-        pki.signed(
+        self.signed(
             "apiserver",
             "/CN=kube-apiserver",
-            &format!("subjectAltName={names}"),
+            &format!("subjectAltName={}", self.names),
         )?;
-        pki.signed(
+        self.signed(
             "client",
             "/O=system:masters/CN=kube-apiserver",
             "extendedKeyUsage=clientAuth",
-        )?;
-        Ok(pki)
+        )
+    }
+
+    /// A request for a certificate in PEM, by a key that was made for it.
+    pub(crate) fn request(&self, subject: &str) -> anyhow::Result<String> {
+        self.openssl(&[
+            "req",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-subj",
+            subject,
+            "-keyout",
+            "asked.key",
+            "-out",
+            "asked.csr",
+        ])?;
+        Ok(fs::read_to_string(self.file("asked.csr"))?)
+    }
+
+    /// Replaces the certificate in a file that also holds its key: the same subject and key, valid between two times as `date` reads them.
+    pub(crate) fn reissue(
+        &self,
+        file: &Path,
+        subject: &str,
+        from: &str,
+        until: &str,
+    ) -> anyhow::Result<()> {
+        let pem =
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let start = pem
+            .find("-----BEGIN PRIVATE KEY")
+            .context("a stored certificate has its key")?;
+        let key = &pem[start..];
+        fs::write(self.file("kept.key"), key)?;
+        fs::write(self.file("signing.cnf"), SIGNING)?;
+        fs::write(self.file("index.txt"), "")?;
+        self.openssl(&[
+            "req", "-new", "-key", "kept.key", "-subj", subject, "-out", "kept.csr",
+        ])?;
+        let time = |when: &str| {
+            let date = sh::run(Command::new("date").args(["-u", "-d", when, "+%Y%m%d%H%M%SZ"]))?;
+            anyhow::Ok(date.trim().to_owned())
+        };
+        self.openssl(&[
+            "ca",
+            "-batch",
+            "-notext",
+            "-preserveDN",
+            "-config",
+            "signing.cnf",
+            "-cert",
+            "ca.crt",
+            "-keyfile",
+            "ca.key",
+            "-startdate",
+            &time(from)?,
+            "-enddate",
+            &time(until)?,
+            "-in",
+            "kept.csr",
+            "-out",
+            "kept.crt",
+        ])?;
+        let certificate = fs::read_to_string(self.file("kept.crt"))?;
+        Ok(fs::write(file, certificate + key)?)
     }
 
     /// A file of it: `ca.crt`, `sa.key`, `apiserver.{crt,key}`, `client.{crt,key}`.

@@ -25,8 +25,8 @@ const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
 /// A runtime on a node.
 pub(crate) struct Runtime {
     pub(crate) layout: Layout,
-    pub(crate) generation: Generation,
     pub(crate) places: Places,
+    pub(crate) containerd: Service,
 }
 
 impl Runtime {
@@ -37,13 +37,13 @@ impl Runtime {
         layout: Layout,
         generation: Generation,
     ) -> anyhow::Result<Self> {
+        let places = layout.places(&node.name);
+        lay_out(work, node, (layout, generation), &places)?;
         let runtime = Self {
             layout,
-            generation,
-            places: layout.places(&node.name),
+            containerd: serve(work, node, generation, &places.config)?,
+            places,
         };
-        runtime.lay_out(work, node)?;
-        serve(work, node, generation, &runtime.places.config)?;
         sh::until(60, "containerd answers", || {
             sh::run(runtime.ctr(node).args(["version"]))
         })?;
@@ -62,48 +62,51 @@ impl Runtime {
         command.args(["--address", &self.places.socket, "--namespace", "k8s.io"]);
         command
     }
+}
 
-    fn lay_out(&self, work: &Workplace, node: &Node) -> anyhow::Result<()> {
-        let Places {
-            conf_dir,
-            bin_dir,
-            state,
-            root,
-            plugins,
-            config,
-            ..
-        } = &self.places;
-        let source = match self.generation {
-            Generation::One => PathBuf::from(DEBIAN_PLUGINS),
-            Generation::Two => work.plugins.clone(),
-        };
-        let home = plugins.as_ref().unwrap_or(bin_dir);
-        for folder in [conf_dir, bin_dir, state, root, home] {
-            fs::create_dir_all(node.path(folder))?;
-        }
-        let mut count = 0;
-        for plugin in fs::read_dir(&source)? {
-            let name = plugin?.file_name().to_string_lossy().into_owned();
-            if !self.layout.has(&name) {
-                continue;
-            }
-            count += 1;
-            let place = format!("{home}/{name}");
-            fs::copy(source.join(&name), node.path(&place))?;
-            if home != bin_dir {
-                symlink(&place, node.path(&format!("{bin_dir}/{name}")))?;
-            }
-        }
-        ensure!(count >= 6, "{}: plugins are missing", source.display());
-        node.write(
-            config,
-            layout::containerd(self.generation, &self.places, IMAGE),
-        )?;
-        node.write(
-            &format!("{conf_dir}/10-primary.conflist"),
-            layout::primary("1.0.0", node.number),
-        )
+/// Gives the node its plugins, the runtime's configuration and a primary network.
+fn lay_out(
+    work: &Workplace,
+    node: &Node,
+    (layout, generation): (Layout, Generation),
+    places: &Places,
+) -> anyhow::Result<()> {
+    let Places {
+        conf_dir,
+        bin_dir,
+        state,
+        root,
+        plugins,
+        config,
+        ..
+    } = places;
+    let source = match generation {
+        Generation::One => PathBuf::from(DEBIAN_PLUGINS),
+        Generation::Two => work.plugins.clone(),
+    };
+    let home = plugins.as_ref().unwrap_or(bin_dir);
+    for folder in [conf_dir, bin_dir, state, root, home] {
+        fs::create_dir_all(node.path(folder))?;
     }
+    let mut count = 0;
+    for plugin in fs::read_dir(&source)? {
+        let name = plugin?.file_name().to_string_lossy().into_owned();
+        if !layout.has(&name) {
+            continue;
+        }
+        count += 1;
+        let place = format!("{home}/{name}");
+        fs::copy(source.join(&name), node.path(&place))?;
+        if home != bin_dir {
+            symlink(&place, node.path(&format!("{bin_dir}/{name}")))?;
+        }
+    }
+    ensure!(count >= 6, "{}: plugins are missing", source.display());
+    node.write(config, layout::containerd(generation, places, IMAGE))?;
+    node.write(
+        &format!("{conf_dir}/10-primary.conflist"),
+        layout::primary("1.0.0", node.number),
+    )
 }
 
 /// Starts containerd of a generation with a configuration of the node.

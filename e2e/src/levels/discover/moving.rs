@@ -96,9 +96,6 @@ impl Scene {
         let control = Control::start(node, Extent::Server)?;
         objects::definitions(work, &control, node, &[objects::storage()])?;
         let runtime = Runtime::start(work, node, Layout::K3s, Generation::One)?;
-        let pid = fs::read_to_string(node.dir.join("containerd.pid"))?
-            .trim()
-            .parse()?;
         // The other places that the runtime will be told of, so that nothing but us changes files from here on.
         let primary = layout::primary("1.0.0", node.number);
         for conf in [OTHER, USUAL.1] {
@@ -110,7 +107,7 @@ impl Scene {
         client.run(&sandbox())?;
         let mut scene = Self {
             control,
-            containerd: Service { pid },
+            containerd: runtime.containerd,
             daemon: None,
             places: runtime.places,
             before: Hashes::new(),
