@@ -77,6 +77,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         Arc::new(Ownership::default()),
     );
     let cluster = Arc::<OnceLock<_>>::default();
+    let access = Arc::clone(&cluster);
     let watches = Arc::clone(&daemon).watch(
         Arc::clone(&cluster),
         pods,
@@ -130,13 +131,14 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    info!(uninstall = ownership.ends(), "shutting down");
     daemon.readiness.missing(Part::Shutdown, "shutting down");
+    let ends = daemon.ends(&ownership, access.get()).await;
+    info!(uninstall = ends, "shutting down");
     manager.abort();
     following.abort();
     // Their last writes are over before anything is removed.
     let _ = tokio::join!(manager, following);
-    if ownership.ends() {
+    if ends {
         upkeep.leave();
     }
     stop.notify_one();
@@ -230,6 +232,22 @@ impl Daemon {
             tokio::spawn(async move {
                 cluster::follow_daemon_set(client, &namespace, &name, ownership).await;
             });
+        }
+    }
+
+    /// Whether this end is the last one, as far as anyone knows.
+    async fn ends(&self, ownership: &Ownership, cluster: Option<&Cluster>) -> bool {
+        let Identity {
+            namespace: Some(namespace),
+            daemon_set: Some(name),
+            ..
+        } = &self.identity
+        else {
+            return false;
+        };
+        match cluster {
+            Some(cluster) => ownership.ends_now(cluster.client(), namespace, name).await,
+            None => false,
         }
     }
 

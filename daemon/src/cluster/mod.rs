@@ -59,6 +59,11 @@ impl Cluster {
         }
     }
 
+    /// Access for requests of another kind.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The pod for an ADD: from the watch, which gets a moment to show it, else by one direct request.
     pub fn pod_for_add(
         &self,

@@ -1,46 +1,86 @@
 //! Whether this daemon's DaemonSet goes, and with it all that the daemon has put on the node.
 
-use std::{
-    path::Path,
-    sync::atomic::{AtomicU8, Ordering},
-};
+use std::{path::Path, time::Duration};
 
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Container};
-use tracing::info;
+use kube::{Api, Client, api::ListParams};
+use tokio::{sync::watch, time::timeout};
+use tracing::{debug, info};
+
+use super::request::bounded;
 
 /// The program of every daemon that serves multus-shim, upstream's too.
 const DAEMON: &str = "multus-daemon";
+/// How long the last look at the DaemonSet may take, and how long the watch is listened to when it came to nothing.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// What is known of our own DaemonSet.
 #[derive(Debug, Default)]
-pub struct Ownership(AtomicU8);
+pub struct Ownership(watch::Sender<Known>);
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Known {
+    #[default]
+    Nothing,
+    Seen,
+    Goes,
+}
 
 impl Ownership {
-    const SEEN: u8 = 1;
-    const GOES: u8 = 2;
-
     /// Whether it was there and is gone, or goes: the next SIGTERM is the end.
     pub fn ends(&self) -> bool {
-        self.0.load(Ordering::SeqCst) == Self::GOES
+        *self.0.borrow() == Known::Goes
+    }
+
+    /// The same at a SIGTERM, which may be faster than the watch: one more look, and a moment for the watch where our rights
+    /// have gone before us.
+    pub async fn ends_now(&self, client: Client, namespace: &str, name: &str) -> bool {
+        if self.ends() {
+            return true;
+        }
+        let api = Api::<DaemonSet>::namespaced(client, namespace);
+        let params = only(name);
+        match bounded(LAST_LOOK, api.list(&params)).await {
+            Ok(list) => match list.items.first() {
+                Some(object) => self.seen(goes(object)),
+                None => self.absent(),
+            },
+            Err(error) => {
+                debug!(%error, "cannot look at our DaemonSet");
+                let mut known = self.0.subscribe();
+                let heard = known.wait_for(|known| *known == Known::Goes);
+                // No news within that time is the answer.
+                let _ = timeout(LAST_LOOK, heard).await;
+            }
+        }
+        self.ends()
     }
 
     pub(super) fn seen(&self, goes: bool) {
-        let now = if goes { Self::GOES } else { Self::SEEN };
-        if self.0.swap(now, Ordering::SeqCst) != now && goes {
+        let now = if goes { Known::Goes } else { Known::Seen };
+        if self.0.send_replace(now) != now && goes {
             tell();
         }
     }
 
     /// It is not there: that means something only after it was.
     pub(super) fn absent(&self) {
-        let order = Ordering::SeqCst;
-        let known = self
-            .0
-            .compare_exchange(Self::SEEN, Self::GOES, order, order);
-        if known.is_ok() {
+        let goes = self.0.send_if_modified(|known| {
+            let is_news = *known == Known::Seen;
+            if is_news {
+                *known = Known::Goes;
+            }
+            is_news
+        });
+        if goes {
             tell();
         }
     }
+}
+
+/// Our own, and no other: what our Role allows.
+fn only(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
 }
 
 fn tell() {
