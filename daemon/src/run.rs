@@ -234,9 +234,9 @@ impl Daemon {
     }
 
     /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
-    async fn client(&self) -> kube::Result<kube::Client> {
+    async fn client(&self) -> Result<kube::Client, cluster::AccessError> {
         let Some(settings) = self.config.certificate.clone() else {
-            return kube::Client::try_default().await;
+            return cluster::client().await;
         };
         let current = Arc::new(Current::default());
         let client = current.client();

@@ -1,5 +1,6 @@
 //! The API server as the daemon sees it: what watches keep, one look at a pod they do not have yet, status and events.
 
+mod access;
 pub(crate) mod event;
 mod ownership;
 pub(crate) mod request;
@@ -7,6 +8,7 @@ mod store;
 mod types;
 mod watch;
 
+pub use access::{AccessError, client};
 pub use ownership::Ownership;
 pub use store::{Definitions, Pods};
 pub use watch::{follow_daemon_set, follow_definitions, follow_pods};

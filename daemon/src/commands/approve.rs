@@ -14,7 +14,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, ResourceExt as _,
     api::PostParams,
     runtime::{WatchStreamExt as _, watcher},
 };
@@ -29,6 +29,7 @@ use crate::{
     causes::causes,
     certificate::SIGNER,
     cluster::{
+        self,
         event::{CLUSTER_WIDE, event},
         request::{Failure, bounded},
     },
@@ -50,7 +51,7 @@ const CONFLICT: u16 = 409;
 pub async fn run(account: Option<ServiceAccount>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let client = Client::try_default()
+    let client = cluster::client()
         .await
         .context("no access to the API server")?;
     let approver = Approver {

@@ -26,6 +26,7 @@ mod requests;
 mod rights;
 mod rollback;
 mod takeover;
+mod token;
 mod verbs;
 
 use std::time::{Duration, Instant};
