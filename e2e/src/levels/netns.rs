@@ -63,6 +63,10 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         "a failing network takes the others along and keeps its code",
         || scene.rolls_back(),
     )?;
+    report.check(
+        "an auxiliary chain: our passthru, then a plugin that tunes the pod",
+        || scene.chains(),
+    )?;
     report.check("an absent network and an absent plugin are named", || {
         scene.refuses("absent", "nowhere", &["absent", "nowhere"])?;
         scene.refuses(
@@ -106,7 +110,12 @@ fn scene(work: &Workplace) -> anyhow::Result<Scene> {
     let scene = Scene::new(work, shim, &layout::primary("1.1.0", 1), &definitions)?;
     scene.node.write(
         DAEMON_CONFIG,
-        json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug"}).to_string(),
+        json!({
+            "cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug",
+            // There is none before a file lies in the directory of that name.
+            "auxiliaryCNIChainName": "vendor",
+        })
+        .to_string(),
     )?;
     Ok(scene)
 }
@@ -231,6 +240,44 @@ impl Scene {
             &["half", "broken", "macvlan", "\"code\":999"],
         )?;
         nothing_left(&self.node)
+    }
+
+    /// The chain begins with a plugin of ours, which the next one needs: it takes nothing but a previous result.
+    fn chains(&self) -> anyhow::Result<()> {
+        let (file, setting) = (
+            format!("{CONF_DIR}/vendor/10-tuning.conf"),
+            "net.core.somaxconn",
+        );
+        let tuning = json!({"type": "tuning", "sysctl": {setting: "777"}});
+        self.node.write(&file, tuning.to_string())?;
+        self.add("tuned", Some("storage"))?;
+        let inside = |words: &[&str]| {
+            let enter = ["ip", "netns", "exec", "tuned"];
+            self.node.run(&[&enter[..], words].concat())
+        };
+        let names: Vec<_> = addresses(&inside(&["ip", "-o", "address"])?)
+            .into_keys()
+            .collect();
+        ensure!(names == ["eth0", "net1"], "inside are {names:?}");
+        let value = inside(&["sysctl", "--values", setting])?;
+        ensure!(value.trim() == "777", "{setting} is {value}");
+        let id = self.container("tuned")?;
+        let state = std::fs::read(self.node.path(&format!("/var/lib/cni/multus/{id}")))?;
+        let state: Value = serde_json::from_slice(&state)?;
+        let types: Vec<_> = state[2]["ConfList"]["plugins"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|plugin| plugin["type"].clone())
+            .collect();
+        ensure!(
+            types == ["passthru", "tuning"],
+            "the third network is {}",
+            state[2]
+        );
+        self.remove("tuned")?;
+        nothing_left(&self.node)?;
+        Ok(std::fs::remove_file(self.node.path(&file))?)
     }
 
     /// ADD fails with an error that names these; a runtime then calls DEL once.

@@ -13,4 +13,5 @@ import (
 	_ "github.com/containernetworking/plugins/plugins/meta/bandwidth"
 	_ "github.com/containernetworking/plugins/plugins/meta/firewall"
 	_ "github.com/containernetworking/plugins/plugins/meta/portmap"
+	_ "github.com/containernetworking/plugins/plugins/meta/tuning"
 )
