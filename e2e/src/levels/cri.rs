@@ -3,9 +3,9 @@
 //!
 //! The test is the kubelet: it speaks CRI. Pods are objects of a real API server.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::{
@@ -57,7 +57,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         report.check(&of("the archive is imported whole"), || scene.import(work))?;
         report.check(
             &of("the image's daemon finds the directories and becomes ready"),
-            || scene.start_daemon(),
+            || scene.start_daemon(&json!({})),
         )?;
         report.check(&of("a sandbox has its default network"), || {
             scene.attaches("plain", None, &["eth0"])
@@ -65,13 +65,44 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         report.check(&of("a sandbox has a second network"), || {
             scene.attaches("second", Some("storage"), &["eth0", "net1"])
         })?;
+        report.check(&of("plugins run where the runtime would run them"), || {
+            let place = scene.plugins_place("runtime")?;
+            ensure!(!place.is_daemons && place.is_nodes, "{place:?}");
+            Ok(())
+        })?;
         report.check(&of("both deletions leave nothing"), || scene.deletes())?;
+        report.check(
+            &of("chrootDir: plugins see the node through the daemon's container"),
+            || {
+                scene.start_daemon(&json!({"chrootDir": "/hostroot"}))?;
+                scene.attaches("chrooted", Some("storage"), &["eth0", "net1"])?;
+                let place = scene.plugins_place("chroot")?;
+                ensure!(place.is_daemons && !place.is_nodes, "{place:?}");
+                scene.deletes()
+            },
+        )?;
     }
     Ok(())
 }
 
+/// A plugin that writes down in which mount namespace it ran, and in which the one that started it.
+const PROBE: &str = "e2e-probe";
+const PROBE_SAW: &str = "/var/lib/multus/e2e-probe";
+const PROBE_SCRIPT: &str = "#!/bin/sh\n\
+    [ \"$CNI_COMMAND\" = ADD ] && readlink /proc/self/ns/mnt /proc/$PPID/ns/mnt >/var/lib/multus/e2e-probe\n\
+    echo '{\"cniVersion\":\"1.0.0\"}'\n";
+
+/// In whose mount namespace a plugin ran.
+#[derive(Debug)]
+struct Place {
+    is_daemons: bool,
+    is_nodes: bool,
+}
+
 /// One node with a runtime and an API server.
 struct Scene {
+    /// The daemon's.
+    daemon: Option<String>,
     sandboxes: Vec<String>,
     runtime: Runtime,
     client: Client,
@@ -86,14 +117,19 @@ impl Scene {
         let lan = Lan::new()?;
         let node = Node::start(work, &lan, 1, &[&work.bin])?;
         let control = Control::start(&node, Extent::Server)?;
-        objects::definitions(work, &control, &node, &[objects::storage()])?;
+        let probe = objects::network(PROBE, &json!({"cniVersion": "1.0.0", "type": PROBE}));
+        objects::definitions(work, &control, &node, &[objects::storage(), probe])?;
         let runtime = Runtime::start(work, &node, layout, generation)?;
         let client = Client::connect(node.path(&runtime.places.socket))?;
         let release: Value = serde_json::from_slice(&work.read("release.json")?)?;
         let reference = release["images"][0]["reference"]
             .as_str()
             .context("release.json names no image")?;
+        let probe = node.path(&format!("{}/{PROBE}", runtime.places.bin_dir));
+        fs::write(&probe, PROBE_SCRIPT)?;
+        fs::set_permissions(probe, fs::Permissions::from_mode(0o755))?;
         Ok(Self {
+            daemon: None,
             sandboxes: Vec::new(),
             runtime,
             client,
@@ -128,9 +164,17 @@ impl Scene {
         Ok(())
     }
 
-    fn start_daemon(&mut self) -> anyhow::Result<()> {
-        self.node
-            .write(DAEMON_CONFIG, json!({"logLevel": "debug"}).to_string())?;
+    /// Starts it with these keys in its file; the former one ends first.
+    fn start_daemon(&mut self, more: &Value) -> anyhow::Result<()> {
+        if let Some(former) = self.daemon.take() {
+            self.client.stop(&former)?;
+            self.client.remove(&former)?;
+        }
+        let mut file = json!({"logLevel": "debug"});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            file[key] = value.clone();
+        }
+        self.node.write(DAEMON_CONFIG, file.to_string())?;
         let kubeconfig = std::fs::read_to_string(self.control.admin())?;
         self.node.write(KUBECONFIG, inline(&kubeconfig)?)?;
         let mut pod = self.pod("multus", None)?;
@@ -150,6 +194,7 @@ impl Scene {
             .map(|metadata| metadata.uid.clone())
             .unwrap_or_default();
         let sandbox = self.client.run(&pod)?;
+        self.daemon = Some(sandbox.clone());
         let text = |name: &str| {
             Some(cri::Text {
                 name: name.to_owned(),
@@ -233,6 +278,22 @@ impl Scene {
         objects::status_tells(&self.control.get(&self.node, &["pod", name])?, &inside)?;
         self.sandboxes.push(sandbox);
         Ok(())
+    }
+
+    /// Where the plugin of a pod's second network ran.
+    fn plugins_place(&mut self, name: &str) -> anyhow::Result<Place> {
+        let pod = self.pod(name, Some(PROBE))?;
+        self.sandboxes.push(self.client.run(&pod)?);
+        let seen = fs::read_to_string(self.node.path(PROBE_SAW)).context(PROBE_SAW)?;
+        let nodes = self.node.run(&["readlink", "/proc/1/ns/mnt"])?;
+        let [own, daemons] = seen.lines().collect::<Vec<_>>()[..] else {
+            bail!("the plugin saw {seen}");
+        };
+        ensure!(own.starts_with("mnt:["), "the plugin saw {seen}");
+        Ok(Place {
+            is_daemons: own == daemons,
+            is_nodes: own == nodes.trim(),
+        })
     }
 
     /// As a kubelet does it: stop, which is the first DEL, then remove, which is the second where the runtime asks twice.
