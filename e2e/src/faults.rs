@@ -4,12 +4,14 @@
 //! The test is runtime and kubelet: it calls the shim, deletes again what failed, and starts a daemon that ended.
 //! What is done to whom follows from a seed; how far the victim is at that moment does not.
 
+mod clock;
 mod container;
 mod cycles;
 mod files;
 mod random;
 mod server;
 mod strike;
+mod vdso;
 mod world;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -44,6 +46,8 @@ pub(crate) enum Part {
     Server,
     /// Files: a full disk, a deleted directory, times that are far off
     Files,
+    /// The daemon's wall clock
+    Clock,
 }
 
 const CYCLES: u32 = 100;
@@ -70,6 +74,9 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
     }
     if options.wants(Part::Files) {
         files::run(&world, report)?;
+    }
+    if options.wants(Part::Clock) {
+        clock::run(&world, report)?;
     }
     Ok(())
 }

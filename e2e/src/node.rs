@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     init,
@@ -173,6 +174,60 @@ impl Node {
     pub(crate) fn signal(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
         self.run(&["kill", &format!("-{signal}"), &service.pid.to_string()])
             .map(drop)
+    }
+
+    /// Stops a service while something is done to it; `act` gets its folder in `/proc`.
+    pub(crate) fn stopped<T>(
+        &self,
+        service: &Service,
+        act: impl FnOnce(&Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let is_stopped = |stat: &Path| -> anyhow::Result<bool> {
+            let stat = fs::read_to_string(stat)?;
+            let state = stat.rsplit(") ").next().unwrap_or_default();
+            Ok(state.starts_with('T'))
+        };
+        let proc = self.path(&format!("/proc/{}", service.pid));
+        // Whoever brought it into the node waits for it outside, and stops when it stops.
+        let parent = self.parent(service)?;
+        let waiting = PathBuf::from(format!("/proc/{}/stat", parent.as_raw_nonzero()));
+        self.signal(service, "STOP")?;
+        sh::until(10, "a service stops", || {
+            ensure!(is_stopped(&waiting)?, "it still runs");
+            Ok(())
+        })?;
+        let done = act(&proc);
+        // Its parent goes on, and has it go on.
+        kill_process(parent, Signal::CONT)?;
+        sh::until(10, "a service goes on", || {
+            ensure!(!is_stopped(&proc.join("stat"))?, "it is stopped");
+            Ok(())
+        })?;
+        done
+    }
+
+    /// The process outside of the node that started a service.
+    fn parent(&self, service: &Service) -> anyhow::Result<Pid> {
+        let own = fs::read_link(format!("/proc/{}/ns/pid", self.init))?;
+        for process in fs::read_dir("/proc")? {
+            let path = process?.path();
+            // Others come and go meanwhile.
+            let (Ok(namespace), Ok(status)) = (
+                fs::read_link(path.join("ns/pid")),
+                fs::read_to_string(path.join("status")),
+            ) else {
+                continue;
+            };
+            let value = |key: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+                line.split_whitespace().last()?.parse::<i32>().ok()
+            };
+            if namespace == own && value("NSpid:") == i32::try_from(service.pid).ok() {
+                let parent = value("PPid:").and_then(Pid::from_raw);
+                return parent.context("the service's parent has ended");
+            }
+        }
+        anyhow::bail!("process {} of {} is gone", service.pid, self.name)
     }
 
     /// Whether a service has not ended.

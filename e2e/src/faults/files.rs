@@ -1,6 +1,4 @@
-//! A node whose files fail the daemon: no space for its state, no directory for its socket, times that a clock has left.
-//!
-//! The machine's clock is not touched: what a jump leaves behind are files from another time, and those can be made.
+//! A node whose files fail the daemon: no space for its state, no directory for its socket, times that a clock has left behind.
 
 use std::{
     fs::{self, File},

@@ -26,19 +26,19 @@ const WAIT_WITHIN: Duration = Duration::from_mins(1);
 /// No DEL needs the API server.
 const DEL_WITHIN: Duration = Duration::from_secs(10);
 /// Until all is well after a fault: a token is believed for a minute, and watches come back after half of one.
-const WELL_WITHIN: u64 = 90;
+pub(super) const WELL_WITHIN: u64 = 90;
 
-type Step = fn(&World) -> anyhow::Result<()>;
+pub(super) type Step = fn(&World) -> anyhow::Result<()>;
 
 /// How an API server can be.
-struct Fault {
-    name: &'static str,
-    begin: Step,
-    end: Step,
+pub(super) struct Fault {
+    pub(super) name: &'static str,
+    pub(super) begin: Step,
+    pub(super) end: Step,
     /// What the error tells beside the pod; none if an ADD may stand it.
-    cause: Option<&'static str>,
+    pub(super) cause: Option<&'static str>,
     /// Whether the error asks to try again.
-    passes: bool,
+    pub(super) passes: bool,
 }
 
 const FAULTS: &[Fault] = &[
@@ -147,7 +147,7 @@ pub(super) fn run(world: &World, long: bool, report: &mut Report) -> Result<(), 
 }
 
 /// The container from before goes, a new one is refused, and afterwards all is well without anybody's help.
-fn stand(fault: &Fault, world: &World, kept: &Pod, new: &Pod) -> anyhow::Result<()> {
+pub(super) fn stand(fault: &Fault, world: &World, kept: &Pod, new: &Pod) -> anyhow::Result<()> {
     let before = Container::new(world, kept, fault.name)?;
     before.is_added().context("before the fault")?;
     (fault.begin)(world)?;

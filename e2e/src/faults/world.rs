@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::container::Pod;
+use super::{container::Pod, vdso};
 use crate::{
     http, inspect, layout,
     node::Service,
@@ -159,6 +159,35 @@ impl<'a> World<'a> {
             Some(daemon) => self.scene.node.end(&daemon, "KILL"),
             None => Ok(()),
         }
+    }
+
+    /// From now on the daemon's wall clock is so many seconds off.
+    pub(super) fn set_clock_off(&self, seconds: i64) -> anyhow::Result<()> {
+        let daemons = self.daemons();
+        let daemon = daemons.current.as_ref().context("no daemon was started")?;
+        let node = &self.scene.node;
+        sh::until(20, "the daemon's clock can be moved", || {
+            node.stopped(daemon, |proc| vdso::set_off(proc, seconds))
+        })
+    }
+
+    /// Why the daemon is not ready; none if it is.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let daemons = self.daemons();
+        let daemon = daemons.current.as_ref()?;
+        self.is_ready(daemon).err().map(|error| error.to_string())
+    }
+
+    /// What all daemons have said so far.
+    pub(super) fn log(&self) -> anyhow::Result<String> {
+        Ok(fs::read_to_string(&self.log)?)
+    }
+
+    /// The year in which the daemon last said something, by its clock.
+    pub(super) fn year(&self) -> anyhow::Result<i64> {
+        let log = self.log()?;
+        let mut years = log.lines().filter_map(|line| line.get(..4)?.parse().ok());
+        years.next_back().context("the log has no time")
     }
 
     /// A rolling update: the next daemon starts, then the former one is asked to end, once the next is ready or before.

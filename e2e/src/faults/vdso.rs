@@ -1,0 +1,105 @@
+//! The wall clock of one process, moved while it runs; the machine's stays as it is.
+//!
+//! A static program asks the kernel for the time through code that the kernel maps into it. That code is replaced, in this process alone,
+//! by some that makes the system call and adds a number of seconds to what the wall clock says. Monotonic clocks stay true, as they do
+//! when a real clock jumps, and programs that the process starts get the kernel's own code again.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use anyhow::{Context as _, ensure};
+use object::{Object as _, ObjectSymbol as _, read::elf::ElfFile64};
+
+use crate::sh;
+
+const FUNCTION: &str = "__vdso_clock_gettime";
+
+/// `clock_gettime` for x86-64; the seconds follow it.
+const CODE: [u8; 32] = [
+    0xb8, 0xe4, 0, 0, 0, // mov eax, 228
+    0x0f, 0x05, // syscall
+    0x85, 0xff, // test edi, edi: CLOCK_REALTIME is 0
+    0x75, 0x0e, // jnz end
+    0x85, 0xc0, // test eax, eax
+    0x75, 0x0a, // jnz end
+    0x48, 0x8b, 0x0d, 0x0a, 0, 0, 0, // mov rcx, [seconds]
+    0x48, 0x01, 0x0e, // add [rsi], rcx
+    0xc3, // end: ret
+    0, 0, 0, 0, 0, 0,
+];
+
+/// From now on the wall clock of the process is so many seconds off. The process must be stopped; `proc` is its folder.
+pub(super) fn set_off(proc: &Path, seconds: i64) -> anyhow::Result<()> {
+    ensure!(
+        cfg!(target_arch = "x86_64"),
+        "the clock of a process can be moved on x86-64 alone: choose another part of this level with --part"
+    );
+    let memory = File::options()
+        .read(true)
+        .write(true)
+        .open(proc.join("mem"))
+        .with_context(|| format!("cannot open the memory of {}", proc.display()))?;
+    let (start, end) = mapping(&fs::read_to_string(proc.join("maps"))?)
+        .context("the kernel maps no code into the process")?;
+    let mut image = vec![0; usize::try_from(end - start)?];
+    memory.read_exact_at(&mut image, start)?;
+    let at = start + function(&image)?;
+    let code = [&CODE[..], &seconds.to_le_bytes()].concat();
+    let replaced = at..at + u64::try_from(code.len())?;
+    // Nobody may be in the middle of what is replaced.
+    for thread in fs::read_dir(proc.join("task"))? {
+        let state = thread?.path().join("syscall");
+        let place = sh::until(10, "the process has stopped", || {
+            place(&fs::read_to_string(&state)?).context("it runs")
+        })?;
+        ensure!(!replaced.contains(&place), "it is asking for the time");
+    }
+    memory
+        .write_all_at(&code, at)
+        .context("cannot replace the code that tells the time")
+}
+
+/// Where the kernel's code is.
+fn mapping(maps: &str) -> Option<(u64, u64)> {
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((number(start)?, number(end)?))
+}
+
+/// Where in it the time is told.
+fn function(image: &[u8]) -> anyhow::Result<u64> {
+    let file: ElfFile64 = ElfFile64::parse(image).context("the kernel's code")?;
+    let mut symbols = file.dynamic_symbols();
+    let found = symbols.find(|symbol| symbol.name() == Ok(FUNCTION));
+    Ok(found
+        .with_context(|| format!("it has no {FUNCTION}"))?
+        .address())
+}
+
+/// Where a thread is, from its `syscall` file: the last number; one that runs has none.
+fn place(syscall: &str) -> Option<u64> {
+    let last = syscall.split_whitespace().last()?;
+    u64::from_str_radix(last.strip_prefix("0x")?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_kernel_are_read() {
+        let maps = "00400000-00500000 r-xp 0 00:00 0 /bin/x\n7ffe1000-7ffe3000 r-xp 00000000 00:00 0          [vdso]\n";
+        assert_eq!(mapping(maps), Some((0x7ffe_1000, 0x7ffe_3000)));
+        assert_eq!(mapping(""), None);
+        assert_eq!(place("running\n"), None);
+        assert_eq!(place("-1 0x7ff0 0x7f54\n"), Some(0x7f54));
+        assert_eq!(
+            place("230 0x0 0x0 0x1 0x1 0x0 0x0 0x7ffe 0x4503\n"),
+            Some(0x4503)
+        );
+    }
+}
