@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::{
+    certificate,
     config::Config,
     confmgr::{self, Target},
     dirwatch::{DirectoryWatch, heard},
@@ -266,6 +267,12 @@ impl Upkeep {
         match install::remove_others(&self.root, &[]) {
             Ok(removed) => info!(?removed, "removed what was installed"),
             Err(error) => warn!(%error, "cannot remove all that was installed"),
+        }
+        let certificate = self.config.certificate.as_ref();
+        match certificate.map(|settings| certificate::forget(&self.root, settings)) {
+            None | Some(Ok(false)) => {}
+            Some(Ok(true)) => info!("removed the node's certificate"),
+            Some(Err(error)) => warn!(%error, "cannot remove the node's certificate"),
         }
     }
 }

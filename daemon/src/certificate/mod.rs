@@ -20,6 +20,8 @@ pub use keeper::Keeper;
 pub use request::{Subject, subject};
 pub use settings::{LONGEST, SHORTEST, Settings, SettingsError};
 
+use node::root::{Root, RootError};
+
 /// The signer of client certificates for the API server.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// What every common name of ours begins with.
@@ -28,6 +30,12 @@ pub const PREFIX: &str = "system:multus";
 pub const ORGANIZATION: &str = "system:multus";
 /// What a certificate is for.
 pub const USAGES: [&str; 2] = ["digital signature", "client auth"];
+
+/// Takes key and certificate off the node; whether there were any.
+pub fn forget(root: &Root, settings: &Settings) -> Result<bool, RootError> {
+    let dir = &settings.dir;
+    store::Store { root, dir }.clear()
+}
 
 /// The name that a node's daemon has in the cluster.
 pub fn common_name(node: &str) -> String {

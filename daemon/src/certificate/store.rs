@@ -57,15 +57,29 @@ impl Store<'_> {
         rustix::fs::fsync(&dir)
     }
 
+    /// Removes all of ours; whether there was any.
+    pub(super) fn clear(&self) -> Result<bool, RootError> {
+        if !self.root.is_dir(self.dir) {
+            return Ok(false);
+        }
+        self.remove_but(&[])
+    }
+
     /// Removes all of ours but this one.
     fn clean(&self, kept: &str) -> Result<(), RootError> {
+        self.remove_but(&[kept, CURRENT]).map(drop)
+    }
+
+    fn remove_but(&self, kept: &[&str]) -> Result<bool, RootError> {
         let ours = |name: &str| name.starts_with(PREFIX) || name.starts_with(UNFINISHED);
+        let mut found = false;
         for name in self.root.list(self.dir)? {
-            if ours(&name) && name != kept && name != CURRENT {
+            if ours(&name) && !kept.contains(&name.as_str()) {
                 self.root.remove(self.dir.join(name))?;
+                found = true;
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     fn current(&self) -> PathBuf {
@@ -95,6 +109,7 @@ mod tests {
         let dir = Path::new("/var/lib/certs");
         let store = Store { root: &root, dir };
         assert_eq!(store.load().unwrap(), None);
+        assert!(!store.clear().unwrap());
         let time = |text: &str| text.parse::<Timestamp>().unwrap();
         store.save("one", time("2026-01-02T03:04:05Z")).unwrap();
         assert_eq!(store.load().unwrap().unwrap(), "one");
@@ -114,6 +129,9 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&here.join(CURRENT)), 0o600);
         assert_eq!(mode(&here), 0o700);
+        assert!(store.clear().unwrap());
+        assert_eq!(names(&here), ["of-another.pem"]);
+        assert!(!store.clear().unwrap());
     }
 
     #[test]

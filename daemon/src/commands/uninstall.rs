@@ -9,13 +9,13 @@ use node::{
 };
 
 use super::Setting;
-use crate::confmgr;
+use crate::{certificate, confmgr};
 
 /// Removes the configuration first, then what was installed.
 pub async fn run(setting: &Setting) -> anyhow::Result<()> {
     let (config, root) = (setting.config()?, setting.root()?);
     let dir = if config.conf_dir.is_some() || confmgr::any(&root) {
-        config.conf_dir
+        config.conf_dir.clone()
     } else {
         // What was written is recorded. Without a record, ours is told by its name in the runtime's directory.
         let question = Question {
@@ -41,6 +41,11 @@ pub async fn run(setting: &Setting) -> anyhow::Result<()> {
     }
     for path in install::remove_others(&root, &[])? {
         writeln!(out, "removed {path}")?;
+    }
+    if let Some(settings) = &config.certificate
+        && certificate::forget(&root, settings)?
+    {
+        writeln!(out, "removed the certificate in {}", settings.dir.display())?;
     }
     Ok(())
 }

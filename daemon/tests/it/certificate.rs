@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::{
     api_server::{ApiServer, Kind},
+    life,
     node::{NODE, Node},
     wait_for,
 };
@@ -204,4 +205,30 @@ fn the_pods_own_account_will_do() {
     assert_eq!(creates(&node, account), 1);
     let file = "var/lib/multus/certs/multus-client-current.pem";
     assert!(node.path(file).exists(), "{NODE} has no certificate");
+}
+
+#[test]
+fn the_key_goes_with_the_last_end_or_an_uninstall() {
+    let node = node();
+    life::put_daemon_set(&node);
+    let mut daemon = life::owned_with(&node, command(&node)).ready();
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(node.path(CURRENT).exists(), "it serves the next start");
+    let uninstalled = command(&node).arg("uninstall").output().unwrap();
+    assert!(uninstalled.status.success(), "{uninstalled:?}");
+    assert_eq!(left(&node), 0);
+
+    let mut daemon = life::owned_with(&node, command(&node)).ready();
+    assert_eq!(left(&node), 2);
+    node.api.wait_for_watch(Kind::DaemonSet);
+    life::delete_daemon_set(&node, &daemon, 1);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert_eq!(left(&node), 0);
+}
+
+/// Files in the directory of certificates.
+fn left(node: &Node) -> usize {
+    fs::read_dir(node.path("var/lib/certs")).unwrap().count()
 }

@@ -1,6 +1,6 @@
 //! Ends and starts: what stays over them, what is finished first, and what the log says meanwhile.
 
-use std::{fs, io, thread::JoinHandle};
+use std::{fs, io, process::Command, thread::JoinHandle};
 
 use serde_json::json;
 
@@ -46,14 +46,17 @@ fn the_last_end_takes_configuration_and_shim_along() {
 
 /// A daemon that hears of its DaemonSet.
 fn owned(node: &Node) -> Daemon {
-    let mut command = node.command();
+    owned_with(node, node.command())
+}
+
+pub(crate) fn owned_with(node: &Node, mut command: Command) -> Daemon {
     command
         .env("POD_NAMESPACE", "kube-system")
         .env("MULTUS_DAEMONSET", "multus");
     node.start_with(command)
 }
 
-fn put_daemon_set(node: &Node) {
+pub(crate) fn put_daemon_set(node: &Node) {
     node.api.put(
         Kind::DaemonSet,
         json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
@@ -61,7 +64,7 @@ fn put_daemon_set(node: &Node) {
 }
 
 /// Waits until so many daemons, of which this is one, have heard of it.
-fn delete_daemon_set(node: &Node, daemon: &Daemon, hear: usize) {
+pub(crate) fn delete_daemon_set(node: &Node, daemon: &Daemon, hear: usize) {
     node.api.delete(Kind::DaemonSet, "kube-system", "multus");
     daemon.until_logged("our DaemonSet is deleted", hear);
 }
