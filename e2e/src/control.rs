@@ -85,6 +85,13 @@ impl Control {
         self.wait(node)
     }
 
+    /// The API server ends, and comes back with the certificate of another authority.
+    pub(crate) fn replace_authority(&self, node: &Node, extent: Extent) -> anyhow::Result<()> {
+        self.stop_server(node)?;
+        self.pki.renew("multus-e2e-next")?;
+        self.start_server(node, extent)
+    }
+
     /// Runs kubectl; whatever it does needs to be asked only once.
     pub(crate) fn kubectl(&self, node: &Node, words: &[&str]) -> anyhow::Result<String> {
         sh::run(

@@ -13,15 +13,26 @@ use crate::sh;
 /// Keys and certificates in one folder.
 pub(crate) struct Pki {
     dir: PathBuf,
+    /// Where the API server is found, as a certificate has it.
+    names: String,
 }
 
 impl Pki {
     /// Makes an authority, a certificate for an API server at these names, one for it as a client, and a key for tokens.
     pub(crate) fn new(dir: PathBuf, names: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(&dir)?;
-        let pki = Self { dir };
+        let pki = Self {
+            dir,
+            names: names.to_owned(),
+        };
         pki.openssl(&["genrsa", "-out", "sa.key", "2048"])?;
-        pki.openssl(&[
+        pki.renew("multus-e2e")?;
+        Ok(pki)
+    }
+
+    /// Makes an authority of that name, and certificates of it in the places of the former ones.
+    pub(crate) fn renew(&self, authority: &str) -> anyhow::Result<()> {
+        self.openssl(&[
             "req",
             "-x509",
             "-newkey",
@@ -30,23 +41,22 @@ impl Pki {
             "-days",
             "365",
             "-subj",
-            "/CN=multus-e2e",
+            &format!("/CN={authority}"),
             "-keyout",
             "ca.key",
             "-out",
             "ca.crt",
         ])?;
-        pki.signed(
+        self.signed(
             "apiserver",
             "/CN=kube-apiserver",
-            &format!("subjectAltName={names}"),
+            &format!("subjectAltName={}", self.names),
         )?;
-        pki.signed(
+        self.signed(
             "client",
             "/O=system:masters/CN=kube-apiserver",
             "extendedKeyUsage=clientAuth",
-        )?;
-        Ok(pki)
+        )
     }
 
     /// A file of it: `ca.crt`, `sa.key`, `apiserver.{crt,key}`, `client.{crt,key}`.

@@ -108,6 +108,16 @@ const FAULTS: &[Fault] = &[
         cause: Some("401"),
         passes: true,
     },
+    Fault {
+        name: "has the certificate of another authority",
+        begin: |world| {
+            let scene = &world.scene;
+            scene.control.replace_authority(&scene.node, Extent::Server)
+        },
+        end: |world| world.token(),
+        cause: Some("certificate"),
+        passes: true,
+    },
 ];
 
 #[expect(
