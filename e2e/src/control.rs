@@ -140,6 +140,10 @@ impl Control {
                 .arg(self.pki.file("sa.key"))
                 .arg("--root-ca-file")
                 .arg(self.pki.file("ca.crt"))
+                .arg("--cluster-signing-cert-file")
+                .arg(self.pki.file("ca.crt"))
+                .arg("--cluster-signing-key-file")
+                .arg(self.pki.file("ca.key"))
                 .args([
                     "--use-service-account-credentials",
                     "--leader-elect=false",
@@ -180,6 +184,8 @@ fn api_server(node: &Node, pki: &Pki, dir: &Path, extent: Extent) -> anyhow::Res
             ])
             .arg("--token-auth-file")
             .arg(dir.join("tokens.csv"))
+            .arg("--client-ca-file")
+            .arg(pki.file("ca.crt"))
             .arg("--tls-cert-file")
             .arg(pki.file("apiserver.crt"))
             .arg("--tls-private-key-file")

@@ -17,6 +17,10 @@ pub(crate) struct Pki {
     names: String,
 }
 
+/// How `openssl ca` signs what it is given.
+const SIGNING: &str = "[ca]\ndefault_ca=a\n[a]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\n\
+    x509_extensions=x\n[p]\nO=optional\nCN=supplied\n[x]\nextendedKeyUsage=clientAuth\n";
+
 impl Pki {
     /// Makes an authority, a certificate for an API server at these names, one for it as a client, and a key for tokens.
     pub(crate) fn new(dir: PathBuf, names: &str) -> anyhow::Result<Self> {
@@ -57,6 +61,71 @@ impl Pki {
             "/O=system:masters/CN=kube-apiserver",
             "extendedKeyUsage=clientAuth",
         )
+    }
+
+    /// A request for a certificate in PEM, by a key that was made for it.
+    pub(crate) fn request(&self, subject: &str) -> anyhow::Result<String> {
+        self.openssl(&[
+            "req",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-subj",
+            subject,
+            "-keyout",
+            "asked.key",
+            "-out",
+            "asked.csr",
+        ])?;
+        Ok(fs::read_to_string(self.file("asked.csr"))?)
+    }
+
+    /// Replaces the certificate in a file that also holds its key: the same subject and key, valid between two times as `date` reads them.
+    pub(crate) fn reissue(
+        &self,
+        file: &Path,
+        subject: &str,
+        from: &str,
+        until: &str,
+    ) -> anyhow::Result<()> {
+        let pem =
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let start = pem
+            .find("-----BEGIN PRIVATE KEY")
+            .context("a stored certificate has its key")?;
+        let key = &pem[start..];
+        fs::write(self.file("kept.key"), key)?;
+        fs::write(self.file("signing.cnf"), SIGNING)?;
+        fs::write(self.file("index.txt"), "")?;
+        self.openssl(&[
+            "req", "-new", "-key", "kept.key", "-subj", subject, "-out", "kept.csr",
+        ])?;
+        let time = |when: &str| {
+            let date = sh::run(Command::new("date").args(["-u", "-d", when, "+%Y%m%d%H%M%SZ"]))?;
+            anyhow::Ok(date.trim().to_owned())
+        };
+        self.openssl(&[
+            "ca",
+            "-batch",
+            "-notext",
+            "-preserveDN",
+            "-config",
+            "signing.cnf",
+            "-cert",
+            "ca.crt",
+            "-keyfile",
+            "ca.key",
+            "-startdate",
+            &time(from)?,
+            "-enddate",
+            &time(until)?,
+            "-in",
+            "kept.csr",
+            "-out",
+            "kept.crt",
+        ])?;
+        let certificate = fs::read_to_string(self.file("kept.crt"))?;
+        Ok(fs::write(file, certificate + key)?)
     }
 
     /// A file of it: `ca.crt`, `sa.key`, `apiserver.{crt,key}`, `client.{crt,key}`.

@@ -1,6 +1,7 @@
 //! Level `cluster`: a cluster of unlike nodes without any registry imports the archive, real Helm installs the chart with
 //! its default values, and pods come and go.
 
+mod certificates;
 mod pods;
 mod rolling;
 
@@ -50,6 +51,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         || scene.rolling_update("rke2-multus"),
     )?;
     say(&format!("        {stream}"));
+    scene.certificates("rke2-multus", report)?;
     report.check("helm uninstall leaves nodes as they were", || {
         scene.uninstall("rke2-multus")
     })?;

@@ -153,6 +153,14 @@ impl Scene<'_> {
             .collect()
     }
 
+    /// Names of a pod of this kind on each node.
+    pub(super) fn names(&self, kind: &str) -> Vec<String> {
+        let members = self.cluster.members.iter();
+        members
+            .map(|member| format!("{kind}-{}", member.node.name))
+            .collect()
+    }
+
     pub(in crate::levels) fn primary_alone(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let pods: Vec<_> = cluster
@@ -164,11 +172,7 @@ impl Scene<'_> {
             })
             .collect();
         cluster.apply(&pods)?;
-        let names: Vec<_> = cluster
-            .members
-            .iter()
-            .map(|member| format!("after-{}", member.node.name))
-            .collect();
+        let names = self.names("after");
         for name in &names {
             let inside = cluster.inside(name)?;
             ensure!(
