@@ -68,6 +68,18 @@ pub enum CriError {
     },
 }
 
+impl CriError {
+    /// Whether another user may ask.
+    pub fn is_denied(&self) -> bool {
+        let source = match self {
+            Self::Root(error) => &error.source,
+            Self::Connect { source, .. } => source,
+            Self::Unseen { .. } | Self::Transport { .. } | Self::Refused { .. } => return false,
+        };
+        source.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
 /// A connection to a runtime.
 #[derive(Debug)]
 pub struct Client {
@@ -305,4 +317,23 @@ pub struct PodSandboxMetadata {
     /// The pod's namespace.
     #[prost(string, tag = "3")]
     pub namespace: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_denied_and_who_finds_nobody() {
+        for (kind, expected) in [
+            (io::ErrorKind::PermissionDenied, true),
+            (io::ErrorKind::ConnectionRefused, false),
+        ] {
+            let socket = PathBuf::from("/s");
+            let source = kind.into();
+            assert_eq!(CriError::Connect { socket, source }.is_denied(), expected);
+        }
+        let socket = PathBuf::from("/s");
+        assert!(!CriError::Unseen { socket }.is_denied());
+    }
 }

@@ -147,6 +147,7 @@ pub async fn find(
                 NOT_THERE.to_owned()
             }
             Err(CriError::Root(error)) if error.is_not_found() => NOT_THERE.to_owned(),
+            Err(error) if error.is_denied() => format!("{error}: run as root"),
             Err(error) => error.to_string(),
         };
         rejected.push(Rejected {

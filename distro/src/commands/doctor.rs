@@ -29,7 +29,9 @@ pub(crate) struct Args {
 
 /// Prints the report; an error when the directories are not known.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let root = Root::open(&args.root).context("the node's root")?;
+    // Its words end with those of the system, which need no repetition.
+    let root = Root::open(&args.root)
+        .map_err(|error| anyhow!("{error}: name the node's root with --root"))?;
     let question = Question {
         socket: args.cri_socket.clone(),
         ..Question::default()
