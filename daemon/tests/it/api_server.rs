@@ -174,6 +174,13 @@ impl ApiServer {
         kept.announce(kind, "DELETED", &object);
     }
 
+    /// The same, and watches have not told of it yet.
+    pub(crate) fn delete_unheard(&self, kind: Kind, namespace: &str, name: &str) {
+        let mut kept = self.shared.lock();
+        let key = (kind, namespace.to_owned(), name.to_owned());
+        kept.objects.remove(&key).unwrap();
+    }
+
     /// From now on the cluster does not know the kind.
     pub(crate) fn forget_definitions(&self) {
         self.shared.lock().no_definitions = true;

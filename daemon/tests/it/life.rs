@@ -44,6 +44,19 @@ fn the_last_end_takes_configuration_and_shim_along() {
     assert!(node.path("opt/cni/bin/primary").exists());
 }
 
+#[test]
+fn an_end_that_is_faster_than_the_watch_is_the_last_one_too() {
+    let node = Node::new();
+    put_daemon_set(&node);
+    let mut daemon = owned(&node).ready();
+    node.api.wait_for_watch(Kind::DaemonSet);
+    node.api
+        .delete_unheard(Kind::DaemonSet, "kube-system", "multus");
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+}
+
 /// A daemon that hears of its DaemonSet.
 fn owned(node: &Node) -> Daemon {
     owned_with(node, node.command())
