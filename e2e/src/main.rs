@@ -17,6 +17,7 @@ mod node;
 mod objects;
 mod pki;
 mod proxy;
+mod published;
 mod report;
 mod rules;
 mod runtime;

@@ -5,13 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
 use super::{CRD_NAME, NAME};
 use crate::{
     image::Image,
     levels::cluster::{NAMESPACE, Scene},
-    sh,
+    published, sh,
 };
 
 /// A release of the published chart.
@@ -27,14 +27,14 @@ pub(super) struct Published {
 pub(super) const PUBLISHED: &[Published] = &[
     Published {
         name: "v4.3.008, thin",
-        chart: "rke2-multus-v4.3.008.tgz",
+        chart: published::OLD,
         crd_chart: None,
         values: &[],
     },
     Published {
         name: "v4.3.017, thick",
-        chart: "rke2-multus-v4.3.017.tgz",
-        crd_chart: Some("rke2-multus-crd-4.3.017.tgz"),
+        chart: published::NEW,
+        crd_chart: Some(published::NEW_CRD),
         values: &["--set=thickPlugin.enabled=true"],
     },
 ];
@@ -62,32 +62,32 @@ impl<'a> Old<'a> {
     /// Gives every node the images that the chart names.
     pub(super) fn import(
         scene: &'a Scene<'a>,
-        published: &'static Published,
+        kind: &'static Published,
         peer: &Path,
     ) -> anyhow::Result<Self> {
-        let chart = archive(published.chart)?;
-        let crd_chart = published.crd_chart.map(archive).transpose()?;
+        let chart = published::archive(kind.chart)?;
+        let crd_chart = kind.crd_chart.map(published::archive).transpose()?;
         let rendered = sh::run(
             scene
                 .cluster
                 .helm()
                 .args(["template", NAME])
                 .arg(&chart)
-                .args(published.values),
+                .args(kind.values),
         )?;
         let images: BTreeSet<_> = rendered
             .lines()
             .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("image: "))
             .map(|image| image.trim_matches('"').to_owned())
             .collect();
-        ensure!(!images.is_empty(), "{} names no image", published.chart);
+        ensure!(!images.is_empty(), "{} names no image", kind.chart);
         // One image puts plugins on the node, which are there already; all others are Multus.
         let (plugins, multus): (Vec<_>, Vec<_>) = images
             .iter()
             .map(|image| format!("docker.io/{image}"))
             .partition(|image| image.contains("cni-plugins"));
         let programs = PROGRAMS.map(|(program, place)| (peer.join(program), place));
-        let name = |kind: &str| format!("{kind}-{}", published.chart.trim_end_matches(".tgz"));
+        let name = |what: &str| format!("{what}-{}", kind.chart.trim_end_matches(".tgz"));
         for image in [
             Image {
                 name: &name("plugins"),
@@ -107,7 +107,7 @@ impl<'a> Old<'a> {
         }
         Ok(Self {
             scene,
-            published,
+            published: kind,
             chart,
             crd_chart,
             images,
@@ -153,12 +153,4 @@ impl<'a> Old<'a> {
     pub(super) fn are(&self, images: &[String]) -> bool {
         !images.is_empty() && images.iter().all(|image| self.images.contains(image))
     }
-}
-
-/// A published chart, as `cargo xtask download` got it.
-fn archive(file: &str) -> anyhow::Result<PathBuf> {
-    let mirror = std::env::var_os("MULTUS_MIRROR").context("MULTUS_MIRROR is not set")?;
-    let path = Path::new(&mirror).join(file);
-    ensure!(path.is_file(), "{}: no such chart", path.display());
-    Ok(path)
 }
