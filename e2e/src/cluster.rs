@@ -34,9 +34,12 @@ pub(crate) struct Cluster {
 
 /// Nodes unlike in layout, runtime and plugins.
 pub(crate) const MIXED: &[(Layout, Generation)] = &[
-    (Layout::K3s, Generation::One),
+    (Layout::K3s, Generation::Two),
     (Layout::Rke2, Generation::Two),
     (Layout::Kubeadm, Generation::Two),
+    (Layout::K3sHash, Generation::One),
+    (Layout::K3sMoved, Generation::Two),
+    (Layout::K3sReadOnly, Generation::One),
 ];
 
 impl Cluster {
@@ -52,6 +55,9 @@ impl Cluster {
         let mut members = Vec::new();
         for (node, (layout, generation)) in nodes.drain(..).zip(kinds) {
             let runtime = Runtime::start(work, &node, *layout, *generation)?;
+            if layout.is_read_only() {
+                node.make_read_only()?;
+            }
             let server = members
                 .first()
                 .map_or(&node, |member: &Member| &member.node);

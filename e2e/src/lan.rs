@@ -16,6 +16,7 @@ pub(crate) const FOLDERS: &[&str] = &[
     "/etc/cni",
     "/etc/rancher",
     "/opt/cni",
+    "/srv",
     "/var/lib/cni",
     "/var/lib/containerd",
     "/var/lib/kubelet",

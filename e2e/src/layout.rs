@@ -7,6 +7,12 @@ use crate::workplace;
 pub(crate) enum Layout {
     /// K3s: everything under its data directory, plugins in a folder named by a hash, behind links.
     K3s,
+    /// K3s of before October 2024: the folder named by a hash itself.
+    K3sHash,
+    /// K3s with another data directory: plugins are where an earlier start has unpacked them.
+    K3sMoved,
+    /// K3s on a system of which only `/var` can be written.
+    K3sReadOnly,
     /// RKE2: K3s' socket, the usual CNI directories.
     Rke2,
     /// kubeadm: everything at the usual places.
@@ -23,6 +29,7 @@ pub(crate) enum Generation {
 }
 
 /// Places on a node.
+#[derive(Clone)]
 pub(crate) struct Places {
     /// Content and metadata.
     pub(crate) root: String,
@@ -52,7 +59,12 @@ const K3S_PLUGINS: &[&str] = &[
 impl Layout {
     /// Whether a plugin is on such a node.
     pub(crate) fn has(self, plugin: &str) -> bool {
-        self != Self::K3s || K3S_PLUGINS.contains(&plugin)
+        matches!(self, Self::Rke2 | Self::Kubeadm) || K3S_PLUGINS.contains(&plugin)
+    }
+
+    /// Whether nothing outside of `/var` can be written there.
+    pub(crate) fn is_read_only(self) -> bool {
+        self == Self::K3sReadOnly
     }
 
     /// Where things are on a node of that name.
@@ -68,16 +80,24 @@ impl Layout {
                 config: config.to_owned(),
             };
         match self {
-            Self::K3s => {
-                let agent = "/var/lib/rancher/k3s/agent";
+            Self::K3s | Self::K3sHash | Self::K3sMoved | Self::K3sReadOnly => {
+                let agent = match self {
+                    Self::K3sMoved => "/srv/k3s/agent",
+                    _ => "/var/lib/rancher/k3s/agent",
+                };
                 let hash = workplace::sha256(node.as_bytes());
+                let unpacked = format!("/var/lib/rancher/k3s/data/{hash}/bin");
+                let (bin_dir, plugins) = match self {
+                    Self::K3sHash => (unpacked, None),
+                    _ => ("/var/lib/rancher/k3s/data/cni".to_owned(), Some(unpacked)),
+                };
                 Places {
-                    plugins: Some(format!("/var/lib/rancher/k3s/data/{hash}/bin")),
+                    plugins,
                     ..places(
                         &format!("{agent}/containerd"),
                         "/run/k3s/containerd",
                         &format!("{agent}/etc/cni/net.d"),
-                        "/var/lib/rancher/k3s/data/cni",
+                        &bin_dir,
                         &format!("{agent}/etc/containerd/config.toml"),
                     )
                 }

@@ -209,6 +209,20 @@ impl Node {
         done
     }
 
+    /// From now on only `/var` can be written there, and what is not on a disk.
+    pub(crate) fn make_read_only(&self) -> anyhow::Result<()> {
+        // Its own files for the test are not part of the node.
+        let dir = self.dir.display().to_string();
+        self.run(&["mount", "--bind", &dir, &dir])?;
+        let folders = FOLDERS.iter().filter(|folder| !folder.starts_with("/var/"));
+        for folder in folders.chain(&["/"]) {
+            self.run(&["mount", "-o", "remount,bind,ro", folder])?;
+        }
+        let probe = self.run(&["touch", "/opt/cni/probe"]);
+        ensure!(probe.is_err(), "{}: /opt/cni can be written", self.name);
+        Ok(())
+    }
+
     /// Whether a service has not ended.
     pub(crate) fn runs(&self, service: &Service) -> bool {
         self.path(&format!("/proc/{}", service.pid)).exists()

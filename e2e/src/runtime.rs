@@ -25,6 +25,7 @@ const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
 /// A runtime on a node.
 pub(crate) struct Runtime {
     pub(crate) layout: Layout,
+    generation: Generation,
     pub(crate) places: Places,
     pub(crate) containerd: Service,
 }
@@ -41,12 +42,11 @@ impl Runtime {
         lay_out(work, node, (layout, generation), &places)?;
         let runtime = Self {
             layout,
+            generation,
             containerd: serve(work, node, generation, &places.config)?,
             places,
         };
-        sh::until(60, "containerd answers", || {
-            sh::run(runtime.ctr(node).args(["version"]))
-        })?;
+        runtime.answers(node)?;
         runtime.import(node, &busybox(work)?)?;
         Ok(runtime)
     }
@@ -54,6 +54,34 @@ impl Runtime {
     /// Imports an archive as an agent does: into the namespace of Kubernetes, every name in it.
     pub(crate) fn import(&self, node: &Node, archive: &Path) -> anyhow::Result<()> {
         sh::run(self.ctr(node).args(["images", "import"]).arg(archive)).map(drop)
+    }
+
+    /// Lays its CNI directories out elsewhere and starts it again, so that it looks there; returns where they were.
+    pub(crate) fn move_to(
+        &mut self,
+        work: &Workplace,
+        node: &Node,
+        bin_dir: &str,
+        conf_dir: &str,
+    ) -> anyhow::Result<Places> {
+        let places = Places {
+            bin_dir: bin_dir.to_owned(),
+            conf_dir: conf_dir.to_owned(),
+            plugins: None,
+            ..self.places.clone()
+        };
+        lay_out(work, node, (self.layout, self.generation), &places)?;
+        node.end(&self.containerd, "TERM")?;
+        self.containerd = serve(work, node, self.generation, &places.config)?;
+        self.answers(node)?;
+        Ok(std::mem::replace(&mut self.places, places))
+    }
+
+    fn answers(&self, node: &Node) -> anyhow::Result<()> {
+        sh::until(60, "containerd answers", || {
+            sh::run(self.ctr(node).args(["version"]))
+        })
+        .map(drop)
     }
 
     /// `ctr` of the node's own generation.

@@ -171,20 +171,20 @@ fn certificates(work: &Workplace) -> anyhow::Result<()> {
         "--set=perNodeCertificate.exclusive=true",
     );
     for (values, approvers, groups, accounts) in [
-        (&[][..], 0, 0, 2),
-        (&[enabled], 1, 3, 4),
+        (&[][..], 0, 0, 3),
+        (&[enabled], 1, 3, 5),
         (&[enabled, exclusive], 1, 3, 2),
         (
             &[enabled, "--set=perNodeCertificate.bootstrapKubeconfig=/k"],
             1,
             3,
-            3,
+            4,
         ),
         (
             &[enabled, "--set=perNodeCertificate.approver.enabled=false"],
             0,
             3,
-            3,
+            4,
         ),
     ] {
         let text = render::text(work, "rke2-multus", &work.chart("rke2-multus")?, values)?;

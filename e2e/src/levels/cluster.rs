@@ -2,6 +2,7 @@
 //! its default values, and pods come and go.
 
 mod certificates;
+mod moving;
 mod pods;
 mod rolling;
 
@@ -32,10 +33,10 @@ pub(super) const NAMESPACE: &str = "--namespace=kube-system";
 
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     let cluster = report.check(
-        "three nodes are Ready: k3s with containerd 1.6, rke2 and kubeadm with 2.x",
+        "six nodes are Ready: k3s in four ways, rke2 and kubeadm, on containerd 1.6 and 2.x",
         || Cluster::start(work, MIXED),
     )?;
-    let scene = Scene { work, cluster };
+    let mut scene = Scene { work, cluster };
     report.check("every node imports the archive", || scene.import())?;
     report.check("Helm installs rke2-multus with default values", || {
         scene.install("rke2-multus-crd", &work.chart("rke2-multus-crd")?, &[])?;
@@ -51,6 +52,10 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         || scene.rolling_update("rke2-multus"),
     )?;
     say(&format!("        {stream}"));
+    report.check(
+        "a node's directories move under its pods: the old place is cleaned",
+        || scene.moves("rke2-multus"),
+    )?;
     scene.certificates("rke2-multus", report)?;
     report.check("helm uninstall leaves nodes as they were", || {
         scene.uninstall("rke2-multus")
