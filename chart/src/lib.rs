@@ -7,7 +7,9 @@ pub mod bindata;
 pub mod check;
 pub mod index;
 pub mod manifest;
+pub mod reference;
 pub mod schema;
+pub mod values;
 
 pub use identity::{Distro, IDENTITIES, Identity};
 pub use pack::{Chart, pack};

@@ -3,7 +3,7 @@
 use archive::{gzip, tar};
 use include_dir::{Dir, include_dir};
 
-use crate::{Identity, schema};
+use crate::{Identity, schema, values};
 
 static MAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/main");
 static CRD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/crd");
@@ -80,7 +80,10 @@ pub fn files(
         version: version.to_owned(),
         reason,
     };
-    semver::Version::parse(version).map_err(|error| not_strict(error.to_string()))?;
+    let parsed = semver::Version::parse(version).map_err(|error| not_strict(error.to_string()))?;
+    if !parsed.build.is_empty() {
+        return Err(not_strict("no image tag can have a `+`".to_owned()));
+    }
     let mut files = Vec::new();
     let (folder, tree) = match chart {
         Chart::Main => ("main", &MAIN),
@@ -88,10 +91,13 @@ pub fn files(
     };
     collect(folder, tree, version, &mut files)?;
     if chart == Chart::Main {
-        files.push((
-            "values.schema.json".to_owned(),
-            schema::values_schema().into_bytes(),
-        ));
+        for (name, text) in [
+            ("values.yaml", values::values_yaml()),
+            ("values.schema.json", schema::values_schema()),
+        ] {
+            let text = text.replace(VERSION_MARK, version);
+            files.push((name.to_owned(), text.into_bytes()));
+        }
     }
     files.sort();
     files.insert(
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn loose_versions_are_refused() {
-        for version in ["v5.0.0", "4.3.017", "5.0"] {
+        for version in ["v5.0.0", "4.3.017", "5.0", "5.0.0+up4.3.0"] {
             assert!(
                 pack(Chart::Main, IDENTITIES[0], version)
                     .unwrap_err()

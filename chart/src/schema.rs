@@ -1,141 +1,73 @@
 //! `values.schema.json` (draft 7): what values there are. A key that does not exist is refused, so that a typo cannot be silent.
 
-use api::options::{self, Kind, OPTIONS};
+use api::options::{self, OPTIONS};
 use serde_json::{Map, Value, json};
+
+use crate::values::{Kind, Row, VALUES};
+
+/// Without these nothing can be rendered: a values file that empties one is told so.
+const REQUIRED: &[&str] = &[
+    "config",
+    "image",
+    "image.repository",
+    "image.tag",
+    "manifests",
+    "pod",
+    "pod.resources",
+    "serviceAccount",
+    "serviceAccount.name",
+    "thickPlugin",
+];
 
 /// The schema as text.
 pub fn values_schema() -> String {
-    let image = || {
-        object(&[
-            ("repository", text()),
-            ("tag", text()),
-            (
-                "pullPolicy",
-                json!({"enum": ["", "Always", "IfNotPresent", "Never"]}),
-            ),
-        ])
+    let mut schema = group(false);
+    for row in VALUES {
+        put(&mut schema, row);
+    }
+    let head = json!("http://json-schema.org/draft-07/schema#");
+    let Value::Object(map) = &mut schema else {
+        unreachable!("a group is an object")
     };
-    let schema = object(&[
-        ("image", image()),
-        (
-            "imagePullSecrets",
-            json!({"type": ["array", "null"], "items": {"type": "object"}}),
-        ),
-        ("serviceAccount", object(&[("name", text())])),
-        (
-            "pod",
-            object(&[(
-                "resources",
-                object(&[
-                    ("enabled", switch()),
-                    ("multus", any()),
-                    ("dynamicNetworksController", any()),
-                ]),
-            )]),
-        ),
-        ("labels", object(&[("nodeSelector", any())])),
-        (
-            "config",
-            object(&[("cni_conf", cni_conf()), ("daemon_conf", daemon_conf())]),
-        ),
-        (
-            "perNodeCertificate",
-            object(&[
-                ("enabled", switch()),
-                ("bootstrapKubeconfig", text()),
-                ("certDir", text()),
-                ("certDuration", text()),
-                ("exclusive", switch()),
-                (
-                    "approver",
-                    object(&[("enabled", switch()), ("resources", any())]),
-                ),
-            ]),
-        ),
-        (
-            "manifests",
-            object(
-                &[
-                    "serviceAccount",
-                    "clusterRole",
-                    "clusterRoleBinding",
-                    "configMap",
-                    "daemonSet",
-                    "dhcpDaemonSet",
-                ]
-                .map(|key| (key, switch())),
-            ),
-        ),
-        (
-            "tolerations",
-            json!({"type": ["array", "null"], "items": {"type": "object"}}),
-        ),
-        (
-            "cniplugins",
-            object(&[("image", image()), ("skipcnis", text())]),
-        ),
-        ("dhcpDaemonSet", object(&[("image", image())])),
-        ("global", json!({"type": ["object", "null"]})),
-        ("rke2-whereabouts", whereabouts()),
-        (
-            "thickPlugin",
-            object(&[("enabled", switch()), ("image", image())]),
-        ),
-        (
-            "dynamicNetworksController",
-            object(&[
-                ("enabled", switch()),
-                ("image", image()),
-                (
-                    "sockets",
-                    object(&[("containerd", text()), ("multus", text())]),
-                ),
-            ]),
-        ),
-    ]);
-    let Value::Object(mut schema) = schema else {
-        unreachable!("an object was just made")
-    };
-    schema.shift_insert(
-        0,
-        "$schema".into(),
-        json!("http://json-schema.org/draft-07/schema#"),
-    );
+    map.shift_insert(0, "$schema".into(), head);
     serde_json::to_string_pretty(&schema).expect("a JSON value always serialises") + "\n"
 }
 
-fn cni_conf() -> Value {
-    let words = [
-        "confDir",
-        "binDir",
-        "multusConfFile",
-        "multusAutoconfigDir",
-        "kubeconfig",
-        "globalNamespaces",
-        "readinessIndicatorFile",
-        "multusBinFile",
-        "multusCniConfDir",
-        "masterCniFilename",
-        "logFile",
-        "logLevel",
-        "cniVersion",
-        "additionalBinDir",
-    ];
-    let switches = [
-        "cleanupConfigOnExit",
-        "namespaceIsolation",
-        "skipConfigWatch",
-        "skipMultusBinaryCopy",
-        "overrideNetworkName",
-        "renameConfFile",
-        "logToStderr",
-    ];
-    let keys: Vec<(&str, Value)> = words
-        .map(|key| (key, text()))
-        .into_iter()
-        .chain(switches.map(|key| (key, switch())))
-        .collect();
-    object(&keys)
+fn put(schema: &mut Value, row: &Row) {
+    let (groups, key) = row.path.rsplit_once('.').unwrap_or(("", row.path));
+    let groups = groups.split('.').filter(|name| !name.is_empty());
+    let place = groups.fold(schema, |place, name| &mut place["properties"][name]);
+    place["properties"][key] = of_row(row);
+    if REQUIRED.contains(&row.path) {
+        match &mut place["required"] {
+            Value::Array(names) => names.push(json!(key)),
+            none => *none = json!([key]),
+        }
+    }
+}
+
+fn of_row(row: &Row) -> Value {
+    let mut schema = match row.kind {
+        Kind::Group => group(false),
+        Kind::OpenGroup => group(true),
+        Kind::Switch => json!({"enum": [true, false, "true", "false", "", null]}),
+        Kind::Text => json!({"type": ["string", "null"]}),
+        Kind::PullPolicy => json!({"enum": ["", "Always", "IfNotPresent", "Never", null]}),
+        Kind::Texts => json!({"type": ["array", "null"], "items": {"type": "string"}}),
+        Kind::Objects => json!({"type": ["array", "null"], "items": {"type": "object"}}),
+        Kind::Object => json!({"type": ["object", "null"]}),
+        Kind::DaemonConfig => daemon_conf(),
+        Kind::Anything => json!({}),
+    };
+    schema["description"] = json!(row.doc);
+    if let Some(default) = row.default_value() {
+        schema["default"] = default;
+    }
+    schema
+}
+
+fn group(is_open: bool) -> Value {
+    json!({"type": ["object", "null"], "additionalProperties": is_open, "properties": {}})
 }
 
 /// Keys of the option table have their type; others belong to the network configuration and pass.
@@ -149,70 +81,18 @@ fn daemon_conf() -> Value {
 
 fn option_schema(option: &options::Opt) -> Value {
     let kind = match option.kind {
-        Kind::Bool => json!({"type": ["boolean", "null"]}),
-        Kind::Int => json!({"type": ["integer", "null"]}),
-        Kind::String => json!({"type": ["string", "null"]}),
-        Kind::List => json!({"type": ["array", "null"]}),
-        Kind::Object => json!({"type": ["object", "null"]}),
-        Kind::Any => json!({}),
+        options::Kind::Bool => Some("boolean"),
+        options::Kind::Int => Some("integer"),
+        options::Kind::String => Some("string"),
+        options::Kind::List => Some("array"),
+        options::Kind::Object => Some("object"),
+        options::Kind::Any => None,
     };
-    let Value::Object(mut schema) = kind else {
-        unreachable!("every arm is an object")
-    };
-    schema.insert("description".into(), json!(option.doc));
-    Value::Object(schema)
-}
-
-/// Values of the published subchart, which is not part of this chart: accepted, and refused by the chart when it is enabled.
-fn whereabouts() -> Value {
-    let keys = [
-        "image",
-        "updateStrategy",
-        "imagePullSecrets",
-        "nameOverride",
-        "fullnameOverride",
-        "namespaceOverride",
-        "serviceAccount",
-        "podAnnotations",
-        "podSecurityContext",
-        "securityContext",
-        "resources",
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "priorityClassName",
-        "cniConf",
-        "nodeSliceController",
-        "reconciler",
-        "global",
-    ];
-    let keys: Vec<(&str, Value)> = keys
-        .map(|key| (key, any()))
-        .into_iter()
-        .chain([("enabled", switch())])
-        .collect();
-    object(&keys)
-}
-
-fn object(properties: &[(&str, Value)]) -> Value {
-    let properties: Map<String, Value> = properties
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), value.clone()))
-        .collect();
-    json!({"type": ["object", "null"], "additionalProperties": false, "properties": properties})
-}
-
-fn text() -> Value {
-    json!({"type": ["string", "null"]})
-}
-
-/// Published charts took words for switches, too.
-fn switch() -> Value {
-    json!({"enum": [true, false, "true", "false", "", null]})
-}
-
-fn any() -> Value {
-    json!({})
+    let mut schema = json!({"description": option.doc});
+    if let Some(kind) = kind {
+        schema["type"] = json!([kind, "null"]);
+    }
+    schema
 }
 
 #[cfg(test)]
@@ -221,12 +101,44 @@ mod tests {
 
     fn problems(values: &str) -> Vec<String> {
         let schema: Value = serde_json::from_str(&values_schema()).unwrap();
-        let values: Value = serde_yaml::from_str(values).unwrap();
+        let mut all: Value = serde_yaml::from_str(&crate::values::values_yaml()).unwrap();
+        overlay(&mut all, serde_yaml::from_str(values).unwrap());
         jsonschema::validator_for(&schema)
             .unwrap()
-            .iter_errors(&values)
+            .iter_errors(&all)
             .map(|error| error.to_string())
             .collect()
+    }
+
+    /// As Helm lays values over those of the chart: what is empty there goes away.
+    fn overlay(place: &mut Value, values: Value) {
+        match (place, values) {
+            (Value::Object(place), Value::Object(values)) => {
+                for (key, value) in values {
+                    if value.is_null() {
+                        place.shift_remove(&key);
+                    } else {
+                        overlay(place.entry(key).or_insert(Value::Null), value);
+                    }
+                }
+            }
+            (place, value) => *place = value,
+        }
+    }
+
+    #[test]
+    fn what_is_needed_cannot_be_emptied() {
+        for path in REQUIRED {
+            let keys: Vec<&str> = path.split('.').collect();
+            let values = format!("{}: null{}", keys.join(": {"), "}".repeat(keys.len() - 1));
+            let problems = problems(&values);
+            assert_eq!(problems.len(), 1, "{values}: {problems:?}");
+            assert!(problems[0].contains("required"), "{problems:?}");
+        }
+        assert_eq!(
+            problems("{tolerations: null, imagePullSecrets: null, global: null}"),
+            [""; 0]
+        );
     }
 
     #[test]
@@ -298,6 +210,6 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
         let schema: Value = serde_json::from_str(&values_schema()).unwrap();
         let mut found = Vec::new();
         open("", &schema, &mut found);
-        assert_eq!(found, [".config.daemon_conf"]);
+        assert_eq!(found, [".config.daemon_conf", ".global"]);
     }
 }

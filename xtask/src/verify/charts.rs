@@ -11,6 +11,7 @@ use archive::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chart::{Distro, bindata, index::Packed};
+use serde_json::Value;
 
 use super::{part, same};
 use crate::{
@@ -98,6 +99,28 @@ fn content(bytes: &[u8], name: &str, release: &Release) -> anyhow::Result<()> {
     ensure!(
         names_image,
         "its values name no image of this release ({REF_NAME})"
+    );
+    architectures(&text("values.schema.json")?, release)
+}
+
+/// Pods are put on nodes that the image is made for; a release for fewer architectures is made by who tests it.
+fn architectures(schema: &str, release: &Release) -> anyhow::Result<()> {
+    let schema: Value = serde_json::from_str(schema).context("its schema is damaged")?;
+    let chosen = &schema["properties"]["architectures"]["default"];
+    let chosen: Vec<&str> = chosen
+        .as_array()
+        .context("it chooses no architectures")?
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let all: Vec<_> = Arch::ALL.into_iter().map(Arch::name).collect();
+    let platforms = release.images.iter().flat_map(|image| &image.platforms);
+    let made: Vec<_> = platforms.map(|platform| platform.arch.as_str()).collect();
+    ensure!(
+        chosen == all && made.iter().all(|name| chosen.contains(name)),
+        "it chooses nodes of {}, the images are made for {}",
+        chosen.join(", "),
+        made.join(", ")
     );
     Ok(())
 }

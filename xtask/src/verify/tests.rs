@@ -283,6 +283,16 @@ fn forged_charts_are_named() {
         gzip::compress(&tar)
     };
     forged(
+        |tree| {
+            let mut tar = gzip::decompress(tree.get(&chart).unwrap(), 1 << 20).unwrap();
+            let mut places = tar.windows(8);
+            let at = places.rposition(|part| part == b"\"arm64\",").unwrap();
+            tar[at + 1] = b'x';
+            tree.add(&chart, gzip::compress(&tar));
+        },
+        "it chooses nodes of amd64, xrm64, arm, the images are made for",
+    );
+    forged(
         |tree| tree.add(&chart, other(tree)),
         "charts/index.yaml does not follow from the charts",
     );

@@ -21,6 +21,20 @@ app: {{ .Chart.Name }}
 {{ $own.pullPolicy | default (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
 {{- end -}}
 
+{{- /* Nodes that the image is made for. */ -}}
+{{- define "multus.affinity" -}}
+{{- with .Values.architectures -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+    - matchExpressions:
+      - key: kubernetes.io/arch
+        operator: In
+        values:
+          {{- toYaml . | nindent 10 }}
+{{- end -}}
+{{- end -}}
+
 {{- /* Who the daemons are: their account, and with certificates the group of these. Daemons that have none yet are still the account. */ -}}
 {{- define "multus.subjects" -}}
 {{- $certificate := .Values.perNodeCertificate | default dict -}}
@@ -39,14 +53,13 @@ app: {{ .Chart.Name }}
 
 {{- /* A path on the node: what was meant for a container that saw the node below /host. */ -}}
 {{- define "multus.nodePath" -}}
-{{- $path := toString . -}}
-{{- if hasPrefix "/host/" $path }}{{ trimPrefix "/host" $path }}{{ else }}{{ $path }}{{ end -}}
+{{- regexReplaceAll "^/host(root)?(/|$)" (toString .) "/" -}}
 {{- end -}}
 
 {{- /* daemon-config.json: cni_conf in the daemon's words, then daemon_conf over it. */ -}}
 {{- define "multus.daemonConfig" -}}
 {{- $cni := .Values.config.cni_conf | default dict -}}
-{{- $out := dict "cniVersion" "auto" "multusConfigFile" "auto" "logToStderr" true -}}
+{{- $out := dict "cniVersion" "auto" "multusConfigFile" "auto" "logLevel" "verbose" "logToStderr" true -}}
 {{- $paths := dict "confDir" "cniConfigDir" "binDir" "binDir" "multusAutoconfigDir" "multusAutoconfigDir" "readinessIndicatorFile" "readinessindicatorfile" "multusCniConfDir" "confDir" -}}
 {{- range $key, $name := $paths -}}
 {{- with get $cni $key }}{{ $_ := set $out $name (include "multus.nodePath" .) }}{{ end -}}

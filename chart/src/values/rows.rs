@@ -1,0 +1,137 @@
+//! The rows of the table.
+
+use super::{
+    Kind::{
+        Anything, DaemonConfig, Group, Object, Objects, OpenGroup, PullPolicy, Switch, Text, Texts,
+    },
+    Row,
+};
+
+const fn row(
+    path: &'static str,
+    kind: super::Kind,
+    default: Option<&'static str>,
+    doc: &'static str,
+) -> Row {
+    Row {
+        path,
+        kind,
+        default,
+        doc,
+    }
+}
+
+/// A group of values.
+const fn group(path: &'static str, doc: &'static str) -> Row {
+    row(path, Group, None, doc)
+}
+
+/// A key of the published chart that does nothing here.
+const fn idle(path: &'static str, doc: &'static str) -> Row {
+    row(path, Anything, None, doc)
+}
+
+/// All values, groups before what is in them.
+#[rustfmt::skip]
+pub static VALUES: &[Row] = &[
+    group("image", "The image of the daemon."),
+    row("image.repository", Text, Some(r#""multusrs/multus""#), "Its name without a registry."),
+    row("image.tag", Text, Some(r#""v@VERSION@""#), "Its tag."),
+    row("image.pullPolicy", PullPolicy, Some(r#""IfNotPresent""#), "When it is pulled."),
+    row("imagePullSecrets", Objects, Some("[]"), "Secrets of the release's namespace that registries want."),
+    row("architectures", Texts, Some(r#"["amd64", "arm64", "arm"]"#), "Nodes of these architectures get a pod, since the image is made for them; empty means every node, for an image of your own."),
+    group("serviceAccount", "Who the daemons are."),
+    row("serviceAccount.name", Text, Some(r#""multus""#), "Name of the service account."),
+    group("pod", "The daemon's pod."),
+    group("pod.resources", "What it may use."),
+    row("pod.resources.enabled", Switch, Some("true"), "Whether the pod has requests and limits; without them it is the first to go when a node runs out of memory."),
+    row("pod.resources.multus", Object, Some(r#"{"requests": {"cpu": "250m", "memory": "128Mi"}, "limits": {"cpu": "250m", "memory": "128Mi"}}"#), "Requests and limits; alike, so that the pod is of class Guaranteed. Plugins count for the runtime, not for this pod."),
+    idle("pod.resources.dynamicNetworksController", "No effect: there is no further pod."),
+    row("podDisruptionBudget", Group, None, "Evictions on somebody's request; draining a node leaves daemons alone anyway."),
+    row("podDisruptionBudget.enabled", Switch, Some("false"), "Whether every such eviction of a daemon is refused."),
+    group("labels", "Where daemons run."),
+    row("labels.nodeSelector", Object, Some(r#"{"kubernetes.io/os": "linux"}"#), "Labels of the nodes that get a pod."),
+    row("tolerations", Objects, Some(r#"[{"operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists", "effect": "NoExecute"}]"#), "Taints that keep no daemon away."),
+    group("config", "What the daemon does."),
+    group("config.cni_conf", "The words of the published chart. Paths are the node's; an empty one asks each node."),
+    row("config.cni_conf.confDir", Text, Some(r#""""#), "Directory where the runtime reads configurations, on every node."),
+    row("config.cni_conf.binDir", Text, Some(r#""""#), "Directory where the shim is installed and plugins are looked for first, on every node."),
+    row("config.cni_conf.multusConfFile", Text, Some(r#""auto""#), "`auto`, or the path of a configuration on the node to install as it is."),
+    row("config.cni_conf.multusAutoconfigDir", Text, Some(r#""""#), "Directory of the default network's configuration, on every node."),
+    row("config.cni_conf.kubeconfig", Text, Some(r#""""#), "No effect: no kubeconfig is written to nodes."),
+    row("config.cni_conf.cleanupConfigOnExit", Switch, Some("true"), "No effect: the configuration stays over restarts and goes with the DaemonSet."),
+    row("config.cni_conf.namespaceIsolation", Switch, None, "Whether pods may use only definitions of their own and of global namespaces."),
+    row("config.cni_conf.globalNamespaces", Text, None, "Comma list of namespaces open to all under isolation."),
+    row("config.cni_conf.readinessIndicatorFile", Text, None, "A file of the node that must exist before anything is served."),
+    row("config.cni_conf.multusCniConfDir", Text, None, "Directory of configurations for definitions without one."),
+    row("config.cni_conf.masterCniFilename", Text, None, "File name of the default network's configuration; empty takes the first."),
+    row("config.cni_conf.overrideNetworkName", Switch, None, "Whether the generated configuration takes the default network's name."),
+    row("config.cni_conf.cniVersion", Text, None, "Version of the generated configuration; empty is what each node's runtime accepts."),
+    row("config.cni_conf.logLevel", Text, None, "One of panic, error, verbose and debug; verbose unless given."),
+    row("config.cni_conf.logFile", Text, None, "A file of the node that gets the shim's log."),
+    row("config.cni_conf.logToStderr", Switch, None, "Whether the shim's log goes to stderr."),
+    row("config.cni_conf.renameConfFile", Switch, None, "Must not be true: the default network's file is never renamed."),
+    row("config.cni_conf.skipConfigWatch", Switch, None, "Must not be true: the default network's file is always watched."),
+    row("config.cni_conf.skipMultusBinaryCopy", Switch, None, "Must not be true: the shim has to be installed."),
+    row("config.cni_conf.multusBinFile", Text, None, "Must be empty: the shim comes with the image."),
+    row("config.cni_conf.additionalBinDir", Text, None, "Must be empty: each node is asked, and binDir adds one."),
+    row("config.daemon_conf", DaemonConfig, Some("{}"), "Any key of the daemon or of the network configuration; it wins over cni_conf."),
+    group("perNodeCertificate", "A client certificate for each node's daemon, so that the API server knows which node asks."),
+    row("perNodeCertificate.enabled", Switch, Some("false"), "Whether daemons ask for certificates."),
+    row("perNodeCertificate.bootstrapKubeconfig", Text, Some(r#""""#), "A kubeconfig on every node that certificates are asked for with, as the kubelet's; empty is the service account (Kubernetes 1.30 on)."),
+    row("perNodeCertificate.certDir", Text, Some(r#""""#), "Where the node keeps key and certificate; empty is /var/lib/multus/certs."),
+    row("perNodeCertificate.certDuration", Text, Some(r#""24h""#), "How long a certificate is to hold."),
+    row("perNodeCertificate.exclusive", Switch, Some("false"), "Whether the service account loses its rights; to be set once every node has its certificate."),
+    group("perNodeCertificate.approver", "Approves what nodes ask for themselves."),
+    row("perNodeCertificate.approver.enabled", Switch, Some("true"), "Whether it runs; without it somebody else has to approve."),
+    row("perNodeCertificate.approver.resources", Object, Some(r#"{"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "50m", "memory": "64Mi"}}"#), "What it may use."),
+    group("definitionValidation", "Checks network definitions when they are applied (Kubernetes 1.30 on)."),
+    row("definitionValidation.enabled", Switch, Some("false"), "Whether a definition that no daemon could use is refused."),
+    row("definitionValidation.actions", Texts, Some(r#"["Deny"]"#), "What happens to it: Deny, or Warn and Audit, which let it pass."),
+    group("manifests", "Objects that are made; what is switched off has to be there already."),
+    row("manifests.serviceAccount", Switch, Some("true"), "Service accounts."),
+    row("manifests.clusterRole", Switch, Some("true"), "Roles."),
+    row("manifests.clusterRoleBinding", Switch, Some("true"), "Their bindings."),
+    row("manifests.configMap", Switch, Some("true"), "The daemon's file; needed by the DaemonSet."),
+    row("manifests.daemonSet", Switch, Some("true"), "The daemon itself."),
+    row("manifests.dhcpDaemonSet", Switch, Some("false"), "Must be false: the built-in dhcp comes with a later release."),
+    row("manifests.customResourceDefinition", Switch, None, "No effect: the definition is in the chart of the same name with -crd (a key of v4.3.008)."),
+    row("global", OpenGroup, None, "What a distro tells all its charts."),
+    row("global.systemDefaultRegistry", Text, Some(r#""""#), "Put before every image, with a slash between."),
+    group("thickPlugin", "The daemon under its published name."),
+    row("thickPlugin.enabled", Switch, Some("true"), "Must be true: there is no thin mode."),
+    group("thickPlugin.image", "Each key wins over the same of image where it is set."),
+    row("thickPlugin.image.repository", Text, Some(r#""""#), "As image.repository."),
+    row("thickPlugin.image.tag", Text, Some(r#""""#), "As image.tag."),
+    row("thickPlugin.image.pullPolicy", PullPolicy, Some(r#""""#), "As image.pullPolicy."),
+    group("dynamicNetworksController", "Interfaces for pods that run."),
+    row("dynamicNetworksController.enabled", Switch, Some("false"), "Must be false: hot plug comes with a later release."),
+    idle("dynamicNetworksController.image", "No effect: there is no further pod."),
+    idle("dynamicNetworksController.sockets", "No effect: each node is asked."),
+    group("rke2-whereabouts", "The published subchart, which is not part of this chart."),
+    row("rke2-whereabouts.enabled", Switch, Some("false"), "Must be false: whereabouts has a chart of its own."),
+    idle("rke2-whereabouts.image", "No effect."),
+    idle("rke2-whereabouts.updateStrategy", "No effect."),
+    idle("rke2-whereabouts.imagePullSecrets", "No effect."),
+    idle("rke2-whereabouts.nameOverride", "No effect."),
+    idle("rke2-whereabouts.fullnameOverride", "No effect."),
+    idle("rke2-whereabouts.namespaceOverride", "No effect."),
+    idle("rke2-whereabouts.serviceAccount", "No effect."),
+    idle("rke2-whereabouts.podAnnotations", "No effect."),
+    idle("rke2-whereabouts.podSecurityContext", "No effect."),
+    idle("rke2-whereabouts.securityContext", "No effect."),
+    idle("rke2-whereabouts.resources", "No effect."),
+    idle("rke2-whereabouts.nodeSelector", "No effect."),
+    idle("rke2-whereabouts.tolerations", "No effect."),
+    idle("rke2-whereabouts.affinity", "No effect."),
+    idle("rke2-whereabouts.priorityClassName", "No effect."),
+    idle("rke2-whereabouts.cniConf", "No effect."),
+    idle("rke2-whereabouts.nodeSliceController", "No effect."),
+    idle("rke2-whereabouts.reconciler", "No effect."),
+    idle("rke2-whereabouts.global", "No effect."),
+    group("cniplugins", "The published chart's plugins: here those of the node are used."),
+    idle("cniplugins.image", "No effect: no plugins are copied to nodes."),
+    idle("cniplugins.skipcnis", "No effect: no plugins are copied to nodes."),
+    group("dhcpDaemonSet", "The published chart's dhcp."),
+    idle("dhcpDaemonSet.image", "No effect: there is no further pod."),
+];
