@@ -5,6 +5,7 @@ pub(crate) mod build;
 pub(crate) mod chart;
 pub(crate) mod ci;
 pub(crate) mod dist;
+pub(crate) mod download;
 pub(crate) mod e2e;
 pub(crate) mod generate;
 pub(crate) mod images;

@@ -7,6 +7,7 @@ mod charts;
 mod cmd;
 mod cure;
 mod elf;
+mod lock;
 mod project;
 mod release;
 mod talk;
@@ -36,6 +37,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Download(cmd::download::Args),
     Build(cmd::build::Args),
     Images(cmd::images::Args),
     Chart(cmd::chart::Args),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Err(help) => help.exit(),
     };
     let result = match cli.command {
+        Command::Download(args) => cmd::download::run(&args),
         Command::Build(args) => cmd::build::run(&args),
         Command::Images(args) => cmd::images::run(&args),
         Command::Chart(args) => cmd::chart::run(&args),

@@ -8,7 +8,7 @@ use xshell::cmd;
 
 use crate::{
     arch::{Arch, Arches},
-    cmd::dist,
+    cmd::{dist, download},
     project::Project,
     talk,
 };
@@ -102,6 +102,9 @@ pub(crate) fn one(
     install: bool,
     further: &[OsString],
 ) -> anyhow::Result<()> {
+    if level == Level::Chart && install {
+        download::all(project)?;
+    }
     let level = level
         .to_possible_value()
         .context("every level has a name")?;

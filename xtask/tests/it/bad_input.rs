@@ -8,11 +8,11 @@ use std::{
     process::{Command, Output},
 };
 
-const FAILED: i32 = 1;
+pub(crate) const FAILED: i32 = 1;
 const BAD_USAGE: i32 = 2;
 
 /// The program, with a memory of its own in `dir` and no need of git.
-fn xtask(dir: &Path, words: &[&str]) -> Command {
+pub(crate) fn xtask(dir: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     prepare(&mut command, dir);
     command.args(words);
@@ -37,14 +37,14 @@ fn xtask_without_room(dir: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn output(mut command: Command) -> (i32, String) {
+pub(crate) fn output(mut command: Command) -> (i32, String) {
     let Output { status, stderr, .. } = command.output().expect("the built program starts");
     let status = status.code().expect("it ends by itself");
     (status, String::from_utf8(stderr).expect("it speaks UTF-8"))
 }
 
 #[track_caller]
-fn refused(command: Command, status: i32, parts: &[&str]) {
+pub(crate) fn refused(command: Command, status: i32, parts: &[&str]) {
     let (found, error) = output(command);
     assert_eq!(found, status, "{error}");
     assert!(error.starts_with("error: "), "{error}");

@@ -1,3 +1,4 @@
 //! The built program, from outside.
 
 mod bad_input;
+mod download;
