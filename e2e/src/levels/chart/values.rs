@@ -1,0 +1,202 @@
+//! Every value of the chart: what it changes, that it changes nothing, or why it is refused. A value without a row fails.
+//!
+//! Values come from a file, as a HelmChartConfig brings them, over those of the HelmChart.
+
+mod rows;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+use self::rows::{Fate, ROWS, Row};
+use super::{published, render};
+use crate::{sh, workplace::Workplace};
+
+/// The leaves of the packed schema, by path, with their schemas.
+pub(super) fn leaves(work: &Workplace) -> anyhow::Result<Vec<(String, Value)>> {
+    let text = file_of(
+        &work.chart("rke2-multus")?,
+        "rke2-multus/values.schema.json",
+    )?;
+    let mut found = Vec::new();
+    collect("", &serde_json::from_str(&text)?, &mut found);
+    Ok(found)
+}
+
+/// A file of a packed chart.
+fn file_of(chart: &std::path::Path, path: &str) -> anyhow::Result<String> {
+    let mut tar = std::process::Command::new("tar");
+    tar.args(["--extract", "--gzip", "--to-stdout", "--file"]);
+    sh::run(tar.arg(chart).arg(path))
+}
+
+fn collect(prefix: &str, schema: &Value, found: &mut Vec<(String, Value)>) {
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
+    for (name, schema) in properties {
+        let path = format!("{prefix}{name}");
+        // Keys of the daemon's file are one value: they are looked at apart.
+        let is_group = schema["properties"].is_object() && path != "config.daemon_conf";
+        if is_group {
+            collect(&format!("{path}."), schema, found);
+        } else {
+            found.push((path, schema.clone()));
+        }
+    }
+}
+
+/// Each value does what its row says, and there is a row for each.
+pub(super) fn each(work: &Workplace) -> anyhow::Result<()> {
+    let leaves = leaves(work)?;
+    for (path, _) in &leaves {
+        ensure!(
+            ROWS.iter().any(|row| row.path == path),
+            "{path} has no row: say in the table what it does"
+        );
+    }
+    for row in ROWS {
+        ensure!(
+            leaves.iter().any(|(path, _)| path == row.path),
+            "{} has a row, but is no value any more",
+            row.path
+        );
+        check(work, row).with_context(|| format!("{}: {}", row.path, row.value))?;
+    }
+    Ok(())
+}
+
+fn check(work: &Workplace, row: &Row) -> anyhow::Result<()> {
+    let value = serde_yaml::from_str(row.value)?;
+    let values = render::nested(row.path, value).to_string();
+    let with: Vec<_> = row
+        .with
+        .iter()
+        .map(|word| format!("--set={word}"))
+        .collect();
+    let with: Vec<_> = with.iter().map(String::as_str).collect();
+    let before = serde_json::to_string(&render::ours(work, "rke2-multus", &with)?)?;
+    let after = render::with_file(work, "rke2-multus", &values, &with);
+    let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
+    match row.fate {
+        Fate::Refused(cure) => match after {
+            Ok(_) => bail!("it is accepted"),
+            Err(error) => ensure!(error.to_string().contains(cure), "no `{cure}` in {error:#}"),
+        },
+        Fate::Idle => ensure!(after? == before, "it changes something"),
+        Fate::Shows(text) => {
+            ensure!(!before.contains(text), "`{text}` is there without it");
+            let after = after?;
+            ensure!(after.contains(text), "no `{text}` in {after}");
+        }
+        Fate::Hides(text) => {
+            ensure!(before.contains(text), "`{text}` is not there without it");
+            ensure!(!after?.contains(text), "`{text}` is still there");
+        }
+    }
+    Ok(())
+}
+
+/// Every key that the published values file has is a value of ours, and its file as it is fails with the cure alone.
+pub(super) fn published(work: &Workplace) -> anyhow::Result<()> {
+    for (name, words) in [
+        (
+            published::NEW,
+            &["thickPlugin.enabled is false", "thin mode"],
+        ),
+        (
+            published::OLD,
+            &["thickPlugin.enabled is false", "thin mode"],
+        ),
+    ] {
+        let chart = published::archive(name)?;
+        let text = file_of(&chart, "rke2-multus/values.yaml")?;
+        let values: Value = serde_yaml::from_str(&text)?;
+        let Err(error) = render::with_file(work, "rke2-multus", &text, &[]) else {
+            bail!("{name}: its values are accepted, thin mode included");
+        };
+        let error = error.to_string();
+        for word in words {
+            ensure!(error.contains(word), "{name}: no `{word}` in {error}");
+        }
+        // What follows is what a user has to remove; all else of the file is accepted.
+        let mut values = values;
+        values["thickPlugin"]["enabled"] = true.into();
+        for image in ["/image", "/thickPlugin/image"] {
+            let text = render::with_file(work, "rke2-multus", &values.to_string(), &[]);
+            let error = text
+                .err()
+                .context("an image of Go's is accepted")?
+                .to_string();
+            ensure!(
+                error.contains("an image of the Go implementation"),
+                "{name}: {error}"
+            );
+            let group = image.trim_end_matches("/image");
+            let group = values.pointer_mut(group).and_then(Value::as_object_mut);
+            group.context("it names images")?.remove("image");
+        }
+        render::with_file(work, "rke2-multus", &values.to_string(), &[])
+            .with_context(|| format!("{name}: the rest of its values"))?;
+    }
+    Ok(())
+}
+
+/// A HelmChartConfig lies over the HelmChart, and what the HelmChart sets, over both: only a cluster's own registry.
+pub(super) fn layers(work: &Workplace) -> anyhow::Result<()> {
+    for (distro, name) in [("k3s", "k3s-multus"), ("rke2", "rke2-multus")] {
+        let text = String::from_utf8(work.read(&format!("manifests/{distro}/multus.yaml"))?)?;
+        let documents = render::parse(&text)?;
+        let chart = render::find(&documents, &format!("HelmChart/{name}"))?;
+        let set = chart["spec"]["set"].as_object();
+        let keys: Vec<_> = set
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key.as_str())
+            .collect();
+        ensure!(
+            keys.iter().all(|key| key.starts_with("global.")),
+            "{distro}: users cannot override {keys:?}"
+        );
+        // The job hands both over as files, in this order.
+        let first = work.dir.join("values-1-HelmChart.yaml");
+        let own = chart["spec"]["valuesContent"].as_str().unwrap_or_default();
+        std::fs::write(
+            &first,
+            format!("{own}\nserviceAccount: {{name: of-chart}}\n"),
+        )?;
+        let first = format!("--values={}", first.display());
+        let second =
+            "config: {daemon_conf: {logLevel: debug}}\nserviceAccount: {name: of-config}\n";
+        let path = work.dir.join("values-2-HelmChartConfig.yaml");
+        std::fs::write(&path, second)?;
+        let second = format!("--values={}", path.display());
+        let set = "--set=global.systemDefaultRegistry=mirror.example";
+        let objects = render::ours(work, name, &[&first, &second, set])?;
+        let config = render::daemon_config(&objects, name)?;
+        ensure!(config["logLevel"] == "debug", "{config}");
+        let pod =
+            &render::find(&objects, &format!("DaemonSet/{name}"))?["spec"]["template"]["spec"];
+        ensure!(pod["serviceAccountName"] == "of-config", "{pod}");
+        let image = pod["containers"][0]["image"].as_str().unwrap_or_default();
+        ensure!(
+            image.starts_with("mirror.example/multusrs/multus:"),
+            "{image}"
+        );
+    }
+    Ok(())
+}
+
+/// Words for Helm that set every value below a group to what its row has, where that is accepted.
+pub(super) fn accepted_of(group: &str) -> impl Iterator<Item = String> {
+    let rows = ROWS.iter().filter(move |row| row.path.starts_with(group));
+    let accepted = rows.filter(|row| !matches!(row.fate, Fate::Refused(_)));
+    accepted.map(|row| format!("--set={}={}", row.path, row.value.replace(',', "\\,")))
+}
+
+/// Switches that are accepted on and off.
+pub(super) fn switches() -> impl Iterator<Item = (&'static str, bool)> {
+    let rows = ROWS
+        .iter()
+        .filter(|row| !matches!(row.fate, Fate::Refused(_)));
+    rows.filter_map(|row| Some((row.path, row.value.parse().ok()?)))
+}

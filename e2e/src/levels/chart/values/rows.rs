@@ -1,0 +1,354 @@
+//! The table: a value, what it is set to, and what comes of it.
+
+/// One value.
+pub(super) struct Row {
+    pub(super) path: &'static str,
+    /// As YAML.
+    pub(super) value: &'static str,
+    /// What else has to be set for it to be seen.
+    pub(super) with: &'static [&'static str],
+    pub(super) fate: Fate,
+}
+
+/// What comes of a value.
+#[derive(Clone, Copy)]
+pub(super) enum Fate {
+    /// Text among the objects that was not there before.
+    Shows(&'static str),
+    /// Text that is there no more.
+    Hides(&'static str),
+    /// Nothing at all.
+    Idle,
+    /// An error with these words.
+    Refused(&'static str),
+}
+
+use Fate::{Hides, Idle, Refused, Shows};
+
+const fn row(path: &'static str, value: &'static str, fate: Fate) -> Row {
+    Row {
+        path,
+        value,
+        with: &[],
+        fate,
+    }
+}
+
+const CERTIFICATE: &[&str] = &["perNodeCertificate.enabled=true"];
+
+/// With certificates.
+const fn certified(path: &'static str, value: &'static str, fate: Fate) -> Row {
+    Row {
+        with: CERTIFICATE,
+        ..row(path, value, fate)
+    }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    row("image.repository", "mine/own", Shows("mine/own:v")),
+    row("image.tag", "v9.9.9", Shows("multusrs/multus:v9.9.9")),
+    row(
+        "image.pullPolicy",
+        "Always",
+        Shows(r#""imagePullPolicy":"Always""#),
+    ),
+    row(
+        "imagePullSecrets",
+        "[{name: key}]",
+        Shows(r#""imagePullSecrets":[{"name":"key"}]"#),
+    ),
+    row(
+        "architectures",
+        "[riscv64]",
+        Shows(r#""values":["riscv64"]"#),
+    ),
+    row(
+        "serviceAccount.name",
+        "other",
+        Shows(r#""serviceAccountName":"other""#),
+    ),
+    row("pod.resources.enabled", "false", Hides(r#""limits""#)),
+    row(
+        "pod.resources.multus",
+        "{limits: {cpu: 77m}}",
+        Shows(r#""cpu":"77m""#),
+    ),
+    row(
+        "pod.resources.dynamicNetworksController",
+        "{requests: {cpu: 1m}}",
+        Idle,
+    ),
+    row(
+        "podDisruptionBudget.enabled",
+        "true",
+        Shows(r#""kind":"PodDisruptionBudget""#),
+    ),
+    row(
+        "labels.nodeSelector",
+        "{disk: ssd}",
+        Shows(r#""disk":"ssd""#),
+    ),
+    row(
+        "tolerations",
+        "[{key: mine, operator: Exists}]",
+        Shows(r#""tolerations":[{"key":"mine","operator":"Exists"}]"#),
+    ),
+    row(
+        "config.cni_conf.confDir",
+        "/x/conf",
+        Shows(r#"\"cniConfigDir\": \"/x/conf\""#),
+    ),
+    row(
+        "config.cni_conf.binDir",
+        "/x/bin",
+        Shows(r#"\"binDir\": \"/x/bin\""#),
+    ),
+    row(
+        "config.cni_conf.multusConfFile",
+        "/x/00.conf",
+        Shows(r#"\"multusConfigFile\": \"/x/00.conf\""#),
+    ),
+    row(
+        "config.cni_conf.multusAutoconfigDir",
+        "/x/auto",
+        Shows(r#"\"multusAutoconfigDir\": \"/x/auto\""#),
+    ),
+    row("config.cni_conf.kubeconfig", "/x/kubeconfig", Idle),
+    row("config.cni_conf.cleanupConfigOnExit", "false", Idle),
+    row(
+        "config.cni_conf.namespaceIsolation",
+        "true",
+        Shows(r#"\"namespaceIsolation\": true"#),
+    ),
+    row(
+        "config.cni_conf.globalNamespaces",
+        "a,b",
+        Shows(r#"\"globalNamespaces\": \"a,b\""#),
+    ),
+    row(
+        "config.cni_conf.readinessIndicatorFile",
+        "/x/ready",
+        Shows(r#"\"readinessindicatorfile\": \"/x/ready\""#),
+    ),
+    row(
+        "config.cni_conf.multusCniConfDir",
+        "/x/multus",
+        Shows(r#"\"confDir\": \"/x/multus\""#),
+    ),
+    row(
+        "config.cni_conf.masterCniFilename",
+        "20-x.conf",
+        Shows(r#"\"multusMasterCNI\": \"20-x.conf\""#),
+    ),
+    row(
+        "config.cni_conf.overrideNetworkName",
+        "true",
+        Shows(r#"\"overrideNetworkName\": true"#),
+    ),
+    row(
+        "config.cni_conf.cniVersion",
+        "0.4.0",
+        Shows(r#"\"cniVersion\": \"0.4.0\""#),
+    ),
+    row(
+        "config.cni_conf.logLevel",
+        "panic",
+        Shows(r#"\"logLevel\": \"panic\""#),
+    ),
+    row(
+        "config.cni_conf.logFile",
+        "/x/log",
+        Shows(r#"\"logFile\": \"/x/log\""#),
+    ),
+    row(
+        "config.cni_conf.logToStderr",
+        "false",
+        Shows(r#"\"logToStderr\": false"#),
+    ),
+    row(
+        "config.cni_conf.renameConfFile",
+        "true",
+        Refused("is never renamed: remove the value"),
+    ),
+    row(
+        "config.cni_conf.skipConfigWatch",
+        "true",
+        Refused("is always watched: remove the value"),
+    ),
+    row(
+        "config.cni_conf.skipMultusBinaryCopy",
+        "true",
+        Refused("has to be installed: remove the value"),
+    ),
+    row(
+        "config.cni_conf.multusBinFile",
+        "/x",
+        Refused("comes with the image: remove the value"),
+    ),
+    row(
+        "config.cni_conf.additionalBinDir",
+        "/x",
+        Refused("binDir adds one: remove the value"),
+    ),
+    row(
+        "config.daemon_conf",
+        "{logLevel: panic, keyOfAPlugin: [1]}",
+        Shows(r#"\"keyOfAPlugin\": ["#),
+    ),
+    row(
+        "perNodeCertificate.enabled",
+        "true",
+        Shows(r#""name":"rke2-multus-approver""#),
+    ),
+    certified(
+        "perNodeCertificate.bootstrapKubeconfig",
+        "/x/kubelet",
+        Shows(r#"\"bootstrapKubeconfig\": \"/x/kubelet\""#),
+    ),
+    certified(
+        "perNodeCertificate.certDir",
+        "/x/certs",
+        Shows(r#"\"certDir\": \"/x/certs\""#),
+    ),
+    certified(
+        "perNodeCertificate.certDuration",
+        "1h",
+        Shows(r#"\"certDuration\": \"1h\""#),
+    ),
+    certified(
+        "perNodeCertificate.exclusive",
+        "true",
+        Hides(
+            r#""kind":"Role","name":"rke2-multus"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:multus"},{"kind":"ServiceAccount""#,
+        ),
+    ),
+    certified(
+        "perNodeCertificate.approver.enabled",
+        "false",
+        Hides(r#""kind":"Deployment""#),
+    ),
+    certified(
+        "perNodeCertificate.approver.resources",
+        "{limits: {cpu: 77m}}",
+        Shows(r#""cpu":"77m""#),
+    ),
+    row(
+        "definitionValidation.enabled",
+        "true",
+        Shows(r#""kind":"ValidatingAdmissionPolicyBinding""#),
+    ),
+    Row {
+        with: &["definitionValidation.enabled=true"],
+        ..row(
+            "definitionValidation.actions",
+            "[Warn, Audit]",
+            Shows(r#""validationActions":["Warn","Audit"]"#),
+        )
+    },
+    row(
+        "manifests.serviceAccount",
+        "false",
+        Hides(r#""kind":"ServiceAccount","metadata""#),
+    ),
+    row(
+        "manifests.clusterRole",
+        "false",
+        Hides(r#""kind":"ClusterRole","metadata""#),
+    ),
+    row(
+        "manifests.clusterRoleBinding",
+        "false",
+        Hides(r#""kind":"ClusterRoleBinding""#),
+    ),
+    row(
+        "manifests.configMap",
+        "false",
+        Refused("the DaemonSet needs it: set it to true"),
+    ),
+    row(
+        "manifests.daemonSet",
+        "false",
+        Hides(r#""kind":"DaemonSet""#),
+    ),
+    row(
+        "manifests.dhcpDaemonSet",
+        "true",
+        Refused("comes with a later release: set it to false"),
+    ),
+    row("manifests.customResourceDefinition", "true", Idle),
+    row(
+        "global.systemDefaultRegistry",
+        "mirror.example",
+        Shows("mirror.example/multusrs/multus:v"),
+    ),
+    row(
+        "thickPlugin.enabled",
+        "false",
+        Refused("thin mode does not exist in this chart: remove the value"),
+    ),
+    row(
+        "thickPlugin.image.repository",
+        "mine/own",
+        Shows("mine/own:v"),
+    ),
+    row(
+        "thickPlugin.image.tag",
+        "v9.9.9",
+        Shows("multusrs/multus:v9.9.9"),
+    ),
+    row(
+        "thickPlugin.image.pullPolicy",
+        "Never",
+        Shows(r#""imagePullPolicy":"Never""#),
+    ),
+    row(
+        "dynamicNetworksController.enabled",
+        "true",
+        Refused("comes with a later release: set it to false"),
+    ),
+    row(
+        "dynamicNetworksController.image",
+        "{repository: r, tag: t}",
+        Idle,
+    ),
+    row(
+        "dynamicNetworksController.sockets",
+        "{containerd: /a, multus: /b}",
+        Idle,
+    ),
+    row(
+        "rke2-whereabouts.enabled",
+        "true",
+        Refused("install its own chart and remove the value"),
+    ),
+    row("rke2-whereabouts.image", "{tag: t}", Idle),
+    row("rke2-whereabouts.updateStrategy", "{type: OnDelete}", Idle),
+    row("rke2-whereabouts.imagePullSecrets", "[{name: a}]", Idle),
+    row("rke2-whereabouts.nameOverride", "a", Idle),
+    row("rke2-whereabouts.fullnameOverride", "a", Idle),
+    row("rke2-whereabouts.namespaceOverride", "a", Idle),
+    row("rke2-whereabouts.serviceAccount", "{name: a}", Idle),
+    row("rke2-whereabouts.podAnnotations", "{a: b}", Idle),
+    row("rke2-whereabouts.podSecurityContext", "{fsGroup: 1}", Idle),
+    row(
+        "rke2-whereabouts.securityContext",
+        "{privileged: true}",
+        Idle,
+    ),
+    row("rke2-whereabouts.resources", "{limits: {cpu: 1}}", Idle),
+    row("rke2-whereabouts.nodeSelector", "{a: b}", Idle),
+    row("rke2-whereabouts.tolerations", "[{operator: Exists}]", Idle),
+    row("rke2-whereabouts.affinity", "{nodeAffinity: {}}", Idle),
+    row("rke2-whereabouts.priorityClassName", "a", Idle),
+    row("rke2-whereabouts.cniConf", "{binDir: /a}", Idle),
+    row(
+        "rke2-whereabouts.nodeSliceController",
+        "{enabled: true}",
+        Idle,
+    ),
+    row("rke2-whereabouts.reconciler", "{logLevel: a}", Idle),
+    row("rke2-whereabouts.global", "{a: b}", Idle),
+    row("cniplugins.image", "{repository: r, tag: t}", Idle),
+    row("cniplugins.skipcnis", "flannel", Idle),
+    row("dhcpDaemonSet.image", "{repository: r, tag: t}", Idle),
+];
