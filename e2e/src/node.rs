@@ -211,9 +211,10 @@ impl Node {
 
     /// From now on only `/var` can be written there, and what is not on a disk.
     pub(crate) fn make_read_only(&self) -> anyhow::Result<()> {
-        // Its own files for the test are not part of the node.
-        let dir = self.dir.display().to_string();
-        self.run(&["mount", "--bind", &dir, &dir])?;
+        // Such systems have `/tmp` in memory; files for the test are not part of the node.
+        for folder in ["/tmp", &self.dir.display().to_string()] {
+            self.run(&["mount", "--bind", folder, folder])?;
+        }
         let folders = FOLDERS.iter().filter(|folder| !folder.starts_with("/var/"));
         for folder in folders.chain(&["/"]) {
             self.run(&["mount", "-o", "remount,bind,ro", folder])?;
