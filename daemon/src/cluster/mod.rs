@@ -4,6 +4,7 @@ mod access;
 pub(crate) mod event;
 mod ownership;
 pub(crate) mod request;
+mod status;
 mod store;
 mod types;
 mod watch;
@@ -17,19 +18,11 @@ use std::{sync::Arc, time::Duration};
 
 use cni::types::CniError;
 use k8s_openapi::api::core::v1::{Event, ObjectReference, Pod};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-    core::PartialObjectMeta,
-};
-use serde_json::json;
+use kube::{Api, Client, api::PostParams, core::PartialObjectMeta};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use crate::{
-    netstatus,
-    plan::{self, PodView},
-};
+use crate::plan::{self, PodView};
 use event::event;
 use request::{Failure, bounded};
 
@@ -96,31 +89,8 @@ impl Cluster {
     }
 
     /// Writes the network status into the pod; a pod that is gone is no error.
-    pub fn write_status(&self, pod: &PodView, status: &str) -> Result<(), CniError> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        // The uid in the patch makes it a conflict when the name has gone to another pod meanwhile.
-        let metadata = if pod.is_static {
-            json!({"annotations": {netstatus::ANNOTATION: status}})
-        } else {
-            json!({"uid": pod.uid, "annotations": {netstatus::ANNOTATION: status}})
-        };
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        let params = PatchParams::default();
-        let asked = self.wait_for(again(async || {
-            match api.patch_status(&pod.name, &params, &patch).await {
-                Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
-                // Somebody else writes at the same time, or this pod is no more.
-                Err(kube::Error::Api(answer)) if answer.code == 409 => {
-                    match api.get_metadata_opt(&pod.name).await? {
-                        Some(now) if now.metadata.uid.as_ref() == Some(&pod.uid) => {
-                            Err(kube::Error::Api(answer))
-                        }
-                        _ => Ok(()),
-                    }
-                }
-                other => other.map(|_| ()),
-            }
-        }));
+    pub fn write_status(&self, pod: &PodView, text: &str) -> Result<(), CniError> {
+        let asked = self.wait_for(again(async || status::write(&self.client, pod, text).await));
         asked.map_err(|reason| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,

@@ -13,6 +13,7 @@ use crate::{
 };
 
 const DAEMON: &str = include_str!("../../../chart/template/main/templates/clusterRole.yaml");
+const PUBLISHED: &str = include_str!("../../../chart/template/main/templates/publishedRole.yaml");
 const CERTIFICATE: &str =
     include_str!("../../../chart/template/main/templates/certificateRole.yaml");
 const APPROVER: &str = include_str!("../../../chart/template/main/templates/approver.yaml");
@@ -97,7 +98,13 @@ fn needed(ask: &Ask) -> String {
 /// Fails when a daemon or an approver has asked for something that the chart does not grant.
 pub(crate) fn check(asks: &[Ask]) {
     let all: BTreeMap<bool, Rights> = [
-        (false, &granted(DAEMON) | &granted(CERTIFICATE)),
+        (
+            false,
+            [DAEMON, CERTIFICATE, PUBLISHED]
+                .into_iter()
+                .flat_map(granted)
+                .collect(),
+        ),
         (true, granted(APPROVER)),
     ]
     .into();

@@ -103,6 +103,21 @@ fn a_status_that_cannot_be_written_undoes_the_add() {
 }
 
 #[test]
+fn who_may_not_patch_any_more_may_still_update() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.refuse_some_patches(403, 1);
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let (_, written) = &node.api.patches()[0];
+    // The whole object, with what it was asked for.
+    assert_eq!(written["spec"]["nodeName"], "node-a", "{written}");
+    assert!(written["metadata"]["resourceVersion"].is_string());
+    let status = &written["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"];
+    assert!(status.as_str().unwrap().contains("10.0.0.7"), "{status}");
+}
+
+#[test]
 fn a_pod_that_went_meanwhile_needs_no_status() {
     let node = Node::new();
     node.run_pod(None);

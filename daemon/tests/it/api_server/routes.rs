@@ -117,7 +117,10 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
         (Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
             pod(&kept, namespace, name)
         }
-        (Method::PATCH, ["api", "v1", "namespaces", namespace, "pods", name, "status"]) => {
+        (
+            Method::PATCH | Method::PUT,
+            ["api", "v1", "namespaces", namespace, "pods", name, "status"],
+        ) => {
             if let Some((status, times)) = &mut kept.refusal
                 && *times > 0
             {
