@@ -77,6 +77,9 @@ impl Image<'_> {
         for applet in APPLETS {
             symlink("busybox", bin.join(applet))?;
         }
+        // Go's programs look up who they are, where they are built without C.
+        fs::create_dir_all(root.join("etc"))?;
+        fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
         for (program, place) in self.programs {
             let place = root.join(place.trim_start_matches('/'));
             fs::create_dir_all(place.parent().context("a program lies in a folder")?)?;
