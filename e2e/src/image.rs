@@ -77,6 +77,11 @@ impl Image<'_> {
         for applet in APPLETS {
             symlink("busybox", bin.join(applet))?;
         }
+        // As in every distro's image: runtimes name namespaces by the older path.
+        for folder in ["run", "var"] {
+            fs::create_dir_all(root.join(folder))?;
+        }
+        symlink("../run", root.join("var/run"))?;
         // Go's programs look up who they are, where they are built without C.
         fs::create_dir_all(root.join("etc"))?;
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
