@@ -45,7 +45,7 @@ impl Image<'_> {
         let mut config = vec![
             "config".to_owned(),
             format!("--image={tagged}"),
-            "--config.env=PATH=/bin".to_owned(),
+            "--config.env=PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
         ];
         config.extend(
             self.entrypoint
