@@ -3,10 +3,13 @@
 pub mod identity;
 pub mod pack;
 
+pub mod about;
 pub mod bindata;
 pub mod check;
 pub mod index;
 pub mod manifest;
+pub mod oci;
+pub mod package;
 pub mod reference;
 pub mod schema;
 pub mod values;
