@@ -6,6 +6,8 @@ pub mod pack;
 pub mod about;
 pub mod bindata;
 pub mod check;
+pub mod derive;
+pub mod edit;
 pub mod index;
 pub mod manifest;
 pub mod oci;
@@ -13,6 +15,7 @@ pub mod package;
 pub mod reference;
 pub mod schema;
 pub mod values;
+pub mod version;
 
 pub use identity::{Distro, IDENTITIES, Identity};
 pub use pack::{Chart, pack};
