@@ -77,6 +77,9 @@ pub struct Manifest {
     pub config: Descriptor,
     /// Bottom first.
     pub layers: Vec<Descriptor>,
+    /// What people read of it, where it is no image.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What a runtime does with the layers.
@@ -169,6 +172,7 @@ impl Manifest {
             media_type: MANIFEST.to_owned(),
             config,
             layers,
+            annotations: BTreeMap::new(),
         }
     }
 }

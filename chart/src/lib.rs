@@ -3,13 +3,19 @@
 pub mod identity;
 pub mod pack;
 
+pub mod about;
 pub mod bindata;
 pub mod check;
+pub mod derive;
+pub mod edit;
 pub mod index;
 pub mod manifest;
+pub mod oci;
+pub mod package;
 pub mod reference;
 pub mod schema;
 pub mod values;
+pub mod version;
 
 pub use identity::{Distro, IDENTITIES, Identity};
 pub use pack::{Chart, pack};

@@ -1,0 +1,146 @@
+//! A packed chart as an OCI artifact, as Helm pushes it: its description as the configuration, the archive as the one layer.
+//!
+//! The manifest follows from the archive's bytes alone. So it carries no `created`, which Helm takes from a clock: pushing a chart
+//! twice, from two machines, is pushing the same thing.
+
+use std::collections::BTreeMap;
+
+use archive::oci::{self, Descriptor, Manifest};
+
+use crate::{
+    about::{About, Maintainer},
+    package::{self, Package},
+};
+
+/// Media type of the configuration.
+pub const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
+/// Media type of the archive.
+pub const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+/// Begins the names of the annotations that OCI defines.
+const PREFIX: &str = "org.opencontainers.image";
+
+/// A chart, ready to be pushed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    /// The chart's name: the last part of the repository that it is pushed to.
+    pub name: String,
+    /// Its version as a tag: `_` for the `+` that no tag can have.
+    pub tag: String,
+    /// Describes the manifest.
+    pub descriptor: Descriptor,
+    /// The manifest's bytes.
+    pub manifest: Vec<u8>,
+    /// What the manifest points at: the configuration, then the archive.
+    pub blobs: Vec<(Descriptor, Vec<u8>)>,
+}
+
+/// The artifact of a chart's archive.
+pub fn artifact(tgz: &[u8]) -> Result<Artifact, package::Error> {
+    let about = Package::read(tgz)?.about;
+    let config = about.to_json();
+    let blobs = vec![
+        (Descriptor::of(CONFIG, &config), config),
+        (Descriptor::of(CONTENT, tgz), tgz.to_vec()),
+    ];
+    let [config, content] = [&blobs[0].0, &blobs[1].0].map(Clone::clone);
+    let mut manifest = Manifest::of(config, vec![content]);
+    manifest.annotations = annotations(&about);
+    let manifest = oci::to_bytes(&manifest);
+    Ok(Artifact {
+        descriptor: Descriptor::of(oci::MANIFEST, &manifest),
+        tag: about.version.replace('+', "_"),
+        name: about.name,
+        manifest,
+        blobs,
+    })
+}
+
+/// The chart's own annotations win over all but title and version.
+fn annotations(about: &About) -> BTreeMap<String, String> {
+    let maintainers: Vec<_> = about.maintainers.iter().map(author).collect();
+    let described = [
+        ("description", about.description.clone()),
+        ("url", about.home.clone()),
+        ("source", about.sources.first().cloned().unwrap_or_default()),
+        ("authors", maintainers.join(", ")),
+    ];
+    let fixed = [
+        ("title", about.name.clone()),
+        ("version", about.version.clone()),
+    ];
+    let named = |(key, value): (&str, String)| (format!("{PREFIX}.{key}"), value);
+    let mut found: BTreeMap<_, _> = described.into_iter().map(named).collect();
+    found.retain(|_, value| !value.trim().is_empty());
+    found.extend(about.annotations.clone());
+    found.extend(fixed.into_iter().map(named));
+    found
+}
+
+fn author(one: &Maintainer) -> String {
+    match one.email.as_str() {
+        "" => one.name.clone(),
+        email => format!("{} ({email})", one.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IDENTITIES, pack::CHARTS, package::tests::packed};
+
+    #[test]
+    fn the_manifest_points_at_description_and_archive() {
+        for chart in CHARTS {
+            let tgz = crate::pack(chart, IDENTITIES[0], "5.0.0").unwrap();
+            let artifact = artifact(&tgz).unwrap();
+            assert_eq!(artifact.name, chart.name(IDENTITIES[0]));
+            assert_eq!(artifact.tag, "5.0.0");
+            assert_eq!(
+                artifact.descriptor,
+                Descriptor::of(oci::MANIFEST, &artifact.manifest)
+            );
+            let manifest: Manifest = oci::from_bytes(&artifact.manifest).unwrap();
+            let pointed: Vec<_> = std::iter::once(manifest.config)
+                .chain(manifest.layers)
+                .collect();
+            let described: Vec<_> = artifact.blobs.iter().map(|blob| blob.0.clone()).collect();
+            assert_eq!(pointed, described);
+            for (descriptor, bytes) in &artifact.blobs {
+                assert_eq!(*descriptor, Descriptor::of(&descriptor.media_type, bytes));
+            }
+            assert_eq!(artifact.blobs[1].1, tgz);
+        }
+    }
+
+    #[test]
+    fn annotations_say_what_helm_says() {
+        let tgz = packed(&[(
+            "a/Chart.yaml",
+            "apiVersion: v2\nname: a\nversion: 4.0.201+upv4.0.2\ndescription: d\nhome: h\nsources: [s, t]\n\
+             maintainers: [{name: m, email: e}, {name: n}]\n\
+             annotations: {x: y, org.opencontainers.image.title: other, org.opencontainers.image.url: own}\n",
+        )]);
+        let artifact = artifact(&tgz).unwrap();
+        assert_eq!(artifact.tag, "4.0.201_upv4.0.2");
+        let manifest: serde_json::Value = serde_json::from_slice(&artifact.manifest).unwrap();
+        assert_eq!(
+            manifest["annotations"],
+            serde_json::json!({
+                "org.opencontainers.image.authors": "m (e), n",
+                "org.opencontainers.image.description": "d",
+                "org.opencontainers.image.source": "s",
+                "org.opencontainers.image.title": "a",
+                "org.opencontainers.image.url": "own",
+                "org.opencontainers.image.version": "4.0.201+upv4.0.2",
+                "x": "y",
+            })
+        );
+        assert_eq!(manifest["config"]["mediaType"], CONFIG);
+        assert_eq!(manifest["layers"][0]["mediaType"], CONTENT);
+    }
+
+    #[test]
+    fn what_is_no_chart_is_none() {
+        assert!(artifact(b"x").is_err());
+    }
+}
