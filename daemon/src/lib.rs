@@ -9,6 +9,7 @@ mod node_path;
 pub mod plan;
 pub mod state;
 
+pub mod access;
 pub mod approve;
 mod call;
 pub mod causes;

@@ -18,6 +18,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
+    access::{self, AccessError},
     causes::causes,
     certificate::{Current, Keeper},
     cluster::{self, Cluster, Definitions, Ownership, Pods},
@@ -189,7 +190,7 @@ impl Daemon {
         ownership: Arc<Ownership>,
     ) {
         let client = loop {
-            match self.client().await {
+            match self.client() {
                 Ok(client) => break client,
                 Err(error) => {
                     let reason = format!("no access to the API server: {}", causes(&error));
@@ -252,9 +253,9 @@ impl Daemon {
     }
 
     /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
-    async fn client(&self) -> Result<kube::Client, cluster::AccessError> {
+    fn client(&self) -> Result<kube::Client, AccessError> {
         let Some(settings) = self.config.certificate.clone() else {
-            return cluster::client().await;
+            return access::client();
         };
         let current = Arc::new(Current::default());
         let client = current.client();

@@ -2,14 +2,14 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::{Client, Config, config::AuthInfo};
+use kube::Client;
 use node::root::Root;
 use tracing::{info, warn};
 
 use super::{Current, Held, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
+    access::{Access, Credential, Server, client_as},
     causes::causes,
     readiness::{Part, Readiness},
 };
@@ -40,10 +40,6 @@ struct State {
     /// What the client of the moment was made of; none when there is a newer certificate.
     server: Option<Server>,
 }
-
-/// What a client has to know of the API server.
-#[derive(Debug, PartialEq, Eq)]
-struct Server(String, Option<Vec<Vec<u8>>>, Option<String>);
 
 impl Keeper {
     /// Runs for ever.
@@ -89,8 +85,7 @@ impl Keeper {
 
     /// Brings everything up to date; when to look again.
     async fn turn(&self, state: &mut State) -> Result<Duration, String> {
-        let config = bootstrap::config(&self.root, self.settings.bootstrap.as_deref())
-            .await
+        let access = bootstrap::access(&self.root, self.settings.bootstrap.as_deref())
             .map_err(|error| causes(&error))?;
         let now = Timestamp::now();
         state.held.take_if(|held| held.is_expired(now));
@@ -99,18 +94,18 @@ impl Keeper {
             .as_ref()
             .is_none_or(|held| now >= held.renew_at());
         if let Some(held) = &state.held {
-            let client = self.show(held, &config, &mut state.server)?;
+            let client = self.show(held, &access, &mut state.server)?;
             if !due {
                 return Ok(until(held.renew_at()).min(CHECK));
             }
             match self.obtain(client, false).await {
-                Ok(next) => return self.take(state, next, &config),
+                Ok(next) => return self.take(state, next, &access),
                 Err(reason) => warn!(reason, "cannot renew the certificate with itself"),
             }
         }
-        let client = Client::try_from(config.clone()).map_err(|error| causes(&error))?;
+        let client = client_as(&access).map_err(|error| causes(&error))?;
         let next = self.obtain(client, state.held.is_none()).await?;
-        self.take(state, next, &config)
+        self.take(state, next, &access)
     }
 
     async fn obtain(&self, client: Client, is_needed: bool) -> Result<Held, String> {
@@ -124,13 +119,13 @@ impl Keeper {
     }
 
     /// Stores it before it is used.
-    fn take(&self, state: &mut State, held: Held, config: &Config) -> Result<Duration, String> {
+    fn take(&self, state: &mut State, held: Held, access: &Access) -> Result<Duration, String> {
         info!(until = %held.not_after(), "the node has a new certificate");
         if let Err(error) = self.store().save(held.pem(), Timestamp::now()) {
             warn!(%error, "the certificate is not stored: the next start asks for another");
         }
         state.server = None;
-        self.show(&held, config, &mut state.server)?;
+        self.show(&held, access, &mut state.server)?;
         // A life so short that it is always due must not end in one request after the other.
         let pause = until(held.renew_at())
             .max(until(held.not_after()) / 2)
@@ -143,19 +138,21 @@ impl Keeper {
     fn show(
         &self,
         held: &Held,
-        config: &Config,
+        access: &Access,
         shown: &mut Option<Server>,
     ) -> Result<Client, String> {
-        let client = Client::try_from(with_certificate(config.clone(), held))
-            .map_err(|error| causes(&error))?;
-        let server = Server(
-            config.cluster_url.to_string(),
-            config.root_cert.clone(),
-            config.tls_server_name.clone(),
-        );
-        if shown.as_ref() != Some(&server) {
+        // The same server, and the certificate as the only identity.
+        let own = Access {
+            server: access.server.clone(),
+            credential: Credential::Certificate {
+                chain: held.certificate().into(),
+                key: held.key().into(),
+            },
+        };
+        let client = client_as(&own).map_err(|error| causes(&error))?;
+        if shown.as_ref() != Some(&own.server) {
             self.current.replace(client.clone());
-            *shown = Some(server);
+            *shown = Some(own.server);
         }
         Ok(client)
     }
@@ -188,17 +185,6 @@ impl Keeper {
             dir,
         }
     }
-}
-
-/// The same server, and the certificate as the only identity.
-fn with_certificate(mut config: Config, held: &Held) -> Config {
-    let encode = |text: &str| BASE64_STANDARD.encode(text);
-    config.auth_info = AuthInfo {
-        client_certificate_data: Some(encode(held.certificate())),
-        client_key_data: Some(encode(held.key()).into()),
-        ..AuthInfo::default()
-    };
-    config
 }
 
 fn until(time: Timestamp) -> Duration {

@@ -1,6 +1,5 @@
 //! The API server as the daemon sees it: what watches keep, one look at a pod they do not have yet, status and events.
 
-mod access;
 pub(crate) mod event;
 mod ownership;
 pub(crate) mod request;
@@ -9,7 +8,6 @@ mod store;
 mod types;
 mod watch;
 
-pub use access::{AccessError, client};
 pub use ownership::Ownership;
 pub use store::{Definitions, Pods};
 pub use watch::{follow_daemon_set, follow_definitions, follow_pods};

@@ -25,11 +25,11 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
+    access,
     approve::{Decision, ServiceAccount, decide},
     causes::causes,
     certificate::SIGNER,
     cluster::{
-        self,
         event::{CLUSTER_WIDE, event},
         request::{Failure, bounded},
     },
@@ -51,9 +51,7 @@ const CONFLICT: u16 = 409;
 pub async fn run(account: Option<ServiceAccount>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let client = cluster::client()
-        .await
-        .context("no access to the API server")?;
+    let client = access::client().context("no access to the API server")?;
     let approver = Approver {
         requests: Api::all(client.clone()),
         events: Api::namespaced(client, CLUSTER_WIDE),

@@ -1,0 +1,70 @@
+//! A file that holds a token, such as the kubelet keeps for every pod.
+//!
+//! It is read with each request, which costs microseconds, and no clock is asked: one that was ahead and is set right would keep an
+//! old token in use until the wrong time has come, while the kubelet replaces it within the hour.
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
+
+use hyper::header::HeaderValue;
+
+/// The file, and what was last read there.
+pub(super) struct TokenFile {
+    path: PathBuf,
+    last: Mutex<Option<HeaderValue>>,
+}
+
+impl TokenFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            last: Mutex::default(),
+        }
+    }
+
+    /// The token as it stands there; the last one while none can be read.
+    pub(super) fn now(&self) -> Option<HeaderValue> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = std::fs::read_to_string(&self.path).unwrap_or_default();
+        if !token.trim().is_empty()
+            && let Some(value) = bearer(token.trim())
+        {
+            *last = Some(value);
+        }
+        last.clone()
+    }
+}
+
+/// What a request carries; none when the token has characters that no header can have.
+pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_the_one_of_the_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let token = TokenFile::new(path.clone());
+        let now = || token.now().map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(now(), None);
+        let first = Some("Bearer one".to_owned());
+        std::fs::write(&path, "one\n").unwrap();
+        assert_eq!(now(), first);
+        // Somebody is about to write it, or has taken it away.
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(now(), first);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(now(), first);
+        std::fs::write(&path, "two").unwrap();
+        assert_eq!(now(), Some("Bearer two".to_owned()));
+        assert!(!format!("{:?}", token.now()).contains("two"));
+    }
+}
