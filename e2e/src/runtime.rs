@@ -56,25 +56,21 @@ impl Runtime {
         sh::run(self.ctr(node).args(["images", "import"]).arg(archive)).map(drop)
     }
 
-    /// Lays its CNI directories out elsewhere and starts it again, so that it looks there; returns where they were.
-    pub(crate) fn move_to(
+    /// Ends it and starts that of a generation with these places, laid out anew; its content stays where it was. As a distro is
+    /// upgraded, rolled back, or started with other directories. Returns where it was before.
+    pub(crate) fn become_other(
         &mut self,
         work: &Workplace,
         node: &Node,
-        bin_dir: &str,
-        conf_dir: &str,
+        (generation, places): (Generation, Places),
     ) -> anyhow::Result<Places> {
-        let places = Places {
-            bin_dir: bin_dir.to_owned(),
-            conf_dir: conf_dir.to_owned(),
-            plugins: None,
-            ..self.places.clone()
-        };
-        lay_out(work, node, (self.layout, self.generation), &places)?;
+        lay_out(work, node, (self.layout, generation), &places)?;
         node.end(&self.containerd, "TERM")?;
-        self.containerd = serve(work, node, self.generation, &places.config)?;
+        self.containerd = serve(work, node, generation, &places.config)?;
+        self.generation = generation;
+        let left = std::mem::replace(&mut self.places, places);
         self.answers(node)?;
-        Ok(std::mem::replace(&mut self.places, places))
+        Ok(left)
     }
 
     fn answers(&self, node: &Node) -> anyhow::Result<()> {

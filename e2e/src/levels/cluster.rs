@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     cluster::{Cluster, MIXED, Member},
+    hashes::Hashes,
     report::{Ended, Report, say},
     sh,
     tools::{Module, Needs},
@@ -29,6 +30,8 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
+/// Data directory of the first node.
+const K3S_DATA: &str = "/var/lib/rancher/k3s";
 pub(super) const NAMESPACE: &str = "--namespace=kube-system";
 
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
@@ -38,6 +41,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     )?;
     let mut scene = Scene { work, cluster };
     report.check("every node imports the archive", || scene.import())?;
+    let before = report.check("every file of every node has its hash", || scene.hashes())?;
     report.check("Helm installs rke2-multus with default values", || {
         scene.install("rke2-multus-crd", &work.chart("rke2-multus-crd")?, &[])?;
         scene.install("rke2-multus", &work.chart("rke2-multus")?, &[])
@@ -53,13 +57,14 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     )?;
     say(&format!("        {stream}"));
     report.check(
-        "a node's directories move under its pods: the old place is cleaned",
-        || scene.moves("rke2-multus"),
+        "a distro is upgraded, moved and rolled back under its pods",
+        || scene.changes("rke2-multus"),
     )?;
     scene.certificates("rke2-multus", report)?;
-    report.check("helm uninstall leaves nodes as they were", || {
-        scene.uninstall("rke2-multus")
-    })?;
+    report.check(
+        "helm uninstall leaves every file of every node as it was",
+        || scene.uninstall("rke2-multus", &before),
+    )?;
     report.check("new pods start on the primary network alone", || {
         scene.primary_alone()
     })?;
@@ -76,8 +81,11 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     })?;
     scene.pods_come_and_go("k3s-multus", report)?;
     report.check(
-        "helm uninstall of k3s-multus leaves nodes as they were",
-        || scene.uninstall("k3s-multus"),
+        "helm uninstall of k3s-multus leaves every file as it was, too",
+        || {
+            scene.unstage()?;
+            scene.uninstall("k3s-multus", &before)
+        },
     )?;
     report.check(
         "new pods start on the primary network alone once more",
@@ -130,7 +138,7 @@ impl Scene<'_> {
 
     /// As a server of K3s finds them: charts and the manifest that names them.
     fn install_staged(&self) -> anyhow::Result<()> {
-        let (server, data) = (self.cluster.server(), "/var/lib/rancher/k3s");
+        let (server, data) = (self.cluster.server(), K3S_DATA);
         let program = self.work.program("multus-distro");
         sh::run(server.command(program).args([
             "stage",
@@ -177,6 +185,13 @@ impl Scene<'_> {
             "installed {installed:?}"
         );
         Ok(())
+    }
+
+    /// Takes away what was staged.
+    fn unstage(&self) -> anyhow::Result<()> {
+        let program = self.work.program("multus-distro");
+        let words = ["unstage", "--data-dir", K3S_DATA];
+        sh::run(self.cluster.server().command(program).args(words)).map(drop)
     }
 
     /// Ready on every node, and no image was asked of a registry.
@@ -241,32 +256,37 @@ impl Scene<'_> {
     }
 
     /// Removes the chart; what it had put on nodes goes, what was there stays.
-    fn uninstall(&self, name: &str) -> anyhow::Result<()> {
+    fn uninstall(&self, name: &str, before: &[Hashes]) -> anyhow::Result<()> {
         self.helm_uninstall(name)?;
-        self.each(|member| {
-            let places = &member.runtime.places;
-            let ours = [
-                format!("{}/multus-shim", places.bin_dir),
-                format!("{}/00-multus.conf", places.conf_dir),
-            ];
-            sh::until(60, "the node is clean", || {
-                for file in &ours {
-                    ensure!(
-                        !member.node.path(file).exists(),
-                        "{file} is still on {}",
-                        member.node.name
-                    );
-                }
-                Ok(())
-            })?;
-            let left = member.node.list(&places.conf_dir)?;
-            ensure!(
-                left == ["10-primary.conflist"],
-                "in {} are {left:?}",
-                places.conf_dir
-            );
+        sh::until(60, "the nodes are as they were", || {
+            for (member, (now, before)) in self
+                .cluster
+                .members
+                .iter()
+                .zip(self.hashes()?.iter().zip(before))
+            {
+                now.are(before).with_context(|| member.node.name.clone())?;
+            }
             Ok(())
         })
+    }
+
+    /// Every file of every node, but what runtime, kubelet and other plugins write while pods come and go.
+    fn hashes(&self) -> anyhow::Result<Vec<Hashes>> {
+        let members = self.cluster.members.iter();
+        members
+            .map(|member| {
+                let others = [
+                    &member.runtime.places.root,
+                    "/var/lib/cni/networks",
+                    "/var/lib/cni/results",
+                    "/var/lib/kubelet",
+                    "/var/log/containers",
+                    "/var/log/pods",
+                ];
+                Hashes::of(&member.node, &others)
+            })
+            .collect()
     }
 
     pub(super) fn each(&self, act: impl Fn(&Member) -> anyhow::Result<()>) -> anyhow::Result<()> {

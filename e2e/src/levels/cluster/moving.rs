@@ -1,48 +1,105 @@
-//! A node's CNI directories move under its running pods, as with an upgrade of the distro or another data directory.
+//! A distro is upgraded, started with other directories and rolled back under its running pods.
 
-use anyhow::ensure;
+use std::fs;
+
+use anyhow::{Context as _, ensure};
 
 use super::Scene;
-use crate::{inspect::nothing_left, objects, sh};
+use crate::{
+    inspect::nothing_left,
+    layout::{Generation, Places},
+    objects, sh,
+};
 
-/// The node that moves; not the one with the control plane.
-const MOVING: usize = 1;
-const BIN_DIR: &str = "/var/lib/rancher/rke2/data/next/bin";
-const CONF_DIR: &str = "/var/lib/rancher/rke2/agent/etc/cni/net.d";
+/// The node that changes: the older K3s on the older containerd.
+const CHANGING: usize = 3;
+/// Where newer releases of K3s have links to their plugins, and the folder of the new one.
+const LINKS: &str = "/var/lib/rancher/k3s/data/cni";
+const UNPACKED: &str = "/var/lib/rancher/k3s/data/next";
+/// What an operator might choose instead.
+const OWN_BIN_DIR: &str = "/opt/cni/own";
+const OWN_CONF_DIR: &str = "/etc/cni/own.d";
 
 impl Scene<'_> {
-    /// Pods from before keep their networks and go without a trace, new ones come whole, and the old place is as it was.
-    pub(super) fn moves(&mut self, chart: &str) -> anyhow::Result<()> {
-        let node = self.cluster.members[MOVING].node.name.clone();
-        let [before, after] = ["before", "after"].map(|kind| format!("{kind}-{node}"));
-        let make = |scene: &Self, name: &str| {
-            let pod = objects::pod(name, &node, Some("storage"));
-            scene.cluster.apply(&[pod])?;
-            scene.cluster.has(name, &["eth0", "net1"])
+    /// Pods of every time keep their networks and go without a trace, new ones come whole, and each place that is left is as
+    /// it was.
+    pub(super) fn changes(&mut self, chart: &str) -> anyhow::Result<()> {
+        let original = self.cluster.members[CHANGING].runtime.places.clone();
+        let upgraded = Places {
+            bin_dir: LINKS.to_owned(),
+            plugins: Some(format!("{UNPACKED}/bin")),
+            ..original.clone()
         };
-        make(self, &before)?;
-        let (work, member) = (self.work, &mut self.cluster.members[MOVING]);
-        let old = member
+        let moved = Places {
+            bin_dir: OWN_BIN_DIR.to_owned(),
+            conf_dir: OWN_CONF_DIR.to_owned(),
+            plugins: None,
+            ..original.clone()
+        };
+        let mut pods = vec![self.pod_on_changing("before")?];
+        for (name, places) in [
+            ("upgraded", upgraded),
+            ("moved", moved),
+            ("back", original.clone()),
+        ] {
+            self.change(Generation::Two, places).context(name)?;
+            self.is_ready(chart)?;
+            pods.push(self.pod_on_changing(name).context(name)?);
+            for pod in &pods {
+                let has = self.cluster.has(pod, &["eth0", "net1"]);
+                has.with_context(|| format!("{name}: {pod}"))?;
+            }
+        }
+        self.gone(&pods)?;
+        // containerd 1.6 does not know sandboxes that 2.x has made: whoever goes back that far takes their pods away first.
+        self.change(Generation::One, original)?;
+        self.is_ready(chart)?;
+        let last = self.pod_on_changing("older")?;
+        self.gone(&[last])?;
+        // They were laid out here, and nobody looks there now.
+        let node = &self.cluster.members[CHANGING].node;
+        for folder in [LINKS, UNPACKED, OWN_BIN_DIR, OWN_CONF_DIR] {
+            fs::remove_dir_all(node.path(folder)).context(folder)?;
+        }
+        Ok(())
+    }
+
+    fn gone(&self, pods: &[String]) -> anyhow::Result<()> {
+        self.cluster.delete(pods)?;
+        nothing_left(&self.cluster.members[CHANGING].node)
+    }
+
+    fn change(&mut self, generation: Generation, places: Places) -> anyhow::Result<()> {
+        let (work, member) = (self.work, &mut self.cluster.members[CHANGING]);
+        let left = member
             .runtime
-            .move_to(work, &member.node, BIN_DIR, CONF_DIR)?;
-        let member = &self.cluster.members[MOVING];
-        sh::until(90, "the daemon has moved", || {
-            for (folder, name, is_there) in [
-                (BIN_DIR, "multus-shim", true),
-                (CONF_DIR, "00-multus.conf", true),
-                (&old.bin_dir, "multus-shim", false),
-                (&old.conf_dir, "00-multus.conf", false),
-            ] {
-                let file = format!("{folder}/{name}");
-                let found = member.node.path(&file).exists();
-                ensure!(found == is_there, "{file} is there: {found}");
+            .become_other(work, &member.node, (generation, places))?;
+        let (node, now) = (&member.node, &member.runtime.places);
+        let ours = |places: &Places| {
+            [
+                format!("{}/multus-shim", places.bin_dir),
+                format!("{}/00-multus.conf", places.conf_dir),
+            ]
+        };
+        let wanted = ours(now);
+        sh::until(90, "the daemon has followed", || {
+            for file in &wanted {
+                ensure!(node.path(file).exists(), "there is no {file}");
+            }
+            for file in ours(&left) {
+                let is_left = !wanted.contains(&file) && node.path(&file).exists();
+                ensure!(!is_left, "there still is {file}");
             }
             Ok(())
-        })?;
-        self.is_ready(chart)?;
-        make(self, &after)?;
-        self.cluster.has(&before, &["eth0", "net1"])?;
-        self.cluster.delete(&[before, after])?;
-        nothing_left(&self.cluster.members[MOVING].node)
+        })
+    }
+
+    fn pod_on_changing(&self, kind: &str) -> anyhow::Result<String> {
+        let node = &self.cluster.members[CHANGING].node.name;
+        let name = format!("{kind}-{node}");
+        let pod = objects::pod(&name, node, Some("storage"));
+        self.cluster.apply(&[pod])?;
+        self.cluster.has(&name, &["eth0", "net1"])?;
+        Ok(name)
     }
 }

@@ -124,8 +124,8 @@ impl Kind {
             !self.says.is_empty() || json["notes"] == serde_json::json!([]),
             "there is nothing to note: {text}"
         );
-        ensure!(machine.hashes()? == before, "looking changed the node");
-        Ok(())
+        let now = machine.hashes()?;
+        now.are(&before).context("looking changed the node")
     }
 
     fn start(&self, work: &Workplace, machine: &Machine) -> anyhow::Result<()> {

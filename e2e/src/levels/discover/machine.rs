@@ -1,7 +1,6 @@
 //! A node to look at: whatever lies on it, a containerd with whatever configuration, and the hash of every file.
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -10,11 +9,12 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
-    lan::{FOLDERS, Lan},
+    hashes::Hashes,
+    lan::Lan,
     layout::Generation,
     node::{Node, Service},
     runtime, sh,
-    workplace::{Workplace, sha256},
+    workplace::Workplace,
 };
 
 /// Where every containerd here keeps its content: not a file of the node's.
@@ -26,9 +26,6 @@ pub(super) struct Machine {
     daemon: PathBuf,
     _lan: Lan,
 }
-
-/// The hash of a file or the target of a link, by its path.
-pub(super) type Hashes = BTreeMap<String, String>;
 
 impl Machine {
     /// An empty node.
@@ -89,30 +86,7 @@ impl Machine {
 
     /// Every file and link of the node but containerd's own.
     pub(super) fn hashes(&self) -> anyhow::Result<Hashes> {
-        let mut found = Hashes::new();
-        for folder in FOLDERS.iter().filter(|folder| **folder != ROOT) {
-            self.hash(folder, &mut found)?;
-        }
-        Ok(found)
-    }
-
-    fn hash(&self, folder: &str, found: &mut Hashes) -> anyhow::Result<()> {
-        for name in self.node.list(folder)? {
-            let path = format!("{folder}/{name}");
-            let place = self.node.path(&path);
-            let kind = fs::symlink_metadata(&place)?.file_type();
-            if kind.is_dir() {
-                self.hash(&path, found)?;
-                continue;
-            }
-            let text = if kind.is_symlink() {
-                fs::read_link(&place)?.display().to_string()
-            } else {
-                sha256(&fs::read(&place)?)
-            };
-            found.insert(path, text);
-        }
-        Ok(())
+        Hashes::of(&self.node, &[ROOT])
     }
 
     /// Makes a link, with its folder.

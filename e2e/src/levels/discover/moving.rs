@@ -14,10 +14,11 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::machine::{Hashes, Machine};
+use super::machine::{Machine, ROOT};
 use crate::{
     control::{Control, Extent},
     cri::{self, Client},
+    hashes::Hashes,
     layout::{self, Generation, Layout, Places},
     node::Service,
     objects,
@@ -110,7 +111,7 @@ impl Scene {
             containerd: runtime.containerd,
             daemon: None,
             places: runtime.places,
-            before: Hashes::new(),
+            before: Hashes::default(),
             machine,
         };
         for generation in [Generation::One, Generation::Two] {
@@ -147,11 +148,8 @@ impl Scene {
 
     /// The node's files, those of its containerd apart.
     fn hashes(&self) -> anyhow::Result<Hashes> {
-        let mut hashes = self.machine.hashes()?;
-        hashes.retain(|path, _| {
-            !path.starts_with(&self.places.root) && !path.starts_with("/var/lib/multus/")
-        });
-        Ok(hashes)
+        let others = [ROOT, &self.places.root, "/var/lib/multus"];
+        Hashes::of(&self.machine.node, &others)
     }
 
     fn start_daemon(&mut self, work: &Workplace) -> anyhow::Result<()> {
@@ -188,20 +186,9 @@ impl Scene {
             || {
                 let mut now = self.hashes()?;
                 for path in [format!("{bin}/{SHIM}"), format!("{conf}/{CONFIGURATION}")] {
-                    ensure!(now.remove(&path).is_some(), "{path} is not there");
+                    ensure!(now.remove(&path), "{path} is not there");
                 }
-                let differs = |now: &Hashes, before: &Hashes| -> Vec<String> {
-                    let changed = now
-                        .iter()
-                        .filter(|(path, hash)| before.get(*path) != Some(hash));
-                    changed.map(|(path, _)| path.clone()).collect()
-                };
-                let (more, fewer) = (differs(&now, &self.before), differs(&self.before, &now));
-                ensure!(
-                    more.is_empty() && fewer.is_empty(),
-                    "new or changed: {more:?}, gone or changed: {fewer:?}"
-                );
-                Ok(())
+                now.are(&self.before)
             },
         )
     }
@@ -234,7 +221,7 @@ impl Scene {
     fn present(&self, name: &str) -> anyhow::Result<PathBuf> {
         let hashes = self.hashes()?;
         let found = hashes
-            .keys()
+            .paths()
             .find(|path| path.ends_with(&format!("/{name}")));
         let found = found.with_context(|| format!("there is no {name}"))?;
         Ok(self.machine.node.path(found))
@@ -279,12 +266,7 @@ impl Scene {
         self.is_at(USUAL.0, USUAL.1)?;
         let mut uninstall = node.command(work.program("multus-daemon"));
         sh::run(uninstall.args(["uninstall", "--root", "/", "--config", DAEMON_CONFIG]))?;
-        let now = self.hashes()?;
-        ensure!(
-            now == self.before,
-            "before {:#?}, after {now:#?}",
-            self.before
-        );
+        self.hashes()?.are(&self.before)?;
         let own = node.list("/var/lib/multus/bin")?;
         ensure!(own.is_empty(), "left in our own folder: {own:?}");
         Ok(())
