@@ -19,6 +19,22 @@ pub fn sha256(bytes: &[u8]) -> Digest {
     Digest(Sha256::digest(bytes).into())
 }
 
+/// Hashes what comes in pieces.
+#[derive(Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// Takes the next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of all pieces.
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
 impl Digest {
     /// The 64 hex digits alone, as in a blob's file name or a checksum file.
     pub fn hex(&self) -> String {
@@ -94,6 +110,10 @@ mod tests {
         let expected = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(b"abc").to_string(), expected);
         assert_eq!(expected.parse::<Digest>().unwrap(), sha256(b"abc"));
+        let mut pieces = Hasher::default();
+        pieces.update(b"a");
+        pieces.update(b"bc");
+        assert_eq!(pieces.finish(), sha256(b"abc"));
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! `index.yaml` of a charts repository (Helm, pkg/repo): entries by name, the digest of each archive, addresses relative to the index.
 
+pub mod check;
+pub mod merge;
+pub mod place;
+pub mod read;
+
 use archive::digest::sha256;
-use serde::Serialize;
 
 use crate::{
     IDENTITIES,
     pack::{CHARTS, PackError, pack},
+    package::{self, Package},
 };
+
+use self::merge::Listing;
 
 /// A packed chart at its place in a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,25 +28,21 @@ pub struct Packed {
     pub bytes: Vec<u8>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Index {
-    api_version: &'static str,
-    entries: std::collections::BTreeMap<String, Vec<Entry>>,
-    generated: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    api_version: &'static str,
-    name: String,
-    version: String,
-    app_version: String,
-    created: String,
-    digest: String,
-    r#type: &'static str,
-    urls: Vec<String>,
+/// Why charts have no index.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An archive is no chart.
+    #[error("{path}: {source}")]
+    Package {
+        /// Which.
+        path: String,
+        /// Why.
+        #[source]
+        source: package::Error,
+    },
+    /// They cannot stand beside each other.
+    #[error(transparent)]
+    Merge(#[from] merge::Error),
 }
 
 /// All charts of a version.
@@ -61,27 +64,20 @@ pub fn pack_all(version: &str) -> Result<Vec<Packed>, PackError> {
 }
 
 /// The index of these charts; `created` is an RFC 3339 time.
-pub fn index_yaml(charts: &[Packed], created: &str) -> String {
-    let mut entries: std::collections::BTreeMap<String, Vec<Entry>> =
-        std::collections::BTreeMap::new();
-    for chart in charts {
-        entries.entry(chart.name.clone()).or_default().push(Entry {
-            api_version: "v2",
-            name: chart.name.clone(),
-            version: chart.version.clone(),
-            app_version: chart.version.clone(),
-            created: created.to_owned(),
-            digest: sha256(&chart.bytes).hex(),
-            r#type: "application",
-            urls: vec![chart.path.clone()],
-        });
-    }
-    let index = Index {
-        api_version: "v1",
-        entries,
-        generated: created.to_owned(),
+pub fn index_yaml(charts: &[Packed], created: &str) -> Result<String, Error> {
+    let listing = |chart: &Packed| {
+        let package = Package::read(&chart.bytes).map_err(|source| Error::Package {
+            path: chart.path.clone(),
+            source,
+        })?;
+        Ok(Listing {
+            about: package.about,
+            digest: sha256(&chart.bytes),
+            url: chart.path.clone(),
+        })
     };
-    serde_yaml::to_string(&index).expect("strings always serialise")
+    let listings: Vec<_> = charts.iter().map(listing).collect::<Result<_, Error>>()?;
+    Ok(merge::merge(None, &listings, created)?.text)
 }
 
 #[cfg(test)]
@@ -89,18 +85,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_chart_stands_in_the_index_with_its_digest() {
+    fn every_chart_stands_in_the_index_with_its_digest_and_description() {
         let charts = pack_all("5.0.0").unwrap();
-        let index: serde_yaml::Value =
-            serde_yaml::from_str(&index_yaml(&charts, "2026-01-01T00:00:00Z")).unwrap();
+        let index = index_yaml(&charts, "2026-01-01T00:00:00Z").unwrap();
+        let index: serde_yaml::Value = serde_yaml::from_str(&index).unwrap();
         assert_eq!(charts.len(), 4);
         for chart in &charts {
             let entry = &index["entries"][chart.name.as_str()][0];
-            assert_eq!(
-                entry["digest"].as_str().unwrap(),
-                sha256(&chart.bytes).hex()
-            );
+            let text = |key: &str| entry[key].as_str().unwrap().to_owned();
+            assert_eq!(text("digest"), sha256(&chart.bytes).hex());
             assert_eq!(entry["urls"][0].as_str().unwrap(), chart.path);
+            assert!(text("home").starts_with("https://"));
+            assert!(entry["annotations"]["fleet.cattle.io/bundle-id"].is_string());
         }
     }
 }

@@ -36,7 +36,10 @@ pub struct Artifact {
 
 /// The artifact of a chart's archive.
 pub fn artifact(tgz: &[u8]) -> Result<Artifact, package::Error> {
-    let about = Package::read(tgz)?.about;
+    let package = Package::read(tgz)?;
+    // Names and tags become parts of addresses.
+    package.version()?;
+    let about = package.about;
     let config = about.to_json();
     let blobs = vec![
         (Descriptor::of(CONFIG, &config), config),
@@ -142,5 +145,8 @@ mod tests {
     #[test]
     fn what_is_no_chart_is_none() {
         assert!(artifact(b"x").is_err());
+        let tgz = packed(&[("a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1/../2\n")]);
+        let error = artifact(&tgz).unwrap_err().to_string();
+        assert!(error.contains("`1/../2` is no version"), "{error}");
     }
 }

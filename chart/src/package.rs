@@ -7,7 +7,10 @@ use archive::{
     tar::{self, Entry, Kind},
 };
 
-use crate::about::{About, Dependency};
+use crate::{
+    about::{About, Dependency},
+    version::{ParseError, Version},
+};
 
 /// Helm's own limits.
 const LIMITS: Limits = Limits {
@@ -77,6 +80,9 @@ pub enum Error {
     /// The generation of `Chart.yaml`.
     #[error("its {CHART_YAML} is of apiVersion `{0}`: v1 and v2 are known")]
     Generation(String),
+    /// Its version is none.
+    #[error("its {CHART_YAML}: {0}")]
+    Version(#[from] ParseError),
     /// The folder and the name differ.
     #[error("its folder is `{folder}`, its {CHART_YAML} says `{name}`")]
     Name {
@@ -117,12 +123,18 @@ impl Package {
                 bytes,
             });
         }
-        let about = describe(&files)?;
+        let package = Self::from_files(files)?;
         let folder = folder.unwrap_or_default();
-        if folder != about.name {
-            let name = about.name;
+        if folder != package.about.name {
+            let name = package.about.name;
             return Err(Error::Name { folder, name });
         }
+        Ok(package)
+    }
+
+    /// Takes the files of a chart.
+    pub fn from_files(files: Vec<File>) -> Result<Self, Error> {
+        let about = describe(&files)?;
         Ok(Self { about, files })
     }
 
@@ -134,6 +146,11 @@ impl Package {
         };
         let entries: Vec<_> = self.files.iter().map(entry).collect();
         Ok(gzip::compress(&tar::write_in_order(&entries)?))
+    }
+
+    /// Its version, which Helm itself reads as leniently as that.
+    pub fn version(&self) -> Result<Version, Error> {
+        Ok(self.about.version.parse()?)
     }
 
     /// A file's content.

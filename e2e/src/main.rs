@@ -5,6 +5,7 @@ mod control;
 mod cri;
 mod direct;
 mod faults;
+mod files;
 mod hashes;
 mod http;
 mod image;

@@ -47,18 +47,18 @@ pub(crate) fn manifest_path(distro: Distro) -> String {
 }
 
 /// Everything below `charts/`.
-pub(crate) fn repository(charts: &[Packed], epoch: u64) -> Tree {
+pub(crate) fn repository(charts: &[Packed], epoch: u64) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for chart in charts {
         tree.add(format!("charts/{}", chart.path), chart.bytes.clone());
     }
-    tree.add("charts/index.yaml", index(charts, epoch));
-    tree
+    tree.add("charts/index.yaml", index(charts, epoch)?);
+    Ok(tree)
 }
 
 /// The repository's index.
-pub(crate) fn index(charts: &[Packed], epoch: u64) -> String {
-    index::index_yaml(charts, &airgap::time::rfc3339(epoch))
+pub(crate) fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
+    index::index_yaml(charts, &airgap::time::rfc3339(epoch)).context("cannot index the charts")
 }
 
 /// Everything below `manifests/`.

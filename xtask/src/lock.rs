@@ -1,4 +1,4 @@
-//! `*.lock`: files of others by address, version and digest, one to a line.
+//! `*.lock`: files of others by digest, version and address, one to a line; further addresses on the line are mirrors.
 
 use std::{fs, path::Path};
 
@@ -8,23 +8,44 @@ use archive::digest::Digest;
 /// A file to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Its name in the folder of downloads: the last part of its address.
+    /// Its name in the folder of downloads: the last part of its first address.
     pub(crate) name: String,
     pub(crate) version: String,
-    pub(crate) address: String,
+    /// Where it is, in the order in which it is asked for; never empty.
+    pub(crate) addresses: Vec<String>,
     pub(crate) sha256: Digest,
 }
 
-/// Reads a lock file.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Item>> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+/// Reads lock files; a name stands for one file in all of them.
+pub(crate) fn read(paths: &[impl AsRef<Path>]) -> anyhow::Result<Vec<Item>> {
+    let mut items: Vec<Item> = Vec::new();
+    for path in paths {
+        let path = path.as_ref();
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for item in parse(&path.display().to_string(), &text)? {
+            match items.iter().find(|other| other.name == item.name) {
+                None => items.push(item),
+                Some(other) => ensure!(
+                    other.sha256 == item.sha256,
+                    "{}: {} stands in another lock file with another sha256: give one of them another name",
+                    path.display(),
+                    item.name
+                ),
+            }
+        }
+    }
+    Ok(items)
+}
+
+/// Reads the text of a lock file; `place` is its name for errors.
+pub(crate) fn parse(place: &str, text: &str) -> anyhow::Result<Vec<Item>> {
     let mut items: Vec<Item> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let place = || format!("{}:{}", path.display(), index + 1);
+        let place = || format!("{place}:{}", index + 1);
         let item = item(line).with_context(place)?;
         if items.iter().any(|other| other.name == item.name) {
             bail!(
@@ -40,24 +61,41 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Item>> {
 
 fn item(line: &str) -> anyhow::Result<Item> {
     let words: Vec<_> = line.split_whitespace().collect();
-    let [sha256, version, address] = words[..] else {
+    let [sha256, version, addresses @ ..] = &words[..] else {
         bail!("{} words: write sha256, version and address", words.len());
     };
+    ensure!(
+        !addresses.is_empty(),
+        "{} words: write sha256, version and address",
+        words.len()
+    );
     let sha256 = Digest::from_hex(sha256)
         .map_err(|_| anyhow::anyhow!("`{sha256}` is no digest: write 64 hexadecimal digits"))?;
-    let is_web = ["https://", "http://"]
-        .iter()
-        .any(|scheme| address.starts_with(scheme));
-    ensure!(is_web, "`{address}` is no address: write https://…");
-    let name = address.rsplit('/').next().unwrap_or_default();
+    for address in addresses {
+        ensure!(
+            is_address(address),
+            "`{address}` is no address: write https://…"
+        );
+    }
+    let name = addresses[0].rsplit('/').next().unwrap_or_default();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
     let is_name = !name.starts_with('.') && !name.is_empty() && name.bytes().all(is_plain);
-    ensure!(is_name, "`{address}` ends in no file name");
+    ensure!(is_name, "`{}` ends in no file name", addresses[0]);
     Ok(Item {
         name: name.to_owned(),
-        version: version.to_owned(),
-        address: address.to_owned(),
+        version: (*version).to_owned(),
+        addresses: addresses.iter().map(|&one| one.to_owned()).collect(),
         sha256,
+    })
+}
+
+/// Whether this is an address that downloads may come from.
+pub(crate) fn is_address(text: &str) -> bool {
+    let schemes = ["https://", "http://"];
+    let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
+    let is_plain = |byte: u8| byte.is_ascii_graphic();
+    rest.is_some_and(|rest| {
+        !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(is_plain)
     })
 }
 
@@ -75,13 +113,29 @@ mod tests {
             ("c-v1.tgz", "v1")
         );
         assert_eq!(item.sha256.hex(), DIGEST);
+        assert_eq!(item.addresses, ["https://a.example/b/c-v1.tgz"]);
+    }
+
+    #[test]
+    fn further_addresses_are_mirrors() {
+        let item = item(&format!("{DIGEST} v1 https://a/b http://c/d/?e")).unwrap();
+        assert_eq!(item.name, "b");
+        assert_eq!(item.addresses, ["https://a/b", "http://c/d/?e"]);
     }
 
     #[test]
     fn what_is_none_is_named() {
         for (line, expected) in [
             ("a b", "2 words: write sha256"),
+            ("a b c", "`a` is no digest"),
             ("abc v1 https://a/b", "is no digest"),
+            (&format!("{DIGEST} v1"), "2 words"),
+            (&format!("{DIGEST} v1 https://"), "is no address"),
+            (&format!("{DIGEST} v1 https:///b"), "is no address"),
+            (
+                &format!("{DIGEST} v1 https://a/b --output"),
+                "is no address",
+            ),
             (&format!("{DIGEST} v1 ftp://a/b"), "is no address"),
             (&format!("{DIGEST} v1 https://a/"), "ends in no file name"),
             (&format!("{DIGEST} v1 https://a/.."), "ends in no file name"),
@@ -93,12 +147,26 @@ mod tests {
 
     #[test]
     fn a_name_stands_once() {
-        let file = tempfile::NamedTempFile::new().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
         let line = format!("{DIGEST} v1 https://a/b\n");
-        fs::write(file.path(), format!("# text\n\n{line}")).unwrap();
-        assert_eq!(read(file.path()).unwrap().len(), 1);
-        fs::write(file.path(), line.repeat(2)).unwrap();
-        let error = read(file.path()).unwrap_err().to_string();
+        let one = write("one", &format!("# text\n\n{line}"));
+        assert_eq!(read(&[&one]).unwrap().len(), 1);
+        // Two files may lock the same.
+        let same = write("same", &line);
+        assert_eq!(read(&[&one, &same]).unwrap().len(), 1);
+        let twice = write("twice", &line.repeat(2));
+        let error = read(&[&twice]).unwrap_err().to_string();
         assert!(error.contains(":2: b stands here twice"), "{error}");
+        let other = write("other", &line.replace("f35", "f36"));
+        let error = read(&[&one, &other]).unwrap_err().to_string();
+        assert!(
+            error.contains("other: b stands in another lock file"),
+            "{error}"
+        );
     }
 }

@@ -7,6 +7,7 @@ mod charts;
 mod cmd;
 mod cure;
 mod elf;
+mod fetch;
 mod lock;
 mod project;
 mod release;

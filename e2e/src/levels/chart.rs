@@ -3,7 +3,9 @@
 
 mod admission;
 mod bindata;
+mod consumers;
 mod defects;
+mod derived;
 mod notes;
 mod oci;
 mod render;
@@ -24,10 +26,13 @@ use crate::{
 
 pub(crate) const NEEDS: Needs = Needs {
     debian: &[
+        ("curl", "curl"),
         ("docker-registry", "docker-registry"),
         ("etcd", "etcd-server"),
         ("ip", "iproute2"),
+        ("make", "make"),
         ("openssl", "openssl"),
+        ("skopeo", "skopeo"),
         ("sysctl", "procps"),
     ],
     modules: &[Module::Helm, Module::Kubernetes],
@@ -99,6 +104,24 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         "a Go program finds the packed charts in bindata and embed tree",
         || bindata::consumer(work),
     )?;
+    let tree = report.check(
+        "a distro's tree: make download, go generate, go build",
+        || consumers::build(work),
+    )?;
+    report.check("its program stages the charts as K3s does", || {
+        tree.stages(work)
+    })?;
+    report.check("it serves the charts", || tree.serves(work))?;
+    report.check("make download refuses what is not locked", || {
+        tree.refuses()
+    })?;
+    report.check(
+        "K3s' chart is derived from the published ones, and differs in nothing else",
+        || derived::compare(work),
+    )?;
+    report.check("helm finds every version in a merged repository", || {
+        derived::repository(work)
+    })?;
     let server = report.check("a real API server starts", || server::Server::start(work))?;
     server.apply(work, report)?;
     notes::run(work, &server, report)?;

@@ -125,7 +125,7 @@ pub(crate) fn compose(
     programs: &BTreeMap<Arch, Binaries>,
     layout: &Layout,
 ) -> anyhow::Result<Tree> {
-    let mut tree = charts::repository(charts, origin.epoch);
+    let mut tree = charts::repository(charts, origin.epoch)?;
     tree.extend(build::tree(programs));
     tree.extend(images::tree(layout));
     tree.extend(generate::tree(&origin.version, charts)?);

@@ -1,25 +1,25 @@
-//! `download`: files of others that lock files name, by digest. The only command that speaks to the network by itself, with curl.
+//! `download`: files of others that lock files name, by digest. What is right already costs no connection.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::digest::sha256;
-use xshell::{Shell, cmd};
+use archive::digest::{Digest, Hasher};
 
 use crate::{
+    fetch,
     lock::{self, Item},
     project::Project,
     talk,
-    tree::Tree,
 };
 
 /// Fetch what lock files name into target/download; what is there already is left alone
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask download\n  MULTUS_MIRROR=/media/charts cargo xtask download"
+    after_help = "Examples:\n  cargo xtask download\n  MULTUS_MIRROR=/media/charts cargo xtask download\n  MULTUS_MIRROR=/media/charts,https://mirror.example/charts cargo xtask download\n  HTTPS_PROXY=http://proxy.example:3128 NO_PROXY=.example cargo xtask download --lock charts.lock\n\nA lock file has a file to a line: sha256, version, address, and mirrors' addresses where there are any."
 )]
 pub(crate) struct Args {
     /// Lock file; those of the project unless given
@@ -29,10 +29,8 @@ pub(crate) struct Args {
 
 /// The project's lock files.
 const LOCKS: &[&str] = &["e2e/published.lock"];
-/// A folder that is looked into before any address is asked.
+/// Folders and addresses that are asked before those of a lock file.
 const MIRROR: &str = "MULTUS_MIRROR";
-/// curl's words for a server that will not go on: an HTTP error, no ranges, a bad offset.
-const RESUME_REFUSED: [i32; 3] = [22, 33, 36];
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -50,123 +48,180 @@ pub(crate) fn all(project: &Project) -> anyhow::Result<()> {
     fetch(project, &locks)
 }
 
-fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<()> {
-    let dir = project.target.join("download");
-    let mirror = std::env::var_os(MIRROR).map(PathBuf::from);
-    if let Some(mirror) = &mirror {
-        ensure!(
-            mirror.is_dir(),
-            "{MIRROR} is {}, which is no folder: unset it, or name the folder with the files",
-            mirror.display()
+/// Fetches what a lock file names, and says where one of its files is.
+pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Result<PathBuf> {
+    let items = lock::read(&[lock])?;
+    let Some(item) = items.iter().find(|item| Path::new(&item.name) == name) else {
+        let names: Vec<_> = items.iter().map(|item| item.name.as_str()).collect();
+        bail!(
+            "{} does not lock {}: it has {}",
+            lock.display(),
+            name.display(),
+            names.join(", ")
         );
-    }
-    let mut items = Vec::new();
-    for path in locks {
-        items.extend(lock::read(path)?);
-    }
-    for item in &items {
-        let from = one(item, &dir, mirror.as_deref())?;
-        talk::say(&format!("{} {}: {from}", item.name, item.version));
+    };
+    let dir = folder(project);
+    one(item, &dir, &mirrors()?)?;
+    Ok(dir.join(&item.name))
+}
+
+fn folder(project: &Project) -> PathBuf {
+    project.target.join("download")
+}
+
+fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<()> {
+    let mirrors = mirrors()?;
+    let dir = folder(project);
+    for item in &lock::read(locks)? {
+        one(item, &dir, &mirrors)?;
     }
     Ok(())
 }
 
-/// Gets one file; the words say where it came from.
-fn one(item: &Item, dir: &Path, mirror: Option<&Path>) -> anyhow::Result<&'static str> {
-    if is_right(item, &dir.join(&item.name))? {
-        return Ok("is there");
+/// A place that is asked before the lock file's.
+enum Mirror {
+    Folder(PathBuf),
+    Address(String),
+}
+
+fn mirrors() -> anyhow::Result<Vec<Mirror>> {
+    let Some(given) = std::env::var_os(MIRROR) else {
+        return Ok(Vec::new());
+    };
+    // A folder whose name has a comma in it.
+    if Path::new(&given).is_dir() {
+        return Ok(vec![Mirror::Folder(given.into())]);
     }
-    if let Some(path) = mirror
-        .map(|mirror| mirror.join(&item.name))
-        .filter(|path| path.exists())
-    {
-        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let found = sha256(&bytes);
+    let given = given.to_string_lossy().into_owned();
+    let one = |text: &str| {
+        if lock::is_address(text) {
+            return Ok(Mirror::Address(text.trim_end_matches('/').to_owned()));
+        }
         ensure!(
-            found == item.sha256,
-            "{} has the sha256 {}, its lock says {}: replace it, or unset {MIRROR}",
-            path.display(),
-            found.hex(),
-            item.sha256.hex()
+            Path::new(text).is_dir(),
+            "{MIRROR} names {text}, which is no folder: unset it, or name folders or addresses with the files, with commas between"
         );
-        put(item, dir, bytes)?;
-        return Ok("from the mirror");
-    }
-    let part = dir.join(format!("{}.part", item.name));
-    if !is_right(item, &part)? {
-        let begun = part.exists();
-        let outcome = transfer(item, &part, mirror)?;
-        if begun && (outcome == Outcome::NoBeginning || !is_right(item, &part)?) {
-            fs::remove_file(&part)?;
-            transfer(item, &part, mirror)?;
+        Ok(Mirror::Folder(text.into()))
+    };
+    given.split(',').map(str::trim).map(one).collect()
+}
+
+/// Gets one file, from the first place that has it.
+fn one(item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<()> {
+    let path = dir.join(&item.name);
+    let from = if digest(&path)? == Some(item.sha256) {
+        "is there".to_owned()
+    } else {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        get(item, &path, mirrors)?
+    };
+    talk::say(&format!("{} {}: {from}", item.name, item.version));
+    Ok(())
+}
+
+fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let mut refused = Vec::new();
+    let mut addresses = Vec::new();
+    for mirror in mirrors {
+        match mirror {
+            Mirror::Address(base) => addresses.push(format!("{base}/{}", item.name)),
+            Mirror::Folder(folder) => {
+                let from = folder.join(&item.name);
+                let Some(found) = digest(&from)? else {
+                    continue;
+                };
+                if found != item.sha256 {
+                    refused.push(format!(
+                        "{} has the sha256 {}, its lock says {}: replace it, or unset {MIRROR}",
+                        from.display(),
+                        found.hex(),
+                        item.sha256.hex()
+                    ));
+                    continue;
+                }
+                fs::copy(&from, &part)
+                    .with_context(|| format!("cannot copy {}", from.display()))?;
+                put(&part, path)?;
+                return Ok("from the mirror".to_owned());
+            }
         }
     }
-    let bytes = fs::read(&part).with_context(|| format!("cannot read {}", part.display()))?;
-    let found = sha256(&bytes);
-    fs::remove_file(&part)?;
-    ensure!(
-        found == item.sha256,
-        "{} answers with a file of sha256 {}, its lock says {}: ask its publisher, or correct the lock",
-        item.address,
-        found.hex(),
-        item.sha256.hex()
-    );
-    put(item, dir, bytes)?;
-    Ok("fetched")
-}
-
-/// Whether a file is there and is the one.
-fn is_right(item: &Item, path: &Path) -> anyhow::Result<bool> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(sha256(&bytes) == item.sha256),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    addresses.extend(item.addresses.iter().cloned());
+    for (at, address) in addresses.iter().enumerate() {
+        match from(item, address, &part) {
+            Ok(()) => {
+                put(&part, path)?;
+                for reason in refused {
+                    talk::say(&reason);
+                }
+                let is_first = at == 0 && mirrors.is_empty();
+                return Ok(if is_first {
+                    "fetched".to_owned()
+                } else {
+                    format!("fetched from {address}")
+                });
+            }
+            Err(error) => refused.push(format!("{error:#}")),
+        }
     }
-}
-
-fn put(item: &Item, dir: &Path, bytes: Vec<u8>) -> anyhow::Result<()> {
-    let mut tree = Tree::default();
-    tree.add(&item.name, bytes);
-    tree.update(dir, &[])
-}
-
-/// What came of a transfer that was not refused.
-#[derive(PartialEq, Eq)]
-enum Outcome {
-    Complete,
-    /// The server has no rest to what lies there.
-    NoBeginning,
-}
-
-/// Goes on where the last attempt ended; what has come stays for the next one.
-fn transfer(item: &Item, part: &Path, mirror: Option<&Path>) -> anyhow::Result<Outcome> {
-    if let Some(dir) = part.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    }
-    let begun = part.exists();
-    let shell = Shell::new()?;
-    let address = &item.address;
-    let output = cmd!(
-        shell,
-        "curl --fail --location --silent --show-error --retry 3 --connect-timeout 20 --continue-at - --output {part} {address}"
-    )
-    .quiet()
-    .ignore_status()
-    .output()
-    .context("cannot start curl: install it")?;
-    match output.status.code() {
-        Some(0) => return Ok(Outcome::Complete),
-        Some(code) if begun && RESUME_REFUSED.contains(&code) => return Ok(Outcome::NoBeginning),
-        _ => {}
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let place = mirror.map_or_else(
-        || format!("a folder and name that in {MIRROR}"),
-        |mirror| mirror.display().to_string(),
-    );
     bail!(
-        "cannot fetch {address}: {}; try again, or put {} into {place}",
-        words.lines().last().unwrap_or("curl said nothing").trim(),
+        "{}; try again, or put {} into a folder and name that in {MIRROR}",
+        refused.join("; "),
         item.name
     )
+}
+
+/// Gets a file from an address; what has come of it stays for the next attempt, what is wrong does not.
+fn from(item: &Item, address: &str, part: &Path) -> anyhow::Result<()> {
+    let mut begun = part.exists();
+    loop {
+        // All of it may be there, from an attempt that was cut off at its very end.
+        if !begun || digest(part)? != Some(item.sha256) {
+            fetch::fetch(&item.name, address, part)
+                .with_context(|| format!("cannot fetch {address}"))?;
+        }
+        let found = digest(part)?.context("a transfer leaves a file")?;
+        if found == item.sha256 {
+            return Ok(());
+        }
+        fs::remove_file(part).with_context(|| format!("cannot remove {}", part.display()))?;
+        // What was there before may have been wrong: once more, from its beginning.
+        if !std::mem::take(&mut begun) {
+            bail!(
+                "{address} answers with a file of sha256 {}, its lock says {}: ask its publisher, or correct the lock",
+                found.hex(),
+                item.sha256.hex()
+            );
+        }
+    }
+}
+
+/// The digest of a file, if it is there.
+fn digest(path: &Path) -> anyhow::Result<Option<Digest>> {
+    let context = || format!("cannot read {}", path.display());
+    let mut file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(context),
+    };
+    let mut hasher = Hasher::default();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).with_context(context)? {
+            0 => return Ok(Some(hasher.finish())),
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+}
+
+/// Whole or not at all, whenever the machine stops.
+fn put(part: &Path, path: &Path) -> anyhow::Result<()> {
+    let context = || format!("cannot write {}", path.display());
+    fs::File::open(part)
+        .and_then(|file| file.sync_all())
+        .with_context(context)?;
+    fs::rename(part, path).with_context(context)
 }

@@ -50,7 +50,7 @@ pub(crate) fn check(
             bytes,
         });
     }
-    let index = charts::index(&packed, release.epoch);
+    let index = charts::index(&packed, release.epoch)?;
     let path = "charts/index.yaml".to_owned();
     same(tree, claimed, path, index.as_bytes(), "the charts")?;
     for distro in charts::distros() {

@@ -1,4 +1,5 @@
 //! The built program, from outside.
 
 mod bad_input;
+mod chart;
 mod download;

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
 
-use super::{CHARTS, server::Server};
+use super::{CHARTS, derived, server::Server};
 use crate::{
     report::{Ended, Report},
     sh,
@@ -48,6 +49,10 @@ pub(super) fn run(work: &Workplace, server: &Server, report: &mut Report) -> Res
             Ok(())
         },
     )?;
+    report.check(
+        "our own artifacts are what helm pushes, and helm pulls them",
+        || artifacts(work, server),
+    )?;
     report.check("helm installs from the registry", || {
         let version = work.version()?;
         for name in ["rke2-multus-crd", "rke2-multus"] {
@@ -70,6 +75,64 @@ pub(super) fn run(work: &Workplace, server: &Server, report: &mut Report) -> Res
         );
         server.kubectl(&["delete", "crd", "--all"]).map(drop)
     })
+}
+
+/// Charts as OCI artifacts that Helm never saw: copied from a layout, and compared with what it pushed.
+fn artifacts(work: &Workplace, server: &Server) -> anyhow::Result<()> {
+    let layout = work.dir.join("charts.oci");
+    let place = layout.display().to_string();
+    let charts = CHARTS.map(|name| work.chart(name).map(|path| path.display().to_string()));
+    let charts = charts.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let charts: Vec<_> = charts.iter().map(String::as_str).collect();
+    derived::xtask(&[&["chart", "oci", "--out", &place][..], &charts].concat())?;
+    let copied = work.dir.join("copied");
+    fs::create_dir_all(&copied)?;
+    let (folder, version) = (copied.display().to_string(), work.version()?);
+    for name in CHARTS {
+        let from = format!("oci:{place}:{name}:{version}");
+        let to = format!("docker://{REGISTRY}/copied/{name}:{version}");
+        let copy = ["skopeo", "copy", "--dest-tls-verify=false", &from, &to];
+        server.node.run(&copy)?;
+        let from = format!("oci://{REGISTRY}/copied/{name}");
+        let pull = ["pull", &from, "--version", &version];
+        server.helm(&[&pull[..], &["--destination", &folder, "--plain-http"]].concat())?;
+        let back = fs::read(copied.join(format!("{name}-{version}.tgz")))?;
+        ensure!(
+            back == fs::read(work.chart(name)?)?,
+            "{name} comes back with other bytes"
+        );
+        let [ours, helms] = ["copied", "charts"].map(|path| manifest(server, path, name, &version));
+        let (ours, mut helms) = (ours?, helms?);
+        // The one thing that Helm takes from a clock.
+        let created = "org.opencontainers.image.created";
+        let annotations = helms["annotations"].as_object_mut();
+        let taken = annotations.and_then(|found| found.remove(created));
+        ensure!(taken.is_some(), "helm says no time any more: {helms}");
+        for key in ["config", "layers", "annotations"] {
+            ensure!(
+                ours[key] == helms[key],
+                "{name}: {key} is {}, helm's is {}",
+                ours[key],
+                helms[key]
+            );
+        }
+    }
+    Ok(())
+}
+
+fn manifest(server: &Server, path: &str, name: &str, version: &str) -> anyhow::Result<Value> {
+    let url = format!("http://{REGISTRY}/v2/{path}/{name}/manifests/{version}");
+    let accept = "Accept: application/vnd.oci.image.manifest.v1+json";
+    let words = [
+        "curl",
+        "--silent",
+        "--show-error",
+        "--fail",
+        "--header",
+        accept,
+        &url,
+    ];
+    serde_json::from_str(&server.node.run(&words)?).context("a manifest is JSON")
 }
 
 fn start(server: &Server) -> anyhow::Result<()> {

@@ -1,0 +1,3 @@
+module distro.invalid/consumer
+
+go 1.21

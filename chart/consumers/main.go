@@ -1,0 +1,69 @@
+// A small server that does with the charts what K3s does: it stages charts and manifests below its data directory and serves the
+// charts to whoever asks. It carries them twice, as go-bindata's source and as an embedded tree, to show both.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	bindatadeploy "distro.invalid/consumer/bindata/deploy"
+	bindatastatic "distro.invalid/consumer/bindata/static"
+	embeddeploy "distro.invalid/consumer/embedded/deploy"
+	embedstatic "distro.invalid/consumer/embedded/static"
+)
+
+//go:generate make generate
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	dataDir := flag.String("data-dir", "", "directory to stage below")
+	disable := flag.String("disable", "", "packaged components that are not staged, with commas between")
+	registry := flag.String("system-default-registry", "", "registry that images come from")
+	from := flag.String("from", "embed", "embed or bindata")
+	listen := flag.String("listen", "", "address to serve the charts on; nothing is served without")
+	flag.Parse()
+	if *dataDir == "" {
+		return fmt.Errorf("name a directory: --data-dir DIR")
+	}
+	sources := map[string][2]source{
+		"embed":   {embedstatic.Assets, embeddeploy.Assets},
+		"bindata": {functions{bindatastatic.Asset, bindatastatic.AssetNames}, functions{bindatadeploy.Asset, bindatadeploy.AssetNames}},
+	}
+	found, ok := sources[*from]
+	if !ok {
+		return fmt.Errorf("--from %s: write embed or bindata", *from)
+	}
+	skips := map[string]bool{}
+	for _, name := range strings.Split(*disable, ",") {
+		skips[strings.TrimSpace(name)] = true
+	}
+	static := filepath.Join(*dataDir, "server", "static")
+	if err := stageStatic(found[0], static); err != nil {
+		return err
+	}
+	if err := stageManifests(found[1], filepath.Join(*dataDir, "server", "manifests"), variables(*registry), skips); err != nil {
+		return err
+	}
+	if *listen == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("serving http://%s/static/\n", listener.Addr())
+	// Before any authentication, as in K3s: the charts hold no secret.
+	http.Handle("/static/", http.StripPrefix("/static/", http.FileServer(http.Dir(static))))
+	return http.Serve(listener, nil)
+}

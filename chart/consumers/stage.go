@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// source is what K3s calls of its assets.
+type source interface {
+	Asset(name string) ([]byte, error)
+	AssetNames() []string
+}
+
+// functions are the assets of a go-bindata source.
+type functions struct {
+	asset func(string) ([]byte, error)
+	names func() []string
+}
+
+func (f functions) Asset(name string) ([]byte, error) { return f.asset(name) }
+func (f functions) AssetNames() []string              { return f.names() }
+
+// variables are what K3s replaces in manifests; %{KUBERNETES_API}% is replaced in the job that installs a chart.
+func variables(registry string) map[string]string {
+	prefix := registry
+	if registry != "" {
+		prefix += "/"
+	}
+	return map[string]string{
+		"%{SYSTEM_DEFAULT_REGISTRY}%":     prefix,
+		"%{SYSTEM_DEFAULT_REGISTRY_RAW}%": registry,
+	}
+}
+
+// stageStatic writes every file, at each start.
+func stageStatic(from source, dir string) error {
+	for _, name := range from.AssetNames() {
+		content, err := from.Asset(name)
+		if err != nil {
+			return err
+		}
+		if err := write(filepath.Join(dir, name), content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stageManifests writes what is not skipped, with its variables replaced.
+func stageManifests(from source, dir string, variables map[string]string, skips map[string]bool) error {
+	for _, name := range from.AssetNames() {
+		if isSkipped(name, skips) {
+			continue
+		}
+		content, err := from.Asset(name)
+		if err != nil {
+			return err
+		}
+		for key, value := range variables {
+			content = bytes.ReplaceAll(content, []byte(key), []byte(value))
+		}
+		if err := write(filepath.Join(dir, name), content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isSkipped: by its name, by that without its extension, or by a folder above it.
+func isSkipped(name string, skips map[string]bool) bool {
+	base := filepath.Base(name)
+	if skips[name] || skips[base] || skips[strings.TrimSuffix(base, filepath.Ext(base))] {
+		return true
+	}
+	for dir := filepath.Dir(name); dir != "."; dir = filepath.Dir(dir) {
+		if skips[dir] || skips[filepath.Base(dir)] {
+			return true
+		}
+	}
+	return false
+}
+
+func write(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return err
+	}
+	fmt.Println("staged", path)
+	return nil
+}

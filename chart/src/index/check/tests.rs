@@ -1,0 +1,201 @@
+//! One repository that is sound, and everything that can be wrong with it.
+
+use super::*;
+
+const INDEX: &str = "apiVersion: v1
+entries:
+  a:
+  - name: a
+    version: 5.0.0
+    digest: @5
+    urls: [assets/a/a-5.0.0.tgz]
+  - name: a
+    version: v4.3.017
+    digest: @4
+    urls: [./assets/a/a-v4.3.017.tgz, https://mirror.example/a-v4.3.017.tgz]
+  a-crd:
+  - name: a-crd
+    version: 5.0.0
+    digest: @c
+    urls: [assets/a/a-crd-5.0.0.tgz]
+";
+
+fn unpacked(name: &str, version: &str) -> Unpacked {
+    Unpacked {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        files: sha256(version.as_bytes()),
+    }
+}
+
+fn index(text: &str) -> Index {
+    let digests = ["5", "4", "c"].map(|mark| (format!("@{mark}"), sha256(mark.as_bytes()).hex()));
+    let text = digests
+        .iter()
+        .fold(text.to_owned(), |text, (mark, hex)| text.replace(mark, hex));
+    Index::read(&text).unwrap()
+}
+
+fn sound() -> Repository {
+    let charts = [
+        ("a", "5.0.0", "5"),
+        ("a", "v4.3.017", "4"),
+        ("a-crd", "5.0.0", "c"),
+    ];
+    let asset = |(name, version, mark): (&str, &str, &str)| {
+        let asset = Asset {
+            digest: sha256(mark.as_bytes()),
+            chart: Ok(unpacked(name, version)),
+        };
+        (format!("assets/a/{name}-{version}.tgz"), asset)
+    };
+    let folders = [
+        ("charts/a/a/5.0.0", Ok(unpacked("a", "5.0.0"))),
+        ("charts/a/v4.3.017", Ok(unpacked("a", "v4.3.017"))),
+        ("charts/a/a-crd/5.0.0", Ok(unpacked("a-crd", "5.0.0"))),
+    ];
+    Repository {
+        index: index(INDEX),
+        assets: charts.into_iter().map(asset).collect(),
+        folders: folders
+            .into_iter()
+            .map(|(path, one)| (path.to_owned(), one))
+            .collect(),
+    }
+}
+
+fn check_found(break_it: impl Fn(&mut Repository), expected: &[&str]) {
+    let mut repository = sound();
+    break_it(&mut repository);
+    let found: Vec<_> = check(&repository).iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for text in expected {
+        assert!(
+            found.iter().any(|line| line.contains(text)),
+            "no `{text}` in {found:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_sound_repository_has_no_findings() {
+    check_found(|_| {}, &[]);
+    assert_eq!(elsewhere(&sound().index), 1);
+}
+
+#[test]
+fn archives_and_entries_belong_together() {
+    let path = "assets/a/a-5.0.0.tgz";
+    let rename = |repository: &mut Repository| {
+        let asset = repository.assets.remove(path).unwrap();
+        repository.assets.insert("assets/x.tgz".to_owned(), asset);
+    };
+    check_found(
+        rename,
+        &[
+            "assets/x.tgz is in no entry",
+            "a 5.0.0 points at assets/a/a-5.0.0.tgz, which is not there",
+        ],
+    );
+    let asset = |change: fn(&mut Asset)| {
+        move |repository: &mut Repository| change(repository.assets.get_mut(path).unwrap())
+    };
+    let digest = sha256(b"x").hex();
+    let text = format!("a 5.0.0: assets/a/a-5.0.0.tgz has the sha256 {digest}, the index says");
+    check_found(asset(|asset| asset.digest = sha256(b"x")), &[&text]);
+    check_found(
+        asset(|asset| asset.chart = Ok(unpacked("b", "5.0.0"))),
+        &[
+            "a 5.0.0: assets/a/a-5.0.0.tgz says that it is b 5.0.0",
+            "charts/a/a/5.0.0 is the folder of no archive",
+        ],
+    );
+    check_found(
+        asset(|asset| asset.chart = Err("damaged".to_owned())),
+        &[
+            "assets/a/a-5.0.0.tgz is no chart: damaged",
+            "charts/a/a/5.0.0 is the folder of no archive",
+        ],
+    );
+}
+
+#[test]
+fn every_version_stands_once_newest_first() {
+    let with = |from: &'static str, to: &'static str| {
+        move |repository: &mut Repository| repository.index = index(&INDEX.replace(from, to))
+    };
+    let other = "says that it is a";
+    check_found(
+        with("version: v4.3.017", "version: v6.0.0"),
+        &["a: v6.0.0 stands after an older", other],
+    );
+    check_found(
+        with("version: v4.3.017", "version: v5.0.0"),
+        &["a v5.0.0 and a 5.0.0 are the same version", other],
+    );
+    check_found(
+        with("version: v4.3.017", "version: latest"),
+        &["a latest: this is no version", other],
+    );
+    check_found(with("    digest: @c\n", ""), &["a-crd 5.0.0 has no digest"]);
+    let crd = "assets/a/a-crd-5.0.0.tgz";
+    check_found(
+        with("    urls: [assets/a/a-crd-5.0.0.tgz]\n", ""),
+        &["a-crd 5.0.0 has no address", crd],
+    );
+    check_found(
+        with("- name: a-crd", "- name: b"),
+        &["b 5.0.0: the index says that it is a-crd", crd],
+    );
+}
+
+#[test]
+fn folders_are_their_archives() {
+    let folder = |change: fn(&mut Repository)| change;
+    check_found(
+        folder(|repository| {
+            let chart = Ok(unpacked("a", "5.0.1"));
+            repository
+                .folders
+                .insert("charts/a/a/5.0.1".to_owned(), chart);
+        }),
+        &["charts/a/a/5.0.1 is the folder of no archive"],
+    );
+    for content in [
+        Err("damaged".to_owned()),
+        Ok(Unpacked {
+            files: sha256(b"x"),
+            ..unpacked("a", "5.0.0")
+        }),
+    ] {
+        let mut repository = sound();
+        repository
+            .folders
+            .insert("charts/a/a/5.0.0".to_owned(), content);
+        let found: Vec<_> = check(&repository).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            ["charts/a/a/5.0.0 differs from assets/a/a-5.0.0.tgz: unpack the archive again"]
+        );
+    }
+}
+
+#[test]
+fn what_was_published_stays() {
+    let before = index(INDEX);
+    assert_eq!(compare(&before, &before), BTreeSet::new());
+    let changed = index(&INDEX.replace("version: v4.3.017\n", "version: v4.3.017\n    icon: x\n"));
+    assert_eq!(
+        compare(&before, &changed),
+        [Finding::Changed("a v4.3.017".to_owned())].into()
+    );
+    // More than before is what a release does.
+    let fewer = index(&INDEX.replace(
+        "- name: a-crd\n    version: 5.0.0",
+        "- name: a-crd\n    version: 5.0.1",
+    ));
+    assert_eq!(
+        compare(&before, &fewer),
+        [Finding::Gone("a-crd 5.0.0".to_owned())].into()
+    );
+}

@@ -1,0 +1,102 @@
+//! The lines of an index: where a new entry goes, by how the file is laid out.
+
+use serde_yaml::Mapping;
+
+/// The text with one entry more; `None` where it is not laid out as usual.
+pub(super) fn put(text: &str, name: &str, place: usize, entry: &Mapping) -> Option<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let start = lines.iter().position(|line| line.starts_with("entries:"))?;
+    if lines[start].trim_end() == "entries: {}" {
+        "entries:".clone_into(&mut lines[start]);
+    }
+    let end = block_end(&lines, start + 1, 1);
+    let names = start + 1..end;
+    let first = names.clone().find(|&at| is_content(&lines[at]));
+    let depth = first.map_or(2, |at| indent(&lines[at]));
+    let titles: Vec<(usize, &str)> = names
+        .filter(|&at| is_content(&lines[at]) && indent(&lines[at]) == depth)
+        .filter_map(|at| Some((at, title(&lines[at])?)))
+        .collect();
+    let (at, item_depth, is_new) = match titles.iter().find(|(_, title)| *title == name) {
+        Some(&(at, _)) => {
+            let end = titles
+                .iter()
+                .map(|one| one.0)
+                .find(|&next| next > at)
+                .unwrap_or(end);
+            let first = (at + 1..end).find(|&at| is_content(&lines[at]));
+            let depth = first.map_or(depth, |at| indent(&lines[at]));
+            let mut items = (at + 1..end)
+                .filter(|&at| indent(&lines[at]) == depth && lines[at][depth..].starts_with("- "));
+            let at = items
+                .nth(place)
+                .unwrap_or_else(|| last_content(&lines, at, end));
+            (at, depth, false)
+        }
+        None => {
+            let after = titles.iter().find(|(_, title)| *title > name);
+            let at = after.map_or_else(|| last_content(&lines, start, end), |one| one.0);
+            (at, depth, true)
+        }
+    };
+    let item = serde_yaml::to_string(&[entry]).ok()?;
+    let now = entry.get("created")?.as_str()?;
+    let item = item.replace(
+        &format!("created: {now}"),
+        &format!("created: {}", quoted(now)),
+    );
+    let item = item.lines().map(|line| format!("{:item_depth$}{line}", ""));
+    let title = is_new.then(|| format!("{:depth$}{name}:", ""));
+    let new: Vec<String> = title.into_iter().chain(item).collect();
+    lines.splice(at..at, new);
+    Some(lines.join("\n") + "\n")
+}
+
+/// The text with the time of this change.
+pub(super) fn generated(text: &str, now: &str) -> String {
+    let line = format!("generated: {}\n", quoted(now));
+    let mut found = false;
+    let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+    for old in lines
+        .iter_mut()
+        .filter(|line| line.starts_with("generated:"))
+    {
+        (*old, found) = (&line, true);
+    }
+    if !found {
+        lines.push(&line);
+    }
+    lines.concat()
+}
+
+/// A time is text for every reader only between quotes.
+fn quoted(time: &str) -> String {
+    format!("\"{time}\"")
+}
+
+/// The first line from `from` on that stands further left than `depth`.
+fn block_end(lines: &[String], from: usize, depth: usize) -> usize {
+    let ends = |line: &String| is_content(line) && indent(line) < depth;
+    let found = lines[from..].iter().position(ends);
+    found.map_or(lines.len(), |at| from + at)
+}
+
+/// After the last line with content, so that comments and blanks of what follows stay there.
+fn last_content(lines: &[String], from: usize, end: usize) -> usize {
+    let found = (from..end).rev().find(|&at| is_content(&lines[at]));
+    found.map_or(from, |at| at) + 1
+}
+
+fn is_content(line: &str) -> bool {
+    let line = line.trim_start();
+    !line.is_empty() && !line.starts_with('#')
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+fn title(line: &str) -> Option<&str> {
+    let title = line.trim().strip_suffix(':')?;
+    Some(title.trim_matches(['"', '\'']))
+}

@@ -1,0 +1,161 @@
+//! `chart merge`: charts into a repository that clients use. What is published stays to the byte; all is looked at before anything is
+//! written, archives first, the index last.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use ::chart::{
+    Distro, Identity,
+    index::{
+        check::Unpacked,
+        merge::{self, Listing},
+        place::Layout,
+    },
+    pack::is_leftover,
+    package::Package,
+};
+use anyhow::{Context as _, ensure};
+use archive::digest::sha256;
+use clap::ValueEnum;
+
+use super::repository::{self, INDEX};
+use crate::{charts, project::Project, talk, tree::Tree};
+
+/// Add charts to a charts repository; no published entry or file changes
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask chart merge --into ../rke2-charts --layout rke2\n  cargo xtask chart merge --into ../k3s-charts --layout k3s k3s-multus-4.3.17+upv4.3.017.tgz"
+)]
+pub(super) struct Args {
+    /// Archives of charts; this project's for that distro unless given
+    #[arg(value_name = "TGZ")]
+    charts: Vec<PathBuf>,
+    /// Folder with index.yaml, assets/ and charts/; what is missing is begun
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// Whose repository it is laid out like
+    #[arg(long, value_enum)]
+    layout: Style,
+}
+
+/// The repositories that are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Style {
+    /// assets/NAME/NAME-crd-VERSION.tgz, charts/NAME/NAME-crd/VERSION/
+    Rke2,
+    /// assets/NAME-crd/NAME-crd-VERSION.tgz, charts/NAME-crd/VERSION/
+    K3s,
+}
+
+/// A chart, and where it comes from.
+type Source = (String, Vec<u8>);
+
+pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
+    let (layout, distro) = match args.layout {
+        Style::Rke2 => (Layout::Rke2, Distro::Rke2),
+        Style::K3s => (Layout::K3s, Distro::K3s),
+    };
+    let sources = if args.charts.is_empty() {
+        own(project, distro)?
+    } else {
+        let read = |path: &PathBuf| Ok((path.display().to_string(), super::read(path)?));
+        args.charts
+            .iter()
+            .map(read)
+            .collect::<anyhow::Result<_>>()?
+    };
+    fs::create_dir_all(&args.into)
+        .with_context(|| format!("cannot make {}", args.into.display()))?;
+    // One at a time: between reading the index and writing it, nobody else does.
+    let lock = fs::File::open(&args.into)?;
+    lock.lock()
+        .with_context(|| format!("cannot lock {}", args.into.display()))?;
+    let mut tree = Tree::default();
+    let mut listings = Vec::new();
+    for (name, bytes) in &sources {
+        let listing = place(&args.into, layout, bytes, &mut tree);
+        listings.push(listing.with_context(|| format!("cannot publish {name}"))?);
+    }
+    let path = args.into.join(INDEX);
+    let index = match fs::read_to_string(&path) {
+        Ok(index) => Some(index),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", path.display()));
+        }
+    };
+    let now = airgap::time::rfc3339(project.epoch);
+    let merged = merge::merge(index.as_deref(), &listings, &now)
+        .with_context(|| format!("cannot merge into {}", path.display()))?;
+    tree.add(INDEX, merged.text);
+    tree.update(&args.into, &[])?;
+    let added = merged
+        .added
+        .iter()
+        .map(|(name, version)| format!("{name} {version}\n"));
+    talk::data(&added.collect::<String>())?;
+    talk::say(&format!(
+        "{}: {} added, {} there already; next: cargo xtask chart index --check {}",
+        args.into.display(),
+        merged.added.len(),
+        listings.len() - merged.added.len(),
+        args.into.display()
+    ));
+    Ok(())
+}
+
+fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
+    let name = Identity::of(distro).name;
+    let packed = charts::pack(project.version)?.into_iter();
+    let own = packed.filter(|chart| chart.name.starts_with(name));
+    Ok(own.map(|chart| (chart.name, chart.bytes)).collect())
+}
+
+/// Puts an archive and its files in their places, unless something else is there.
+fn place(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::Result<Listing> {
+    let package = Package::read(bytes)?;
+    // It becomes a part of paths.
+    package.version()?;
+    let about = &package.about;
+    if let Some(file) = package.files.iter().find(|file| is_leftover(&file.path)) {
+        anyhow::bail!(
+            "its {} is a leftover of an editor or of patch: pack it again without",
+            file.path
+        );
+    }
+    let asset = layout.asset(&about.name, &about.version);
+    let published = dir.join(&asset);
+    let is_new = |found: &[u8]| {
+        ensure!(
+            found == bytes,
+            "{} is there with other bytes: give it a new version",
+            published.display()
+        );
+        Ok(())
+    };
+    if published.exists() {
+        is_new(&super::read(&published)?)?;
+    }
+    let folder = layout.folder(&about.name, &about.version);
+    let found = repository::folder(dir, &folder)?;
+    if !found.is_empty() {
+        let same = Package::from_files(found)
+            .is_ok_and(|found| Unpacked::of(&found) == Unpacked::of(&package));
+        ensure!(
+            same,
+            "{} is there with other files: give it a new version",
+            dir.join(&folder).display()
+        );
+    }
+    for file in &package.files {
+        tree.add(format!("{folder}/{}", file.path), file.bytes.clone());
+    }
+    tree.add(&asset, bytes);
+    Ok(Listing {
+        about: package.about,
+        digest: sha256(bytes),
+        url: asset,
+    })
+}

@@ -1,0 +1,319 @@
+//! `chart derive`, `merge`, `index --check` and `oci` on folders of the test's own.
+
+use std::{fs, path::Path, process::Command};
+
+use archive::{digest::sha256, gzip, layout::Layout, tar};
+use chart::package::Package;
+
+use crate::bad_input::{FAILED, output, refused, xtask};
+
+/// A chart as somebody else packs it: its description last.
+fn published(name: &str, version: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    let about =
+        format!("apiVersion: v2\nname: {name}\nversion: {version}\ndependencies:\n- name: sub\n");
+    let files = [
+        ("values.yaml", "# ours\na: b\n\nsub:\n  enabled: false\n"),
+        ("templates/x.yaml", "{{ .Chart.Name }}\n"),
+        ("charts/sub/Chart.yaml", "name: sub\n"),
+    ];
+    let files = files
+        .iter()
+        .chain(more)
+        .copied()
+        .chain([("Chart.yaml", about.as_str())]);
+    let entry =
+        |(path, text): (&str, &str)| tar::Entry::file(format!("{name}/{path}"), 0o644, text);
+    let entries: Vec<_> = files.map(entry).collect();
+    gzip::compress(&tar::write_in_order(&entries).expect("plain paths"))
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) {
+    let path = dir.join(name);
+    fs::create_dir_all(path.parent().expect("it has one")).expect("a folder of the test");
+    fs::write(path, bytes).expect("a folder of the test");
+}
+
+/// What a command that succeeds says on stdout.
+#[track_caller]
+fn says(mut command: Command) -> String {
+    let output = command.output().expect("the built program starts");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    String::from_utf8(output.stdout).expect("it speaks UTF-8")
+}
+
+fn merge(dir: &Path, layout: &str, charts: &[&str]) -> Command {
+    let words = ["chart", "merge", "--into", "repo", "--layout", layout];
+    xtask(dir, &[&words, charts].concat())
+}
+
+fn check(dir: &Path) -> Command {
+    xtask(dir, &["chart", "index", "--check", "repo"])
+}
+
+#[test]
+fn a_chart_is_derived_from_what_a_lock_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = published("rke2-x", "v4.3.017", &[]);
+    write(dir.path(), "mirror/rke2-x-v4.3.017.tgz", &bytes);
+    let line = format!(
+        "{} v4.3.017 https://host.invalid/rke2-x-v4.3.017.tgz\n",
+        sha256(&bytes).hex()
+    );
+    write(dir.path(), "a.lock", line.as_bytes());
+    let derive = |from: &str, name: &str, more: &[&str]| {
+        let words = [
+            "chart",
+            "derive",
+            "--from",
+            from,
+            "--name",
+            name,
+            "--version",
+            "4.3.17+upv4.3.017",
+            "--out",
+            "out",
+        ];
+        let mut command = xtask(dir.path(), &[&words, more].concat());
+        command.env("MULTUS_MIRROR", dir.path().join("mirror"));
+        command
+    };
+    let lock = ["--lock", "a.lock", "--drop", "sub"];
+    let said = says(derive("rke2-x-v4.3.017.tgz", "k3s-x", &lock));
+    let made = fs::read(dir.path().join("out/k3s-x-4.3.17+upv4.3.017.tgz")).unwrap();
+    assert_eq!(
+        said,
+        format!("{}  k3s-x-4.3.17+upv4.3.017.tgz\n", sha256(&made).hex())
+    );
+    let package = Package::read(&made).unwrap();
+    let paths: Vec<_> = package
+        .files
+        .iter()
+        .map(|file| file.path.as_str())
+        .collect();
+    assert_eq!(paths, ["values.yaml", "templates/x.yaml", "Chart.yaml"]);
+    assert_eq!(package.get("values.yaml"), Some(&b"# ours\na: b\n"[..]));
+    let own = ["--drop", "other"];
+    let from = "mirror/rke2-x-v4.3.017.tgz";
+    refused(
+        derive(from, "k3s-x", &own),
+        FAILED,
+        &["cannot derive a chart from mirror/", "it has sub"],
+    );
+    refused(
+        derive("absent.tgz", "k3s-x", &[]),
+        FAILED,
+        &["cannot read absent.tgz"],
+    );
+    refused(
+        derive("absent.tgz", "k3s-x", &lock),
+        FAILED,
+        &["a.lock does not lock absent.tgz: it has rke2-x"],
+    );
+    write(dir.path(), "bad.tgz", b"x");
+    refused(
+        derive("bad.tgz", "k3s-x", &[]),
+        FAILED,
+        &["bad.tgz: damaged gzip stream"],
+    );
+    assert_eq!(fs::read_dir(dir.path().join("out")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_repository_grows_and_nothing_published_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, version) in [("x", "v4.3.008"), ("x", "v4.3.017"), ("x-crd", "4.3.017")] {
+        let bytes = published(name, version, &[]);
+        write(dir.path(), &format!("{name}-{version}.tgz"), &bytes);
+    }
+    assert_eq!(
+        says(merge(
+            dir.path(),
+            "rke2",
+            &["x-v4.3.008.tgz", "x-crd-4.3.017.tgz"]
+        )),
+        "x v4.3.008\nx-crd 4.3.017\n"
+    );
+    let repo = dir.path().join("repo");
+    let before = fs::read_to_string(repo.join("index.yaml")).unwrap();
+    write(dir.path(), "before.yaml", before.as_bytes());
+    assert_eq!(
+        says(merge(
+            dir.path(),
+            "rke2",
+            &["x-v4.3.017.tgz", "x-v4.3.008.tgz"]
+        )),
+        "x v4.3.017\n"
+    );
+    for path in [
+        "assets/x/x-v4.3.017.tgz",
+        "assets/x/x-crd-4.3.017.tgz",
+        "charts/x/x/v4.3.008/charts/sub/Chart.yaml",
+        "charts/x/x-crd/4.3.017/values.yaml",
+    ] {
+        assert!(repo.join(path).is_file(), "{path}");
+    }
+    let index = fs::read_to_string(repo.join("index.yaml")).unwrap();
+    assert!(
+        before
+            .lines()
+            .all(|line| index.lines().any(|found| found == line))
+    );
+    assert!(index.find("version: v4.3.017").unwrap() < index.find("version: v4.3.008").unwrap());
+    assert_eq!(says(merge(dir.path(), "rke2", &["x-v4.3.017.tgz"])), "");
+    assert_eq!(fs::read_to_string(repo.join("index.yaml")).unwrap(), index);
+    assert_eq!(says(check(dir.path())), "");
+    // This project's own, as the other distro lays them out.
+    let own = says(merge(dir.path(), "k3s", &[]));
+    assert_eq!(own.lines().count(), 2, "{own}");
+    let version = own.lines().next().unwrap().split(' ').nth(1).unwrap();
+    assert!(
+        repo.join(format!("charts/k3s-multus-crd/{version}/Chart.yaml"))
+            .is_file()
+    );
+    let mut against = check(dir.path());
+    against.args(["--against", "before.yaml"]);
+    assert_eq!(says(against), "");
+
+    let index = fs::read_to_string(repo.join("index.yaml")).unwrap();
+    let other = published("x", "v4.3.017", &[("templates/y.yaml", "")]);
+    write(dir.path(), "other.tgz", &other);
+    refused(
+        merge(dir.path(), "rke2", &["other.tgz"]),
+        FAILED,
+        &[
+            "cannot publish other.tgz",
+            "with other bytes: give it a new version",
+        ],
+    );
+    // The index alone knows the version.
+    fs::remove_dir_all(repo.join("assets/x")).unwrap();
+    refused(
+        merge(dir.path(), "rke2", &["other.tgz"]),
+        FAILED,
+        &["charts/x/x/v4.3.017 is there with other files"],
+    );
+    fs::remove_dir_all(repo.join("charts/x")).unwrap();
+    refused(
+        merge(dir.path(), "rke2", &["other.tgz"]),
+        FAILED,
+        &["cannot merge into repo/index.yaml: x v4.3.017 is published with sha256:"],
+    );
+    let leftover = published("x", "v5.0.0", &[("values.yaml.orig", "")]);
+    write(dir.path(), "leftover.tgz", &leftover);
+    refused(
+        merge(dir.path(), "rke2", &["leftover.tgz"]),
+        FAILED,
+        &["its values.yaml.orig is a leftover"],
+    );
+    write(dir.path(), "path.tgz", &published("x", "1/../../../y", &[]));
+    refused(
+        merge(dir.path(), "rke2", &["path.tgz"]),
+        FAILED,
+        &["is no version"],
+    );
+    assert_eq!(fs::read_to_string(repo.join("index.yaml")).unwrap(), index);
+    assert!(!repo.join("assets/x").exists());
+}
+
+#[test]
+fn what_is_wrong_with_a_repository_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["a-1.0.0", "a-1.0.1", "a-1.0.2"];
+    for name in names {
+        write(
+            dir.path(),
+            &format!("{name}.tgz"),
+            &published("a", &name[2..], &[]),
+        );
+    }
+    let files = names.map(|name| format!("{name}.tgz"));
+    says(merge(
+        dir.path(),
+        "k3s",
+        &files.each_ref().map(String::as_str),
+    ));
+    says(check(dir.path()));
+    fs::copy(
+        dir.path().join("repo/index.yaml"),
+        dir.path().join("before.yaml"),
+    )
+    .unwrap();
+    let repo = dir.path().join("repo");
+    fs::rename(
+        repo.join("assets/a/a-1.0.0.tgz"),
+        repo.join("assets/a/orphan.tgz"),
+    )
+    .unwrap();
+    fs::write(
+        repo.join("assets/a/a-1.0.1.tgz"),
+        published("a", "1.0.1", &[("x", "")]),
+    )
+    .unwrap();
+    fs::write(repo.join("charts/a/1.0.2/values.yaml"), "a: changed\n").unwrap();
+    let index = fs::read_to_string(repo.join("index.yaml")).unwrap();
+    fs::write(
+        repo.join("index.yaml"),
+        index.replace("version: 1.0.2", "version: v1.0.1"),
+    )
+    .unwrap();
+    let mut command = check(dir.path());
+    command.args(["--against", "before.yaml"]);
+    let found = command.output().unwrap();
+    assert_eq!(found.status.code(), Some(FAILED));
+    let found = String::from_utf8(found.stdout).unwrap();
+    for part in [
+        "assets/a/orphan.tgz is in no entry",
+        "a 1.0.0 points at assets/a/a-1.0.0.tgz, which is not there",
+        "a 1.0.1: assets/a/a-1.0.1.tgz has the sha256",
+        "a 1.0.1 and a v1.0.1 are the same version",
+        "charts/a/1.0.2 differs from assets/a/a-1.0.2.tgz",
+        "a 1.0.2 was published and is gone",
+    ] {
+        assert!(found.contains(part), "no `{part}` in {found}");
+    }
+    fs::write(repo.join("index.yaml"), "a: [").unwrap();
+    refused(
+        check(dir.path()),
+        FAILED,
+        &["repo/index.yaml: the index does not parse"],
+    );
+    fs::remove_file(repo.join("index.yaml")).unwrap();
+    refused(
+        check(dir.path()),
+        FAILED,
+        &["name the folder of a charts repository"],
+    );
+}
+
+#[test]
+fn the_packed_charts_are_a_sound_repository() {
+    let dir = tempfile::tempdir().unwrap();
+    says(xtask(dir.path(), &["chart", "package"]));
+    let (status, said) = output(xtask(dir.path(), &["chart", "index", "--check"]));
+    assert_eq!(status, 0, "{said}");
+    assert!(
+        said.contains("dist/charts: 4 entries, 4 archives, 0 unpacked"),
+        "{said}"
+    );
+}
+
+#[test]
+fn charts_become_a_layout_of_artifacts() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = published("x", "1.0.0+up1", &[]);
+    write(dir.path(), "x.tgz", &bytes);
+    let words = ["chart", "oci", "--out", "oci", "x.tgz"];
+    let said = says(xtask(dir.path(), &words));
+    let layout = Layout::read(&dir.path().join("oci")).unwrap();
+    assert_eq!(said, format!("x:1.0.0_up1 {}\n", layout.images[0].digest));
+    assert_eq!(layout.blobs.get(&sha256(&bytes)), Some(&bytes));
+    assert_eq!(layout.blobs.len(), 3);
+    refused(
+        xtask(dir.path(), &words),
+        FAILED,
+        &["oci is there: name a new folder"],
+    );
+    let own = says(xtask(dir.path(), &["chart", "oci", "--out", "own"]));
+    assert_eq!(own.lines().count(), 4, "{own}");
+}
