@@ -18,6 +18,7 @@ use crate::{
         read::Index,
     },
     oci,
+    pack::is_leftover,
     package::Package,
     version::Version,
 };
@@ -161,7 +162,7 @@ fn derived(input: &[u8], package: &Package) {
             (after.about.name.as_str(), after.about.version.as_str()),
             ("b", "1.0.0")
         );
-        assert!(!after.files.iter().any(|file| file.path.ends_with(".orig")));
+        assert!(!after.files.iter().any(|file| is_leftover(&file.path)));
         let names = |package: &Package| package.about.dependencies.len();
         assert!(names(&after) + drop.len() >= names(package));
         let mut before = package.files.iter();

@@ -33,7 +33,6 @@ impl Random {
 struct Suspect<'a>(&'a [u8]);
 
 impl Drop for Suspect<'_> {
-    #[expect(clippy::print_stderr, reason = "a failing test tells its input")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("make this a sample: b\"{}\"", self.0.escape_ascii());
