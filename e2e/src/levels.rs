@@ -4,6 +4,7 @@ mod chart;
 mod cluster;
 mod cri;
 mod discover;
+mod helmchart;
 mod netns;
 mod upgrade;
 
@@ -31,6 +32,8 @@ pub(crate) enum Level {
     Discover,
     /// containerd through CRI
     Cri,
+    /// What multus-distro stages, made into releases by K3s' helm-controller
+    Helmchart,
     /// A mixed cluster
     Cluster,
     /// From the published chart to ours and back, under running pods; needs --peer
@@ -46,6 +49,7 @@ impl Level {
             Self::Faults => "faults",
             Self::Discover => "discover",
             Self::Cri => "cri",
+            Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
             Self::Upgrade => "upgrade",
         }
@@ -58,6 +62,7 @@ impl Level {
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
+            Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
         }
@@ -78,6 +83,7 @@ impl Level {
             Self::Faults => faults::run(work, faults, report),
             Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
+            Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
             Self::Upgrade => upgrade::run(work, options, report),
         }

@@ -29,6 +29,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         e2e::Level::Faults,
         e2e::Level::Discover,
         e2e::Level::Cri,
+        e2e::Level::Helmchart,
         e2e::Level::Cluster,
     ] {
         e2e::one(&project, level, &dist, args.install, &[])?;

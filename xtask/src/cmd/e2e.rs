@@ -54,6 +54,8 @@ pub(crate) enum Level {
     Discover,
     /// containerd through CRI
     Cri,
+    /// What multus-distro stages, made into releases by K3s' helm-controller
+    Helmchart,
     /// A mixed cluster
     Cluster,
     /// From the published chart to ours and back, under running pods; needs --peer
