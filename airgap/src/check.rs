@@ -248,8 +248,21 @@ fn images(
     Ok(part)
 }
 
-/// The entries of an archive.
-pub fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
+/// The entries of an archive in any of its forms.
+pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Entry>, Error> {
+    let tar = match bytes {
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => unzstd(bytes),
+        [0x1f, 0x8b, ..] => gunzip(bytes),
+        _ => return entries(name, bytes),
+    };
+    let tar = tar.map_err(|reason| Error::Archive {
+        name: name.to_owned(),
+        reason,
+    })?;
+    entries(name, &tar)
+}
+
+fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
     read::entries(tar, &LIMITS).map_err(|error| Error::Archive {
         name: name.to_owned(),
         reason: error.to_string(),
