@@ -112,10 +112,20 @@ fn say(text: &str) {
 }
 
 #[cfg(test)]
+#[path = "../../xtask/src/pages.rs"]
+mod pages;
+
+#[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
+    #[test]
+    fn pages_are_those_of_the_command_line() {
+        pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
+    }
 
     #[test]
     fn every_command_shows_an_example() {

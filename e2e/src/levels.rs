@@ -1,5 +1,6 @@
 //! The levels, cheapest first.
 
+mod airgap;
 mod chart;
 mod cluster;
 mod cri;
@@ -22,6 +23,8 @@ use crate::{
 pub(crate) enum Level {
     /// Real Helm and Go on the charts and bindata
     Chart,
+    /// Archives, registries, containerd with empty stores, skopeo, Helm
+    Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
@@ -44,6 +47,7 @@ impl Level {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Chart => "chart",
+            Self::Airgap => "airgap",
             Self::Netns => "netns",
             Self::Rules => "rules",
             Self::Faults => "faults",
@@ -59,6 +63,7 @@ impl Level {
     pub(crate) fn needs(self) -> &'static Needs {
         match self {
             Self::Chart => &chart::NEEDS,
+            Self::Airgap => &airgap::NEEDS,
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
@@ -78,6 +83,7 @@ impl Level {
     ) -> Result<(), Ended> {
         match self {
             Self::Chart => chart::run(work, report),
+            Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),
             Self::Rules => rules::run(work, options, report),
             Self::Faults => faults::run(work, faults, report),

@@ -44,6 +44,8 @@ pub(crate) struct Args {
 pub(crate) enum Level {
     /// Real Helm and Go on the charts and bindata
     Chart,
+    /// Archives, registries, containerd with empty stores, skopeo, Helm
+    Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
