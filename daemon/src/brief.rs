@@ -21,11 +21,9 @@ pub fn id(about: &str, error: &CniError, changing: &[&str]) -> String {
     hash.update(about);
     hash.update([0]);
     hash.update(text);
-    hash.finalize()
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let digest = hash.finalize();
+    let first = digest.first_chunk().expect("a digest has 32 bytes");
+    format!("{:08x}", u32::from_be_bytes(*first))
 }
 
 /// The error for the runtime. `pod` is `namespace/name`; where the text is too long, what it says of the pod twice is said once.
@@ -128,7 +126,7 @@ fn fitted(message: &str, room: usize) -> String {
         return message.to_owned();
     }
     let kept = room - GAP.chars().count();
-    let begin = kept * 3 / 5;
+    let begin = kept * 2 / 3;
     let end = characters.len() - (kept - begin);
     let part = |part: &[char]| part.iter().collect::<String>();
     format!(

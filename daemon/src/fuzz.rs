@@ -82,7 +82,6 @@ impl Random {
 struct Suspect<'a>(&'a [u8]);
 
 impl Drop for Suspect<'_> {
-    #[expect(clippy::print_stderr, reason = "a failing test tells its input")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let text = String::from_utf8_lossy(self.0);

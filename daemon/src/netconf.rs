@@ -87,6 +87,7 @@ pub struct ValidAttachment {
 
 /// What multus itself reads of a network configuration.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Netconf {
     /// `name` of the configuration.
     pub name: String,

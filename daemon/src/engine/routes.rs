@@ -78,7 +78,7 @@ fn decide(delegates: &[Delegate], attached: &[Attached]) -> Result<Vec<Decision>
         let routes: Vec<_> = if gateways.is_empty() {
             Family::ALL
                 .into_iter()
-                .filter_map(|family| Some((family, own_gateway(result, family)?)))
+                .filter_map(|family| own_route(result, family))
                 .collect()
         } else {
             gateways
@@ -104,9 +104,9 @@ fn decide(delegates: &[Delegate], attached: &[Attached]) -> Result<Vec<Decision>
     Ok(decisions)
 }
 
-/// Of a result that has a default route of the family, its gateway; a route to a link has none. One that names none has that of
-/// the address, as the reference plugins take it.
-fn own_gateway(result: &CniResult, family: Family) -> Option<Option<IpAddr>> {
+/// The family, if the result has a default route of it, and the gateway; a route to a link has none. One that names none has that
+/// of the address, as the reference plugins take it.
+fn own_route(result: &CniResult, family: Family) -> Option<(Family, Option<IpAddr>)> {
     let route = result
         .routes
         .iter()
@@ -117,7 +117,7 @@ fn own_gateway(result: &CniResult, family: Family) -> Option<Option<IpAddr>> {
         .chain(of_addresses)
         .filter_map(|text| text.parse().ok())
         .find(|gateway| Family::of(*gateway) == family);
-    Some(gateway)
+    Some((family, gateway))
 }
 
 /// Writes a decision into the result of the network at `index`: the route is there, and nowhere else.

@@ -32,7 +32,7 @@ pub enum PlanError {
     },
     /// A definition of a namespace that this pod may not use.
     #[error(
-        "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}): add that to globalNamespaces, or copy the network"
+        "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}): add it to globalNamespaces"
     )]
     Isolation {
         /// The pod's namespace.

@@ -93,9 +93,8 @@ mod tests {
 
     #[test]
     fn a_default_destination_has_length_nought() {
-        for text in ["0.0.0.0/0"] {
-            assert!(Family::V4.is_default(text) && !Family::V6.is_default(text));
-        }
+        let text = "0.0.0.0/0";
+        assert!(Family::V4.is_default(text) && !Family::V6.is_default(text));
         for text in ["::/0", "::0/0", "0::0/0"] {
             assert!(Family::V6.is_default(text) && !Family::V4.is_default(text));
         }

@@ -158,7 +158,7 @@ fn interfaces(bench: &Bench) -> anyhow::Result<()> {
         "misfaced-json",
         r#"[{"name": "a", "interface": "sixteen-letters-"}]"#,
     )?;
-    bench.verb("ADD", &pod)?.tells(&["sixteen-letters-"])
+    bench.verb("ADD", &pod)?.tells(&["default/misfaced-json"])
 }
 
 fn values(bench: &Bench) -> anyhow::Result<()> {
