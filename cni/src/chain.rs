@@ -82,9 +82,18 @@ pub fn add(
         })?);
     }
     let result = previous.expect("a network has at least one plugin");
-    cache::store(&invocation.cache_dir, &entry(config, invocation, &result))
-        .map_err(|source| cache_error(config, source))?;
+    remember(config, invocation, &result)?;
     Ok(result)
+}
+
+/// Caches another result than the last plugin's, after the attachment was changed by someone else.
+pub fn remember(
+    config: &NetworkConfig,
+    invocation: &Invocation,
+    result: &CniResult,
+) -> Result<(), ChainError> {
+    cache::store(&invocation.cache_dir, &entry(config, invocation, result))
+        .map_err(|source| cache_error(config, source))
 }
 
 /// Detaches: every plugin in reverse order, with the cached result from 0.4.0 on. A cache that is gone or damaged does not stop it.

@@ -9,7 +9,10 @@ use cni::{
     types::CniError,
 };
 
-use crate::engine::{self, Waiting};
+use crate::{
+    engine::{self, Waiting},
+    state::PodRef,
+};
 
 /// Who asks for what.
 pub(crate) struct Call {
@@ -23,6 +26,17 @@ pub(crate) struct PodName {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: Option<String>,
+}
+
+impl PodName {
+    /// The pod for an event; without a uid any of that name is meant.
+    pub(crate) fn about(&self) -> PodRef {
+        PodRef {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone().unwrap_or_default(),
+        }
+    }
 }
 
 impl Call {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::{
     certificate,
     json::{self, WrongType},
-    netconf::{Netconf, NetconfError},
+    netconf::{Netconf, NetconfError, Unserved},
     node_path::node_path,
 };
 
@@ -174,6 +174,7 @@ impl Config {
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
+        Unserved::read(&raw)?;
         Ok(Self { raw, ..config })
     }
 

@@ -4,6 +4,7 @@
 pub mod engine;
 mod json;
 pub mod netconf;
+mod netlink;
 pub mod netstatus;
 mod node_path;
 pub mod plan;
@@ -11,6 +12,7 @@ pub mod state;
 
 pub mod access;
 pub mod approve;
+pub mod brief;
 mod call;
 pub mod causes;
 pub mod certificate;
@@ -20,6 +22,7 @@ pub mod config;
 pub mod confmgr;
 mod dirwatch;
 pub mod exec;
+mod failure;
 pub mod journal;
 pub mod leftovers;
 pub mod links;
@@ -31,3 +34,6 @@ pub mod server;
 pub mod service;
 pub mod socket;
 pub mod upkeep;
+
+#[cfg(test)]
+mod fuzz;

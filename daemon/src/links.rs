@@ -1,4 +1,4 @@
-//! Looking for an interface in a container's network namespace, on a thread that enters it and ends there.
+//! Interfaces and default routes in a container's network namespace, on a thread that enters it and ends there.
 
 use std::{
     io,
@@ -10,14 +10,24 @@ use std::{
 use node::root::Root;
 use rustix::{
     fs::{fstat, stat},
-    net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send,
+        socket_with,
+    },
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
 use crate::{
-    engine::LinkProbe,
+    engine::{DefaultRoute, LinkProbe},
     exec::{RuntimeExec, open_netns},
+    netlink::{self, Found},
+    plan::Family,
 };
+
+/// The kernel's answers come in pieces of half this size at most.
+const DATAGRAM: usize = 64 << 10;
+/// How often routes that change meanwhile are listed.
+const LISTINGS: u32 = 10;
 
 /// Looks into real namespaces.
 #[derive(Debug)]
@@ -35,22 +45,46 @@ impl NetnsProbe {
 
 impl LinkProbe for NetnsProbe {
     fn link_exists(&self, netns: &str, ifname: &str) -> io::Result<bool> {
-        let netns = open_netns(&self.root, &self.exec.place(), netns)?;
         let ifname = ifname.to_owned();
-        let probe = thread::Builder::new()
+        self.inside(netns, move || Ok(index(&ifname)?.is_some()))
+    }
+
+    fn set_default_route(&self, netns: &str, route: &DefaultRoute) -> io::Result<()> {
+        let route = route.clone();
+        self.inside(netns, move || replace_default_routes(&route))
+    }
+}
+
+impl NetnsProbe {
+    /// Does something in the namespace.
+    fn inside<T: Send + 'static>(
+        &self,
+        netns: &str,
+        act: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let netns = open_netns(&self.root, &self.exec.place(), netns)?;
+        let thread = thread::Builder::new()
             .name("link-probe".into())
-            .spawn(move || look(&netns, &ifname))?;
-        probe
+            .spawn(move || {
+                enter(&netns)?;
+                act()
+            })?;
+        thread
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the probing thread ended early")))
     }
 }
 
-fn look(netns: &OwnedFd, ifname: &str) -> io::Result<bool> {
-    // Moving takes a right that being there does not.
+/// Moves this thread. Moving takes a right that being there does not.
+fn enter(netns: &OwnedFd) -> io::Result<()> {
     if !is_current(netns)? {
         move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
     }
+    Ok(())
+}
+
+/// The index of an interface, if there is one of that name.
+fn index(ifname: &str) -> io::Result<Option<u32>> {
     let socket = socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
@@ -58,10 +92,70 @@ fn look(netns: &OwnedFd, ifname: &str) -> io::Result<bool> {
         None,
     )?;
     match netdevice::name_to_index(&socket, ifname) {
-        Ok(_) => Ok(true),
-        Err(rustix::io::Errno::NODEV) => Ok(false),
+        Ok(index) => Ok(Some(index)),
+        Err(rustix::io::Errno::NODEV) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Takes all default routes of the family away but the one that is wanted, which is made if it is not there.
+fn replace_default_routes(route: &DefaultRoute) -> io::Result<()> {
+    let interface = index(&route.ifname)?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such interface in the pod"))?;
+    let socket = netlink_socket()?;
+    let is_wanted =
+        |found: &Found| found.interface == Some(interface) && found.gateway == route.gateway;
+    let (wanted, others): (Vec<_>, Vec<_>) = default_routes(&socket, route.family)?
+        .into_iter()
+        .partition(is_wanted);
+    for other in &others {
+        ask(&socket, &netlink::delete(other))?;
+    }
+    if wanted.is_empty() {
+        ask(
+            &socket,
+            &netlink::add(route.family, interface, route.gateway),
+        )?;
+    }
+    Ok(())
+}
+
+/// The default routes of a family, listed again while they change.
+fn default_routes(socket: &OwnedFd, family: Family) -> io::Result<Vec<Found>> {
+    for _ in 0..LISTINGS {
+        let answer = ask(socket, &netlink::list(family))?;
+        if !answer.is_interrupted {
+            return Ok(answer.found);
+        }
+    }
+    Err(io::Error::other(
+        "routes change faster than they can be listed",
+    ))
+}
+
+fn netlink_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        flags,
+        None,
+    )?)
+}
+
+/// Sends one message and reads the answer to its end.
+fn ask(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Answer> {
+    send(socket, message, SendFlags::empty())?;
+    let mut whole = netlink::Answer::default();
+    let mut buffer = vec![0; DATAGRAM];
+    while !whole.is_last {
+        let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
+        let part = netlink::read(&buffer[..length])?;
+        whole.found.extend(part.found);
+        whole.is_last = part.is_last;
+        whole.is_interrupted |= part.is_interrupted;
+    }
+    Ok(whole)
 }
 
 /// Whether this thread is in the namespace already.
@@ -74,16 +168,44 @@ fn is_current(netns: &OwnedFd) -> io::Result<bool> {
 mod tests {
     use super::*;
 
+    fn own() -> OwnedFd {
+        std::fs::File::open("/proc/self/ns/net").unwrap().into()
+    }
+
     #[test]
     fn the_own_namespace_takes_no_right_to_look_into() {
-        let own = std::fs::File::open("/proc/self/ns/net").unwrap().into();
-        assert!(look(&own, "lo").unwrap());
-        assert!(!look(&own, "no-such-link").unwrap());
+        enter(&own()).unwrap();
+        assert!(index("lo").unwrap().is_some());
+        assert!(index("no-such-link").unwrap().is_none());
     }
 
     #[test]
     fn what_is_no_namespace_is_an_error() {
         let file = tempfile::tempfile().unwrap().into();
-        look(&file, "lo").unwrap_err();
+        enter(&file).unwrap_err();
+    }
+
+    #[test]
+    fn routes_are_listed_by_the_kernel() {
+        let socket = netlink_socket().unwrap();
+        for family in Family::ALL {
+            for found in default_routes(&socket, family).unwrap() {
+                assert!(
+                    found.interface.is_some() || found.gateway.is_none(),
+                    "{found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_told() {
+        let route = DefaultRoute {
+            family: Family::V4,
+            ifname: "no-such-link".into(),
+            gateway: None,
+        };
+        let error = replace_default_routes(&route).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

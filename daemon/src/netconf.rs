@@ -43,6 +43,39 @@ impl From<NetconfError> for CniError {
     }
 }
 
+/// What comes of a pod's request that no plugin of the network can serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unserved {
+    /// The pod's ADD fails.
+    Error,
+    /// The pod comes up without, and is told in an event.
+    Event,
+    /// The pod comes up without, as with upstream.
+    Silent,
+}
+
+impl Unserved {
+    /// The words for it.
+    pub const WORDS: [(&str, Self); 3] = [
+        ("error", Self::Error),
+        ("event", Self::Event),
+        ("silent", Self::Silent),
+    ];
+    /// The key.
+    pub const KEY: &str = "unservedRequests";
+
+    /// The word in a configuration; without one it is the first.
+    pub(crate) fn read(map: &Map<String, Value>) -> Result<Self, WrongType> {
+        let Some(word) = json::non_empty(map, Self::KEY)? else {
+            return Ok(Self::Error);
+        };
+        let known = Self::WORDS.into_iter().find(|(known, _)| *known == word);
+        known
+            .map(|(_, unserved)| unserved)
+            .ok_or_else(|| json::wrong(Self::KEY, "error, event or silent"))
+    }
+}
+
 /// One entry of the list that a runtime sends with GC.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ValidAttachment {
@@ -54,6 +87,7 @@ pub struct ValidAttachment {
 
 /// What multus itself reads of a network configuration.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Netconf {
     /// `name` of the configuration.
     pub name: String,
@@ -85,6 +119,12 @@ pub struct Netconf {
     pub runtime_config: Map<String, Value>,
     /// Name of the chain that is run after all other networks.
     pub auxiliary_cni_chain_name: String,
+    /// Whether the annotation of the original proposal counts.
+    pub legacy_annotation: bool,
+    /// Whether `runtime_config` is for the pod's other networks, too.
+    pub runtime_config_for_all: bool,
+    /// What comes of a pod's request that no plugin can serve.
+    pub unserved: Unserved,
     /// Whether state outlives a DEL that failed; `None` when nobody decided.
     pub retry_delete_on_error: Option<bool>,
     /// Whether CHECK succeeds without running anything.
@@ -168,6 +208,9 @@ impl Netconf {
                 .cloned()
                 .unwrap_or_default(),
             auxiliary_cni_chain_name: json::text(map, "auxiliaryCNIChainName")?,
+            legacy_annotation: json::switch(map, "legacyNetworksAnnotation")?,
+            runtime_config_for_all: json::switch(map, "runtimeConfigForAll")?,
+            unserved: Unserved::read(map)?,
             retry_delete_on_error: json::decided(map, "retryDeleteOnError")?,
             disable_check: json::switch(map, "disableCheck")?,
             disable_gc: json::switch(map, "disableGC")?,

@@ -27,7 +27,7 @@ use crate::{
     dirwatch::heard,
     engine::Engine,
     exec::{Place, RuntimeExec},
-    journal, leftovers,
+    failure, journal, leftovers,
     links::NetnsProbe,
     metrics::{self, Metrics},
     orphans,
@@ -95,7 +95,8 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         links,
         Arc::clone(&daemon.root),
         definitions,
-    );
+    )
+    .with_witness(failure::tell_of_networks_given_up(Arc::clone(&cluster)));
     let metrics = Arc::<Metrics>::default();
     let service = Arc::new(Service {
         engine,

@@ -15,6 +15,7 @@ use crate::{
     cluster::Cluster,
     config::Config,
     engine::{self, AddError, Added, Engine, Waiting},
+    failure::Failure,
     journal,
     metrics::Metrics,
     netconf::Netconf,
@@ -96,16 +97,20 @@ impl Service {
         let answer = self.dispatch(&call, request);
         self.metrics
             .verb(call.command.as_str(), answer.is_ok(), start.elapsed());
-        match &answer {
-            Ok(_) => debug!("done"),
-            Err(error) => warn!(
-                code = error.code,
-                msg = error.msg,
-                details = error.details,
-                "failed"
-            ),
+        if answer.is_ok() {
+            debug!("done");
         }
-        answer.map_err(|error| in_upstreams_words(&call, error))
+        answer.map_err(|error| {
+            let failure = Failure::new(&call, error);
+            warn!(
+                id = failure.id,
+                code = failure.error.code,
+                msg = failure.error.msg,
+                details = failure.error.details,
+                "failed"
+            );
+            failure.for_runtime()
+        })
     }
 
     fn dispatch(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
@@ -125,12 +130,7 @@ impl Service {
         }
         match (call.command, &call.request) {
             (Command::Add, Some(request)) => self.add(call, request, &netconf),
-            (Command::Del, Some(request)) => {
-                let pod = self.pod_for_del(call);
-                self.engine
-                    .del(request, &netconf, pod.as_deref())
-                    .map(|()| Vec::new())
-            }
+            (Command::Del, Some(request)) => self.del(call, request, &netconf),
             (Command::Check, Some(request)) => {
                 self.engine.check(request, &netconf).map(|()| Vec::new())
             }
@@ -181,13 +181,33 @@ impl Service {
             Ok(added)
         });
         let added = attached.map_err(|AddError { error, event }| {
+            let failure = Failure::new(call, error);
             let (reason, message) =
-                event.unwrap_or_else(|| ("FailedAddNetwork", error.msg.clone()));
-            cluster.event(&pod, true, reason, message);
-            error
+                event.unwrap_or_else(|| ("FailedAddNetwork", failure.error.msg.clone()));
+            cluster.event(&pod, true, reason, failure.for_event(&message));
+            failure.error
         })?;
         info!(networks = added.attached.len(), "attached");
         Ok(Response::new(added.result).to_json())
+    }
+
+    fn del(
+        &self,
+        call: &Call,
+        request: &engine::Request,
+        netconf: &Netconf,
+    ) -> Result<Vec<u8>, CniError> {
+        let pod = self.pod_for_del(call);
+        let detached = self.engine.del(request, netconf, pod.as_deref());
+        let told = detached.map_err(|error| {
+            let failure = Failure::new(call, error);
+            if let (Some(cluster), Some(pod)) = (self.cluster.get(), &call.pod) {
+                let message = failure.for_event(&failure.error.msg);
+                cluster.event_about(&pod.about(), true, "FailedDelNetwork", message);
+            }
+            failure.error
+        });
+        told.map(|()| Vec::new())
     }
 
     /// Leaves a DEL to the journal, as the shim does while nobody answers.
@@ -243,21 +263,4 @@ fn no_pod_name() -> CniError {
         CniError::INVALID_ENVIRONMENT,
         "CNI_ARGS holds no K8S_POD_NAMESPACE and K8S_POD_NAME: multus serves pods only",
     )
-}
-
-/// What operators look for in events: which pod, before the cause.
-fn in_upstreams_words(call: &Call, error: CniError) -> CniError {
-    match (&call.pod, call.command) {
-        (Some(pod), Command::Add | Command::Check | Command::Del)
-            if !error
-                .msg
-                .contains(&format!("{}/{}", pod.namespace, pod.name)) =>
-        {
-            error.context(&format!(
-                "error configuring pod [{}/{}] networking",
-                pod.namespace, pod.name
-            ))
-        }
-        _ => error,
-    }
 }

@@ -121,6 +121,11 @@ impl Node {
         sh::run(self.command(program).args(arguments))
     }
 
+    /// Where a program that serves says what it does.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.log.join(format!("{}-{name}.log", self.name))
+    }
+
     /// Starts a program that runs on; what it prints goes to a file of its name.
     pub(crate) fn serve(
         &self,
@@ -131,7 +136,7 @@ impl Node {
         let log = File::options()
             .create(true)
             .append(true)
-            .open(self.log.join(format!("{}-{name}.log", self.name)))?;
+            .open(self.log(name))?;
         let pid_file = self.dir.join(format!("{name}.pid"));
         let _ = fs::remove_file(&pid_file);
         let mut command = self.enter();

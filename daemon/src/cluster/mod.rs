@@ -2,6 +2,7 @@
 
 pub(crate) mod event;
 mod ownership;
+mod recorder;
 pub(crate) mod request;
 mod status;
 mod store;
@@ -10,18 +11,24 @@ mod watch;
 
 pub use ownership::Ownership;
 pub use store::{Definitions, Pods};
+#[cfg(test)]
+pub(crate) use types::read_definition;
 pub use watch::{follow_daemon_set, follow_definitions, follow_pods};
 
 use std::{sync::Arc, time::Duration};
 
 use cni::types::CniError;
-use k8s_openapi::api::core::v1::{Event, ObjectReference, Pod};
-use kube::{Api, Client, api::PostParams, core::PartialObjectMeta};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::{Api, Client, core::PartialObjectMeta};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use crate::plan::{self, PodView};
+use crate::{
+    plan::{self, PodView},
+    state::PodRef,
+};
 use event::event;
+use recorder::Recorder;
 use request::{Failure, bounded};
 
 /// How long the watch may need until it shows a pod that the runtime already knows.
@@ -38,6 +45,7 @@ pub struct Cluster {
     client: Client,
     runtime: Handle,
     pods: Arc<Pods>,
+    recorder: Recorder,
 }
 
 impl Cluster {
@@ -47,6 +55,7 @@ impl Cluster {
             client,
             runtime,
             pods,
+            recorder: Recorder::default(),
         }
     }
 
@@ -100,9 +109,13 @@ impl Cluster {
         })
     }
 
-    /// Sends an event about the pod and does not wait for it.
+    /// Sends an event about the pod and does not wait for it. One that was sent before is counted.
     pub fn event(&self, pod: &PodView, warning: bool, reason: &'static str, message: String) {
-        let api: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
+        self.event_about(&PodRef::from(pod), warning, reason, message);
+    }
+
+    /// The same for a pod that need not be there any more.
+    pub fn event_about(&self, pod: &PodRef, warning: bool, reason: &'static str, message: String) {
         let about = ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -112,9 +125,9 @@ impl Cluster {
             ..ObjectReference::default()
         };
         let event = event("multus", about, warning, reason, message);
+        let (client, recorder) = (self.client.clone(), self.recorder.clone());
         self.runtime.spawn(async move {
-            let params = PostParams::default();
-            if let Err(error) = bounded(REQUEST_PATIENCE, api.create(&params, &event)).await {
+            if let Err(error) = recorder.send(&client, event, REQUEST_PATIENCE).await {
                 warn!(%error, reason, "cannot send an event");
             }
         });

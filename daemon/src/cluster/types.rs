@@ -77,6 +77,12 @@ pub(super) fn nad(definition: Definition) -> Arc<Nad> {
     })
 }
 
+/// A definition as the API server sends it.
+#[cfg(test)]
+pub(crate) fn read_definition(object: &[u8]) -> Option<Arc<Nad>> {
+    serde_json::from_slice(object).ok().map(nad)
+}
+
 /// What a plan reads of a pod.
 pub(super) fn pod_view(metadata: ObjectMeta) -> PodView {
     let mut annotations = metadata.annotations.unwrap_or_default();

@@ -11,8 +11,8 @@ use tracing::{debug, warn};
 use super::del::Outcome;
 use super::invocation::{self, Call};
 use super::{Engine, Request};
-use crate::netconf::Netconf;
-use crate::plan::{self, Attachment, PlanError, PodView};
+use crate::netconf::{Netconf, Unserved};
+use crate::plan::{self, Attachment, PlanError, PodView, requests};
 use crate::readiness;
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
@@ -36,7 +36,7 @@ pub struct Attached {
     pub master: bool,
     /// What its plugins answered.
     pub result: CniResult,
-    /// Capabilities that the pod asked for and none of its plugins has.
+    /// What the pod asked for and none of its plugins can serve.
     pub unserved: Vec<String>,
     /// What its plugins tell of its device.
     pub device_info: Option<Map<String, Value>>,
@@ -67,10 +67,10 @@ impl Attached {
             return None;
         }
         Some(format!(
-            "{} has no effect on {} of {}: none of its plugins has that capability (add it to the definition's \"capabilities\")",
+            "no plugin of network {} serves the pod's request for {} on {}: add the capability to the definition, or drop the request",
+            self.name,
             self.unserved.join(", "),
-            self.ifname,
-            self.name
+            self.ifname
         ))
     }
 }
@@ -95,20 +95,6 @@ impl From<AddError> for CniError {
     fn from(error: AddError) -> Self {
         error.error
     }
-}
-
-/// Addresses are in `CNI_ARGS`, too, where plugins without the capability find them.
-fn unserved(delegate: &Delegate) -> Vec<String> {
-    const ELSEWHERE_TOO: [&str; 2] = ["ips", "mac"];
-    let has = |capability: &String| {
-        let mut plugins = delegate.config.plugins.iter();
-        plugins.any(|plugin| plugin.capabilities.contains(capability))
-    };
-    let asked = delegate.capability_args.keys();
-    asked
-        .filter(|name| !ELSEWHERE_TOO.contains(&name.as_str()) && !has(name))
-        .cloned()
-        .collect()
 }
 
 impl Engine {
@@ -139,11 +125,13 @@ impl Engine {
             return Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into());
         }
         self.wait_until_ready(netconf)?;
-        let attachments =
-            plan::attachments(Some(pod), self.inputs(netconf)).map_err(|error| AddError {
-                event: PlanError::event(&error),
-                error: error.into(),
-            })?;
+        let plugins = self.plugins(netconf, &request.path);
+        let inputs = self.inputs_with(netconf, &plugins);
+        let attachments = plan::attachments(Some(pod), inputs).map_err(|error| AddError {
+            event: PlanError::event(&error),
+            error: error.into(),
+        })?;
+        requests::check(&attachments, netconf.unserved).map_err(CniError::from)?;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
         request.waiting.or_give_up()?;
@@ -168,11 +156,19 @@ impl Engine {
             let _ = store.remove(&request.container_id);
             return Err(state_error(&error).into());
         }
-        match self.run_all(&call, &mut state, &store) {
-            Ok(attached) => Ok(Added {
-                result: attached[0].result.clone(),
-                attached,
-            }),
+        match self.run_all(&call, &mut state, &store, netconf.unserved) {
+            Ok(mut attached) => {
+                if netconf.unserved == Unserved::Event {
+                    for (attached, attachment) in attached.iter_mut().zip(&attachments) {
+                        let others = requests::without_capability(attachment);
+                        attached.unserved.extend(others);
+                    }
+                }
+                Ok(Added {
+                    result: attached[0].result.clone(),
+                    attached,
+                })
+            }
             Err(error) => {
                 self.roll_back(&call, &mut state, &store);
                 Err(error.into())
@@ -229,6 +225,7 @@ impl Engine {
         call: &Call<'_>,
         state: &mut State,
         store: &Store,
+        unserved: Unserved,
     ) -> Result<Vec<Attached>, CniError> {
         let mut attached = Vec::new();
         for index in 0..state.delegates.len() {
@@ -255,20 +252,28 @@ impl Engine {
                     return Err(cause);
                 }
             };
+            let missing = match unserved {
+                Unserved::Silent => Vec::new(),
+                _ => requests::not_given(&delegate.requested, &delegate.config, &result),
+            };
+            if unserved == Unserved::Error && !missing.is_empty() {
+                let error = PlanError::Unserved {
+                    network: delegate.name.clone(),
+                    requests: missing.join(", "),
+                };
+                return Err(failed(&state.pod, delegate, error.into()));
+            }
             attached.push(Attached {
                 name: delegate.name.clone(),
                 ifname: delegate.ifname.to_string(),
                 master,
                 result,
-                unserved: if master {
-                    Vec::new()
-                } else {
-                    unserved(delegate)
-                },
+                unserved: missing.into_iter().map(str::to_owned).collect(),
                 device_info: self.device_info(delegate, &state.container_id),
             });
             call.request.waiting.or_give_up()?;
         }
+        self.settle_routes(call, state, &mut attached)?;
         Ok(attached)
     }
 
@@ -348,11 +353,7 @@ pub(super) fn new_state(
         container_id: request.container_id.clone(),
         ifname: request.ifname.clone(),
         netns: request.netns.clone(),
-        pod: PodRef {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-        },
+        pod: pod.into(),
         delegates: delegates.collect::<Result<_, CniError>>()?,
     })
 }
@@ -361,7 +362,7 @@ pub(super) fn state_error(error: &StateError) -> CniError {
     CniError::new(CniError::IO_FAILURE, error.to_string())
 }
 
-fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniError {
+pub(super) fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniError {
     let network = &delegate.config.name;
     cause.context(&format!(
         "[{}/{}/{}:{network}]: error adding container to network \"{network}\"",

@@ -120,12 +120,16 @@ impl Engine {
         } else {
             for error in given_up {
                 warn!(%error, "given up, as nothing may have been attached there");
+                (self.given_up)(&pod, &error);
             }
         }
         if errors.is_empty() {
             return forget(store, &state);
         }
         if netconf.retry_delete_on_error == Some(false) {
+            for error in &errors {
+                (self.given_up)(&pod, error);
+            }
             forget_results(&removal.cache, &state);
             errors.extend(forget(store, &state).err());
         } else if let Err(error) = store.record(&state) {
@@ -137,7 +141,7 @@ impl Engine {
     /// Adds what the pod would get today to a state that is lost, as far as nothing better is known of those interfaces.
     /// Nobody knows whether it was attached, so that a failure there is no reason to ask again.
     fn add_guesses(&self, removal: &Removal<'_>, state: &mut State, pod: &PodView) {
-        let attachments = self.guess(removal.netconf, pod);
+        let attachments = self.guess(removal, pod);
         match new_state(removal.request, removal.netconf, pod, &attachments) {
             Ok(guessed) => {
                 state.pod = guessed.pod;
@@ -157,10 +161,12 @@ impl Engine {
         }
     }
 
-    fn guess(&self, netconf: &Netconf, pod: &PodView) -> Vec<Attachment> {
+    fn guess(&self, removal: &Removal<'_>, pod: &PodView) -> Vec<Attachment> {
+        let netconf = removal.netconf;
+        let plugins = self.plugins(netconf, &removal.request.path);
         let plain = pod.without_annotations();
         for pod in [pod, &plain] {
-            match plan::attachments(Some(pod), self.inputs(netconf)) {
+            match plan::attachments(Some(pod), self.inputs_with(netconf, &plugins)) {
                 Ok(attachments) => return attachments,
                 Err(error) => warn!(%error, "networks of a container without state"),
             }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use cni::chain::Invocation;
 use cni::types::CniError;
 use node::root::{self, RootError};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{Engine, Request, device_info};
 use crate::netconf::Netconf;
-use crate::plan::Attachment;
+use crate::plan::{Attachment, requests};
 use crate::state::{Delegate, PodRef, Requested, Store};
 
 /// The result cache's directory, usable as a path for as long as this lives.
@@ -112,28 +112,14 @@ fn args(
     out
 }
 
-/// Capability arguments: the runtime's are for the default network, the pod's for all others.
+/// Capability arguments: the runtime's are for the default network, the pod's for the network that it asks for them.
 pub(super) fn capability_args(attachment: &Attachment, netconf: &Netconf) -> Map<String, Value> {
-    if attachment.master {
-        return netconf.runtime_config.clone();
-    }
     let mut out = Map::new();
-    let Some(selection) = &attachment.selection else {
-        return out;
-    };
-    let text = |value: &Option<String>| value.as_ref().map(|value| json!(value));
-    let ips = Some(json!(selection.ips)).filter(|_| !selection.ips.is_empty());
-    for (key, value) in [
-        ("portMappings", selection.port_mappings.clone()),
-        ("bandwidth", selection.bandwidth.clone()),
-        ("ips", ips),
-        ("mac", text(&selection.mac)),
-        ("infinibandGUID", text(&selection.infiniband_guid)),
-        ("deviceID", text(&selection.device_id)),
-    ] {
-        if let Some(value) = value {
-            out.insert(key.to_owned(), value);
-        }
+    if attachment.master || netconf.runtime_config_for_all {
+        out.clone_from(&netconf.runtime_config);
+    }
+    if let Some(selection) = &attachment.selection {
+        out.extend(requests::asked(selection));
     }
     out
 }

@@ -8,13 +8,16 @@ mod device_info;
 mod gc;
 mod invocation;
 mod locks;
+mod on_node;
 mod recall;
+mod routes;
 mod status;
 mod sweep;
 
 pub use add::{AddError, Added, Attached};
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
@@ -26,8 +29,10 @@ use cni::types::CniError;
 use node::root::Root;
 
 use crate::netconf::Netconf;
-use crate::plan::{Definitions, Inputs};
-use crate::state::Store;
+use crate::plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
+use crate::state::{PodRef, Store};
+
+use self::on_node::OnNode;
 
 /// Our own plugins on the node; searched last.
 pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
@@ -36,6 +41,19 @@ pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
 pub trait LinkProbe: Send + Sync {
     /// Whether the namespace holds an interface of that name.
     fn link_exists(&self, netns: &str, ifname: &str) -> io::Result<bool>;
+    /// Makes this the only default route of its family in the namespace.
+    fn set_default_route(&self, netns: &str, route: &DefaultRoute) -> io::Result<()>;
+}
+
+/// The one default route of a family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultRoute {
+    /// The family.
+    pub family: Family,
+    /// Its interface.
+    pub ifname: String,
+    /// Its gateway; without one it leads to the link.
+    pub gateway: Option<IpAddr>,
 }
 
 /// One ADD, DEL or CHECK of the runtime, its environment already parsed.
@@ -77,6 +95,9 @@ impl Waiting {
     }
 }
 
+/// Hears of what cannot be told to whoever asked: the network that nobody will detach any more, and why.
+pub type Witness = dyn Fn(&PodRef, &CniError) + Send + Sync;
+
 /// Runs verbs. One for the life of the daemon: it holds the locks of containers and the last answer to STATUS.
 pub struct Engine {
     exec: Arc<dyn Exec>,
@@ -88,6 +109,7 @@ pub struct Engine {
     adding: RwLock<()>,
     status: status::Cache,
     readiness: Patience,
+    given_up: Box<Witness>,
 }
 
 /// How long to wait for the readiness indicator, and how often to look.
@@ -125,7 +147,15 @@ impl Engine {
             adding: RwLock::default(),
             status: status::Cache::default(),
             readiness: Patience::default(),
+            given_up: Box::new(|_, _| {}),
         }
+    }
+
+    /// The same engine with somebody who is told of networks that were given up.
+    #[must_use]
+    pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
+        self.given_up = given_up;
+        self
     }
 
     /// The same engine with another patience for the readiness indicator.
@@ -140,11 +170,26 @@ impl Engine {
         &self.root
     }
 
+    /// What a plan is made from where no plugin needs to be asked.
     fn inputs<'a>(&'a self, netconf: &'a Netconf) -> Inputs<'a> {
+        self.inputs_with(netconf, &NoPlugins)
+    }
+
+    /// What a plan is made from; `plugins` are those of a request.
+    fn inputs_with<'a>(&'a self, netconf: &'a Netconf, plugins: &'a dyn Plugins) -> Inputs<'a> {
         Inputs {
             netconf,
             definitions: &*self.definitions,
             files: &*self.root,
+            plugins,
+        }
+    }
+
+    /// The plugins that a request finds.
+    fn plugins(&self, netconf: &Netconf, path: &[PathBuf]) -> OnNode<'_> {
+        OnNode {
+            exec: &*self.exec,
+            path: Self::search_path(netconf, path),
         }
     }
 

@@ -39,7 +39,8 @@ impl Engine {
                 readiness::waiting_for(indicator),
             ));
         }
-        let config = plan::primary(self.inputs(netconf))
+        let plugins = self.plugins(netconf, path);
+        let config = plan::primary(self.inputs_with(netconf, &plugins))
             .map_err(|error| CniError::new(CniError::PLUGIN_NOT_AVAILABLE, error.to_string()))?;
         let path = Self::search_path(netconf, path);
         // Held while plugins run: who asks meanwhile gets the same answer instead of a second run.

@@ -8,6 +8,8 @@ mod gc;
 mod gc_cache;
 mod given;
 mod recall;
+mod routes;
 mod sweep;
 mod undeletable;
+mod unserved;
 mod world;

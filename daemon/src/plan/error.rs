@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use cni::types::CniError;
 
 use super::annotation::AnnotationError;
+use super::routes::Family;
 
 /// Why a pod's networks cannot be resolved.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +32,7 @@ pub enum PlanError {
     },
     /// A definition of a namespace that this pod may not use.
     #[error(
-        "GetNetworkDelegates: namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}; globalNamespaces lists the namespaces open to all)"
+        "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}): add it to globalNamespaces"
     )]
     Isolation {
         /// The pod's namespace.
@@ -133,6 +134,34 @@ pub enum PlanError {
         super::DEFAULT_NETWORK_ANNOTATION
     )]
     NoDefault,
+    /// Something that a pod asks for and nobody can give.
+    #[error(
+        "network {network}: no plugin serves the request for {requests}: add the capability, drop the request, or set unservedRequests"
+    )]
+    Unserved {
+        /// The network's name.
+        network: String,
+        /// The capabilities.
+        requests: String,
+    },
+    /// Two default routes of one family.
+    #[error(
+        "multus does not support ECMP for default-route: {networks} ask for more than one {family} gateway: leave one"
+    )]
+    ManyGateways {
+        /// The family.
+        family: Family,
+        /// Who asks.
+        networks: String,
+    },
+    /// A network that is to keep its own default routes, and another that is to have them.
+    #[error(
+        "default-route is on {networks}, but an empty list means that one network alone has default routes: leave it on that one"
+    )]
+    DefaultRouteTwice {
+        /// Who asks.
+        networks: String,
+    },
     /// Something that this version does not do, and therefore does not pass over.
     #[error("network {network}: {what} is not supported by this version: {cure}")]
     Unsupported {

@@ -11,16 +11,21 @@ mod default_network;
 mod error;
 mod files;
 mod nad;
+mod plugins;
 mod pod;
+pub mod requests;
+mod routes;
 
 pub use annotation::{AnnotationError, Selection, parse as parse_annotation};
 pub use error::PlanError;
 pub use files::Files;
 pub use nad::{Definitions, Nad, RESOURCE_ANNOTATION};
+pub use plugins::{NoPlugins, Plugins};
 pub use pod::{
-    DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
+    DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_gone,
 };
+pub use routes::Family;
 
 use cni::config::NetworkConfig;
 
@@ -59,6 +64,8 @@ pub struct Inputs<'a> {
     pub definitions: &'a dyn Definitions,
     /// The node's files.
     pub files: &'a dyn Files,
+    /// The node's plugins.
+    pub plugins: &'a dyn Plugins,
 }
 
 /// The attachments of a pod in the order in which they are run; the first is the default network.
@@ -66,18 +73,23 @@ pub fn attachments(
     pod: Option<&PodView>,
     inputs: Inputs<'_>,
 ) -> Result<Vec<Attachment>, PlanError> {
-    let mut attachments = vec![match pod.and_then(PodView::default_network) {
-        Some(text) => pod_default_network(pod, text, inputs)?,
-        None => default_network::resolve(inputs)?,
+    let mut legacy = legacy(pod, inputs.netconf)?.into_iter();
+    let chosen = pod.and_then(PodView::default_network);
+    let mut attachments = vec![match (chosen, legacy.next(), pod) {
+        (Some(text), ..) => pod_default_network(pod, text, inputs)?,
+        (None, Some(first), Some(pod)) => nad::attachment(first, &[&pod.namespace], inputs)?,
+        _ => default_network::resolve(inputs)?,
     }];
     attachments.extend(default_network::further(pod, inputs)?);
     if let Some(pod) = pod {
-        for selection in annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)? {
+        let present = annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)?;
+        for selection in legacy.chain(present) {
             attachments.push(nad::attachment(selection, &[&pod.namespace], inputs)?);
         }
     }
     attachments.extend(chain::auxiliary(inputs)?);
     allowed::check(&attachments, pod, inputs.netconf)?;
+    routes::check(&attachments)?;
     attachments[0].master = true;
     attachments.iter().try_for_each(refuse_multus)?;
     Ok(attachments)
@@ -124,6 +136,17 @@ fn pod_default_network(
         }
         (Some(_), false) => Err(PlanError::ManyDefaults),
         (None, _) => Err(PlanError::NoDefault),
+    }
+}
+
+/// The networks of the annotation that the original proposal had, the first of which is the default one. It counts where the cluster's
+/// owner wants that and the pod has none of the present annotations.
+fn legacy(pod: Option<&PodView>, netconf: &Netconf) -> Result<Vec<Selection>, PlanError> {
+    match pod.and_then(|pod| Some((pod, pod.legacy_networks()?))) {
+        Some((pod, text)) if netconf.legacy_annotation => {
+            annotated(pod, LEGACY_ANNOTATION, text, &pod.namespace)
+        }
+        _ => Ok(Vec::new()),
     }
 }
 

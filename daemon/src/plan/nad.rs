@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::annotation::Selection;
 use super::config::Draft;
-use super::{Attachment, Inputs, PlanError};
+use super::{Attachment, Inputs, PlanError, plugins};
 
 /// Annotation of a definition whose attachments need a device.
 pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
@@ -55,13 +55,6 @@ pub(super) fn attachment(
             namespace: namespace.clone(),
             name: name.clone(),
         })?;
-    if selection.default_route.is_some() {
-        return Err(PlanError::Unsupported {
-            network: format!("{namespace}/{name}"),
-            what: "\"default-route\"".to_owned(),
-            cure: "remove the key from the pod's annotation and set routes in the network's ipam section",
-        });
-    }
     from_nad(&nad, Some(selection), inputs)
 }
 
@@ -85,13 +78,17 @@ pub(super) fn from_nad(
         reason,
     };
     let mut draft = if nad.config.trim().is_empty() {
-        on_disk(&nad.name, inputs)?.ok_or_else(|| {
-            unusable(format!(
-                "spec.config is empty and no configuration named \"{}\" is in {} of this node",
-                nad.name,
-                inputs.netconf.conf_dir.display()
-            ))
-        })?
+        match on_disk(&nad.name, inputs)? {
+            Some(draft) => Ok(draft),
+            None => plugins::generated(&nad.name, inputs.plugins).unwrap_or_else(|| {
+                Err(format!(
+                    "spec.config is empty, and neither a configuration named \"{}\" in {} nor a plugin of that name is on this node",
+                    nad.name,
+                    inputs.netconf.conf_dir.display()
+                ))
+            }),
+        }
+        .map_err(unusable)?
     } else {
         Draft::parse(nad.config.as_bytes()).map_err(unusable)?
     };

@@ -8,8 +8,14 @@ use cni::types::CniError;
 pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
 /// Annotation with the network that a pod wants instead of the cluster's default one.
 pub const DEFAULT_NETWORK_ANNOTATION: &str = "v1.multus-cni.io/default-network";
+/// Annotation with a pod's networks in the original proposal, the default one first.
+pub const LEGACY_ANNOTATION: &str = "alpha.network.k8s.io/networks";
 /// The annotations to keep of a pod.
-pub const POD_ANNOTATIONS: &[&str] = &[NETWORKS_ANNOTATION, DEFAULT_NETWORK_ANNOTATION];
+pub const POD_ANNOTATIONS: &[&str] = &[
+    NETWORKS_ANNOTATION,
+    DEFAULT_NETWORK_ANNOTATION,
+    LEGACY_ANNOTATION,
+];
 /// Annotation by which a static pod is told from one that came through the API.
 pub const STATIC_POD_ANNOTATION: &str = "kubernetes.io/config.source";
 
@@ -57,6 +63,15 @@ impl PodView {
         self.annotations
             .get(DEFAULT_NETWORK_ANNOTATION)
             .map(String::as_str)
+    }
+
+    /// The text of the older networks annotation, if none of the present ones is there.
+    pub fn legacy_networks(&self) -> Option<&str> {
+        let is_there = |key| self.annotations.contains_key(key);
+        if is_there(NETWORKS_ANNOTATION) || is_there(DEFAULT_NETWORK_ANNOTATION) {
+            return None;
+        }
+        self.annotations.get(LEGACY_ANNOTATION).map(String::as_str)
     }
 
     /// The same pod as if it had asked for nothing.

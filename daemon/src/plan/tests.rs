@@ -1,6 +1,9 @@
 //! Plans for the pods of a small cluster.
 
 mod default_network;
+mod default_route;
+mod original;
+mod properties;
 mod world;
 
 use std::sync::Arc;
@@ -201,10 +204,6 @@ fn what_a_definition_may_not_be() {
 #[test]
 fn what_is_not_done_yet_is_an_error() {
     let mut world = World::new().bridge("shop", "a");
-    world.check_error(
-        &pod(r#"[{"name":"a","default-route":["10.0.0.1"]}]"#),
-        &["network shop/a", "default-route", "not supported"],
-    );
     let mut nad = (*world.nads[&("shop".to_owned(), "a".to_owned())]).clone();
     nad.resource_name = Some("intel.com/sriov".to_owned());
     world

@@ -16,6 +16,8 @@ use cni::env::{ContainerId, IfName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::plan::PodView;
+
 /// The attachments of one container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
@@ -53,6 +55,16 @@ pub struct PodRef {
     pub name: String,
     /// Its uid.
     pub uid: String,
+}
+
+impl From<&PodView> for PodRef {
+    fn from(pod: &PodView) -> Self {
+        Self {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
 }
 
 /// One attachment of a container.

@@ -227,6 +227,25 @@ impl ApiServer {
             .collect()
     }
 
+    /// Waits until the events were sent so often in all; how often each.
+    pub(crate) fn counts(&self, sent: u64) -> Vec<u64> {
+        let counts = |kept: &Kept| -> Vec<u64> {
+            let events = kept.events.iter();
+            events
+                .map(|event| event["count"].as_u64().unwrap())
+                .collect()
+        };
+        let kept = self.wait_until("counted events", |kept| {
+            counts(kept).iter().sum::<u64>() >= sent
+        });
+        counts(&kept)
+    }
+
+    /// The events are too old to be remembered.
+    pub(crate) fn forget_events(&self) {
+        self.shared.lock().events.clear();
+    }
+
     #[track_caller]
     fn wait_until(&self, what: &str, is_so: impl Fn(&Kept) -> bool) -> MutexGuard<'_, Kept> {
         let changed = &self.shared.changed;

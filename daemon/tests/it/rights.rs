@@ -138,8 +138,11 @@ fn nothing_is_granted_to_daemons_that_they_do_not_use() {
         .env("MULTUS_DAEMONSET", "multus");
     let daemon = node.start_with(command).ready();
     node.api.wait_for_watch(Kind::DaemonSet);
-    daemon.cni(&node.request("ADD", "c1")).result();
-    node.api.events(1);
+    for times in 1..=2 {
+        daemon.cni(&node.request("ADD", "c1")).result();
+        daemon.cni(&node.request("DEL", "c1")).done();
+        node.api.counts(2 * times);
+    }
     assert_eq!(used(&node.api.asks()), granted(DAEMON));
 }
 

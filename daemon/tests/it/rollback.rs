@@ -38,6 +38,41 @@ fn what_was_attached_is_detached_in_reverse() {
 }
 
 #[test]
+fn what_fails_again_is_counted() {
+    let node = node_with_failing_ape();
+    let daemon = node.start().ready();
+    // Each try is another container with another name, as a runtime's are.
+    for times in 1..=3 {
+        daemon
+            .cni(&node.request("ADD", &format!("c{times}")))
+            .error();
+        assert_eq!(node.api.counts(times), [times]);
+    }
+    // An event that the API server has forgotten is sent anew.
+    node.api.forget_events();
+    daemon.cni(&node.request("ADD", "c4")).error();
+    assert_eq!(node.api.counts(1), [1]);
+}
+
+#[test]
+fn an_error_is_short_and_the_log_has_all_of_it() {
+    let node = node_with_failing_ape();
+    let cause = format!("no bananas{}; plant some", " left".repeat(100));
+    node.fail("ape", "ADD", 117, &cause);
+    let daemon = node.start().ready();
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert!(error.to_string().chars().count() < 240, "{error}");
+    let told = ["shop/cart", "\"ape\"", "no bananas", "plant some (id "];
+    assert!(told.iter().all(|text| error.msg.contains(text)), "{error}");
+    let (_, id) = error.msg.rsplit_once("(id ").unwrap();
+    let id = id.trim_end_matches(')');
+    daemon.until_logged(id, 1);
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains(id));
+    assert!(line.unwrap().contains(&cause), "{line:?}");
+}
+
+#[test]
 fn the_next_try_may_succeed() {
     let node = node_with_failing_ape();
     let daemon = node.start().ready();

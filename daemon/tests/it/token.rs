@@ -22,7 +22,8 @@ fn node() -> Node {
 /// Who wrote the status of a pod, from first to last.
 fn writers(node: &Node) -> Vec<String> {
     let asks = node.api.asks().into_iter();
-    let patches = asks.filter(|Ask { what, .. }| what.starts_with("PATCH "));
+    let patches =
+        asks.filter(|Ask { what, .. }| what.starts_with("PATCH ") && what.ends_with("/status"));
     patches.map(|ask| ask.user).collect()
 }
 

@@ -106,7 +106,7 @@ impl Bench {
         let primary = definitions::primary().to_string();
         let scene = Scene::new(work, programs.shim.clone(), &primary, &definitions::all())?;
         let node = &scene.node;
-        for name in [plugin::NAME, "recorder-other"] {
+        for name in [plugin::NAME, "recorder-other", "recorder-plain"] {
             let place = format!("{BIN_DIR}/{name}");
             node.write(&place, b"")?;
             fs::copy(std::env::current_exe()?, node.path(&place))?;

@@ -2,19 +2,24 @@
 
 mod access;
 mod add;
+mod annotation;
 mod capabilities;
 mod chain;
 mod config;
 mod del;
 mod errors;
+mod events;
 mod forward;
 mod isolation;
 mod manager;
 mod netstatus;
+mod original;
 mod primaries;
 mod process;
+mod requests;
 mod resolve;
 mod rollback;
+mod routes;
 mod served;
 mod shim;
 mod socket;
@@ -66,11 +71,16 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         socket::CASES,
         errors::CASES,
         config::CASES,
+        annotation::CASES,
         resolve::CASES,
+        original::CASES,
         isolation::CASES,
         add::CASES,
         capabilities::CASES,
+        requests::CASES,
+        routes::CASES,
         rollback::CASES,
+        events::CASES,
         state::CASES,
         del::CASES,
         verbs::CASES,

@@ -1,6 +1,8 @@
 //! The rules: what a shim and a daemon have to do, each with an id of its own, its section and how binding it is.
 
 mod access;
+mod annotation;
+mod asked;
 mod attach;
 mod process;
 mod resolve;
@@ -90,8 +92,10 @@ pub(super) fn all() -> impl Iterator<Item = &'static Rule> {
         socket::RULES,
         process::RULES,
         access::RULES,
+        annotation::RULES,
         resolve::RULES,
         attach::RULES,
+        asked::RULES,
         state::RULES,
         status::RULES,
     ]

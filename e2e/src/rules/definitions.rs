@@ -22,6 +22,7 @@ pub(super) fn all() -> Vec<Value> {
     objects.extend(special());
     objects.extend(broken());
     objects.extend(elsewhere());
+    objects.extend(bridges());
     objects.push(objects::storage());
     objects
 }
@@ -70,8 +71,28 @@ fn special() -> Vec<Value> {
                 &json!({"big": 9_007_199_254_740_993_u64, "text": "<&>"}),
             ),
         ),
+        objects::network("with.dots", &recorder("dotted", &json!({}))),
         empty("on-disk"),
+        empty("recorder-plain"),
         empty("nowhere-on-disk"),
+    ]
+}
+
+/// Real networks, one pod at a time: without default routes, and with one for IPv4.
+fn bridges() -> Vec<Value> {
+    let of = |name: &str, net: u8, routes: &Value| {
+        let ipam = json!({"type": "static", "routes": routes, "addresses": [
+            {"address": format!("10.{net}.0.2/24"), "gateway": format!("10.{net}.0.1")}, {"address": format!("fd{net}::2/64")},
+        ]});
+        let bridge = format!("e2e-br{net}");
+        objects::network(
+            name,
+            &json!({"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": bridge, "ipam": ipam}),
+        )
+    };
+    vec![
+        of("lan", 71, &json!([])),
+        of("lan-routed", 72, &json!([{"dst": "0.0.0.0/0"}])),
     ]
 }
 

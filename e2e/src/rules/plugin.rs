@@ -106,7 +106,8 @@ fn wait(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a plugin says that nobody told anything: in a chain what came before, else one interface with one address.
+/// What a plugin says that nobody told anything: in a chain what came before, else one interface with one address. Addresses that are
+/// asked for in `CNI_ARGS` it gives, as many plugins do.
 fn usual(verb: &str, stdin: &Value, env: &BTreeMap<String, String>) -> String {
     let version = stdin["cniVersion"].as_str().unwrap_or("0.1.0");
     match verb {
@@ -120,15 +121,22 @@ fn usual(verb: &str, stdin: &Value, env: &BTreeMap<String, String>) -> String {
 }
 
 fn result(version: &str, address: &str, env: &BTreeMap<String, String>) -> Value {
+    let args = cni::args::parse(env.get("CNI_ARGS").map_or("", String::as_str));
+    let asked = |key| cni::args::get(&args, key).filter(|value| !value.is_empty());
+    let addresses: Vec<_> = asked("IP").unwrap_or(address).split(',').collect();
     if version.starts_with("0.1") || version.starts_with("0.2") {
-        return json!({"cniVersion": version, "ip4": {"ip": address}});
+        return json!({"cniVersion": version, "ip4": {"ip": addresses[0]}});
     }
-    let mut ip = json!({"address": address, "interface": 0});
-    if version.starts_with('0') {
-        ip["version"] = json!("4");
-    }
+    let ip = |address: &&str| {
+        let mut ip = json!({"address": address, "interface": 0});
+        if version.starts_with('0') {
+            ip["version"] = json!(if address.contains(':') { "6" } else { "4" });
+        }
+        ip
+    };
     let interface = json!({
-        "name": env.get("CNI_IFNAME"), "sandbox": env.get("CNI_NETNS"), "mac": "02:00:00:00:00:01",
+        "name": env.get("CNI_IFNAME"), "sandbox": env.get("CNI_NETNS"), "mac": asked("MAC").unwrap_or("02:00:00:00:00:01"),
     });
-    json!({"cniVersion": version, "interfaces": [interface], "ips": [ip], "dns": {}})
+    let ips: Vec<_> = addresses.iter().map(ip).collect();
+    json!({"cniVersion": version, "interfaces": [interface], "ips": ips, "dns": {}})
 }

@@ -263,22 +263,6 @@ fn state_that_cannot_be_written_stops_it_before_the_first_runs() {
 }
 
 #[test]
-fn wishes_that_no_plugin_serves_are_told() {
-    let world = World::new();
-    let networks = r#"[{"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1}, "portMappings": []}]"#;
-    let added = world
-        .engine
-        .add(&request("c1"), &world.netconf(), &pod(networks))
-        .unwrap();
-    assert_eq!(added.attached[0].warning(), None);
-    let warning = added.attached[1].warning().unwrap();
-    assert!(
-        warning.starts_with("bandwidth has no effect on net1 of shop/a:"),
-        "{warning}"
-    );
-}
-
-#[test]
 fn what_cannot_be_planned_carries_its_event() {
     let world = World::new();
     let failure = world

@@ -102,7 +102,8 @@ fn add_and_del_of_one_container_take_turns() {
 
 #[test]
 fn a_wish_that_nobody_declares_is_not_given() {
-    let world = World::new();
+    let mut world = World::new();
+    world.config["unservedRequests"] = json!("silent");
     world.nad(
         "a",
         r#"{"cniVersion":"1.1.0","type":"macvlan","capabilities":{"mac":true,"ips":false}}"#,

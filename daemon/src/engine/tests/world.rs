@@ -11,7 +11,7 @@ use cni::types::CniError;
 use node::root::Root;
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Added, Engine, LinkProbe, Patience, Request, Waiting};
+use crate::engine::{Added, DefaultRoute, Engine, LinkProbe, Patience, Request, Waiting};
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, NETWORKS_ANNOTATION, Nad, PodView};
 
@@ -42,6 +42,12 @@ pub(super) struct Plugins {
     calls: Mutex<Vec<Call>>,
     hook: Mutex<Option<Hook>>,
     pub(super) links: Mutex<BTreeSet<String>>,
+    /// Default routes that were set, in order.
+    pub(super) routes: Mutex<Vec<DefaultRoute>>,
+    /// Why the next one cannot be.
+    pub(super) no_route: Mutex<Option<i32>>,
+    /// What ADD answers for an interface, besides its usual keys.
+    pub(super) answers: Mutex<HashMap<String, Value>>,
 }
 
 impl Exec for Plugins {
@@ -73,13 +79,23 @@ impl Exec for Plugins {
         }
         let ifname = call.env.get("CNI_IFNAME").cloned().unwrap_or_default();
         match call.env["CNI_COMMAND"].as_str() {
-            "ADD" => Ok(json!({
-                "cniVersion": call.stdin["cniVersion"],
-                "interfaces": [{"name": ifname, "sandbox": call.env["CNI_NETNS"]}],
-                "ips": [{"interface": 0, "address": "10.0.0.9/24"}],
-            })
-            .to_string()
-            .into_bytes()),
+            "ADD" => {
+                let mut result = json!({
+                    "cniVersion": call.stdin["cniVersion"],
+                    "interfaces": [{"name": ifname, "sandbox": call.env["CNI_NETNS"]}],
+                    "ips": [{"interface": 0, "address": "10.0.0.9/24"}],
+                });
+                let answers = self.answers.lock().unwrap();
+                for (key, value) in answers
+                    .get(&ifname)
+                    .and_then(Value::as_object)
+                    .into_iter()
+                    .flatten()
+                {
+                    result[key] = value.clone();
+                }
+                Ok(result.to_string().into_bytes())
+            }
             _ => Ok(Vec::new()),
         }
     }
@@ -88,6 +104,14 @@ impl Exec for Plugins {
 impl LinkProbe for Plugins {
     fn link_exists(&self, _netns: &str, ifname: &str) -> io::Result<bool> {
         Ok(self.links.lock().unwrap().contains(ifname))
+    }
+
+    fn set_default_route(&self, _netns: &str, route: &DefaultRoute) -> io::Result<()> {
+        if let Some(error) = self.no_route.lock().unwrap().take() {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        self.routes.lock().unwrap().push(route.clone());
+        Ok(())
     }
 }
 
@@ -210,6 +234,17 @@ impl World {
                 Ok(())
             }
         });
+    }
+
+    /// Keys that ADD answers for an interface.
+    pub(super) fn answer(&self, ifname: &str, keys: Value) {
+        let mut answers = self.plugins.answers.lock().unwrap();
+        answers.insert(ifname.to_owned(), keys);
+    }
+
+    /// The default routes that were set.
+    pub(super) fn set_routes(&self) -> Vec<DefaultRoute> {
+        self.plugins.routes.lock().unwrap().clone()
     }
 
     pub(super) fn calls(&self) -> Vec<Call> {

@@ -69,6 +69,7 @@ fn multus_is_never_its_own_delegate() {
         netconf: &netconf.unwrap(),
         definitions: &world,
         files: &world,
+        plugins: &world,
     };
     primary(inputs).unwrap_err();
     let chained = World::new().file("/etc/cni/net.d/cbr0/1.conf", own);

@@ -15,6 +15,13 @@ pub(super) struct World {
     pub(super) nads: BTreeMap<(String, String), Arc<Nad>>,
     files: BTreeMap<PathBuf, Vec<u8>>,
     pub(super) netconf: Value,
+    plugins: BTreeMap<String, Result<Vec<String>, String>>,
+}
+
+impl Plugins for World {
+    fn versions(&self, plugin: &str) -> Option<Result<Vec<String>, String>> {
+        self.plugins.get(plugin).cloned()
+    }
 }
 
 impl Definitions for World {
@@ -65,6 +72,7 @@ impl World {
         let world = Self {
             nads: BTreeMap::new(),
             files: BTreeMap::new(),
+            plugins: BTreeMap::new(),
             netconf: json!({
                 "cniVersion": "1.0.0",
                 "name": "multus-cni-network",
@@ -91,6 +99,15 @@ impl World {
         self
     }
 
+    /// A plugin on the node, and the versions that it speaks.
+    pub(super) fn plugin(mut self, name: &str, versions: Result<&[&str], &str>) -> Self {
+        let versions = versions
+            .map(|versions| versions.iter().map(|&version| version.to_owned()).collect())
+            .map_err(str::to_owned);
+        self.plugins.insert(name.to_owned(), versions);
+        self
+    }
+
     pub(super) fn bridge(self, namespace: &str, name: &str) -> Self {
         self.nad(namespace, name, r#"{"cniVersion":"1.0.0","type":"bridge"}"#)
     }
@@ -109,6 +126,7 @@ impl World {
                 netconf: &netconf,
                 definitions: self,
                 files: self,
+                plugins: self,
             },
         )
     }

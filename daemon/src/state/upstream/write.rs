@@ -9,6 +9,7 @@ use cni::config::NetworkConfig;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::plan::Family;
 use crate::state::Delegate;
 
 /// One object of the list.
@@ -45,11 +46,26 @@ struct Record {
 
 /// Writes the file.
 pub(in crate::state) fn encode<'a>(delegates: impl Iterator<Item = &'a Delegate>) -> Vec<u8> {
-    let records: Vec<_> = delegates.map(record).collect();
+    let delegates: Vec<_> = delegates.collect();
+    let records: Vec<_> = delegates
+        .iter()
+        .map(|delegate| record(delegate, &delegates))
+        .collect();
     serde_json::to_vec(&records).expect("plain values always serialise")
 }
 
-fn record(delegate: &Delegate) -> Record {
+/// Whether another network of the pod has the default route of the family.
+fn loses(family: Family, delegate: &Delegate, all: &[&Delegate]) -> bool {
+    let asks = |one: &Delegate| {
+        let gateways = one.requested.default_route.as_deref().unwrap_or_default();
+        gateways
+            .iter()
+            .any(|gateway| Family::of(*gateway) == family)
+    };
+    !asks(delegate) && all.iter().any(|other| asks(other))
+}
+
+fn record(delegate: &Delegate, all: &[&Delegate]) -> Record {
     let requested = &delegate.requested;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let config = &delegate.config;
@@ -67,8 +83,8 @@ fn record(delegate: &Delegate) -> Record {
         infiniband_guid: text(&requested.infiniband_guid),
         ips: Some(requested.ips.clone()).filter(|ips| !ips.is_empty()),
         default_route: requested.default_route.clone(),
-        filter_v4: false,
-        filter_v6: false,
+        filter_v4: loses(Family::V4, delegate, all),
+        filter_v6: loses(Family::V6, delegate, all),
         device_id: text(&requested.device_id),
         bytes: STANDARD.encode(config.bytes()),
     }

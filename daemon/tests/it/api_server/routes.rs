@@ -132,8 +132,13 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
             }
         }
         (Method::POST, ["api", "v1", "namespaces", _, "events"]) => {
-            kept.events.push(body.clone());
-            (StatusCode::CREATED, body)
+            let mut event = body;
+            event["metadata"]["name"] = json!(format!("event-{}", kept.events.len()));
+            kept.events.push(event.clone());
+            (StatusCode::CREATED, event)
+        }
+        (Method::PATCH, ["api", "v1", "namespaces", _, "events", name]) => {
+            count(&mut kept, name, body)
         }
         (Method::POST, REQUESTS) => {
             let mut request = kept.signer.complete(body, &user, kept.version);
@@ -146,6 +151,19 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
     };
     shared.changed.notify_all();
     reply(answer)
+}
+
+/// Writes what is new into an event, as long as it is remembered.
+fn count(kept: &mut Kept, name: &str, patch: Value) -> (StatusCode, Value) {
+    let mut events = kept.events.iter_mut();
+    let event = events.find(|event| event["metadata"]["name"] == name);
+    let (Some(event), Value::Object(patch)) = (event, patch) else {
+        return absent();
+    };
+    for (key, value) in patch {
+        event[key] = value;
+    }
+    (StatusCode::OK, event.clone())
 }
 
 fn list(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {

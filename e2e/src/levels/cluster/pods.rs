@@ -13,6 +13,8 @@ use crate::{
 
 /// Pods of a burst on each node.
 const BURST: usize = 4;
+/// An address of the second network that may be a gateway.
+const GATEWAY: &str = "10.20.0.1";
 
 impl Scene<'_> {
     /// The life of pods with a chart installed.
@@ -61,6 +63,7 @@ impl Scene<'_> {
         let mut objects = vec![objects::storage(), objects::wire()];
         let named =
             json!([{"name": "storage", "interface": "stor0"}, {"name": "storage"}]).to_string();
+        let routed = json!([{"name": "storage", "default-route": [GATEWAY]}]).to_string();
         let wired = |number: u8| {
             json!([{"name": "wire", "ips": [format!("10.77.1.{number}/24")]}]).to_string()
         };
@@ -72,6 +75,7 @@ impl Scene<'_> {
             add("plain", None);
             add("second", Some("storage"));
             add("named", Some(&named));
+            add("routed", Some(&routed));
             if member.runtime.layout.has("macvlan") {
                 add("wired", Some(&wired(member.node.number)));
             }
@@ -98,6 +102,18 @@ impl Scene<'_> {
         // The second entry keeps its place in the count: net2.
         self.cluster
             .has(&format!("named-{node}"), &["eth0", "net2", "stor0"])?;
+        self.cluster
+            .has(&format!("routed-{node}"), &["eth0", "net1"])?;
+        let routes = self.default_routes(&format!("routed-{node}"))?;
+        ensure!(
+            routes == [format!("default via {GATEWAY} dev net1")],
+            "{routes:?}"
+        );
+        let routes = self.default_routes(&format!("second-{node}"))?;
+        ensure!(
+            routes.len() == 1 && routes[0].ends_with("dev eth0"),
+            "{routes:?}"
+        );
         if member.runtime.layout.has("macvlan") {
             let wired = self
                 .cluster
@@ -108,6 +124,13 @@ impl Scene<'_> {
             );
         }
         Ok(())
+    }
+
+    /// The IPv4 default routes that a pod sees.
+    fn default_routes(&self, pod: &str) -> anyhow::Result<Vec<String>> {
+        let all = self.cluster.kubectl(&["exec", pod, "--", "ip", "route"])?;
+        let lines = all.lines().map(|line| line.trim().to_owned());
+        Ok(lines.filter(|line| line.starts_with("default")).collect())
     }
 
     /// Daemons go while one burst of pods is deleted and another created: each new pod has all its networks.

@@ -111,6 +111,16 @@ impl Bench {
         }
     }
 
+    /// What the daemon that runs has said so far.
+    pub(crate) fn log(&self) -> anyhow::Result<std::path::PathBuf> {
+        let log = self
+            .scene
+            .node
+            .log(&format!("daemon-{}", self.starts.borrow()));
+        anyhow::ensure!(log.exists(), "{} is missing", log.display());
+        Ok(log)
+    }
+
     /// Sends a signal to the daemon and does not wait.
     pub(crate) fn signal(&self, signal: &str) -> anyhow::Result<()> {
         let daemon = self.daemon.borrow();

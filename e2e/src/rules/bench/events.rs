@@ -7,18 +7,22 @@ use super::{Bench, Pod};
 use crate::sh;
 
 impl Bench {
-    /// Waits for an event of that reason (any, if empty) whose text holds these words; events are sent beside the answer.
-    pub(crate) fn event(&self, pod: &Pod, reason: &str, words: &str) -> anyhow::Result<()> {
+    /// All events about a pod of that name.
+    pub(crate) fn events(&self, pod: &Pod) -> anyhow::Result<Vec<Value>> {
         let path = format!(
             "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={}",
             pod.namespace, pod.name
         );
+        let list = self.api("GET", &path, &Value::Null)?.json()?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Waits for an event of that reason (any, if empty) whose text holds these words; events are sent beside the answer.
+    pub(crate) fn event(&self, pod: &Pod, reason: &str, words: &str) -> anyhow::Result<()> {
         sh::until(10, "the event", || {
-            let list = self.api("GET", &path, &Value::Null)?.json()?;
-            let events: Vec<_> = list["items"]
-                .as_array()
+            let events: Vec<_> = self
+                .events(pod)?
                 .into_iter()
-                .flatten()
                 .map(|event| (event["reason"].clone(), event["message"].clone()))
                 .collect();
             let is_there = events.iter().any(|(known, text)| {

@@ -167,6 +167,37 @@ impl Bench {
         Ok(addresses(&text))
     }
 
+    /// A family's routes in the pod, as iproute prints them.
+    pub(crate) fn routes(&self, pod: &Pod, family: &str) -> anyhow::Result<String> {
+        let netns = pod.netns_name();
+        let inside = ["ip", "netns", "exec", &netns, "ip", family, "route"];
+        self.scene.node.run(&inside)
+    }
+
+    /// `gateway interface` of the pod's default routes: the one of IPv4, then the one of IPv6. More or fewer are an error.
+    pub(crate) fn default_routes(&self, pod: &Pod) -> anyhow::Result<[String; 2]> {
+        let one = |family| -> anyhow::Result<String> {
+            let text = self.routes(pod, family)?;
+            let lines: Vec<_> = text.lines().filter(|l| l.starts_with("default")).collect();
+            let [line] = lines.as_slice() else {
+                anyhow::bail!("{family}: not one default route: {text}");
+            };
+            let after = |word| {
+                let mut words = line.split_whitespace().skip_while(|known| *known != word);
+                words.nth(1).unwrap_or_default()
+            };
+            Ok(format!("{} {}", after("via"), after("dev")))
+        };
+        Ok([one("-4")?, one("-6")?])
+    }
+
+    /// The cached result of an attachment.
+    pub(crate) fn cached(&self, pod: &Pod, network: &str, ifname: &str) -> anyhow::Result<Value> {
+        let file = format!("/var/lib/cni/multus/results/{network}-{}-{ifname}", pod.id);
+        let bytes = fs::read(self.scene.node.path(&file)).with_context(|| file.clone())?;
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+
     /// Waits until the generated configuration has that value.
     pub(crate) fn becomes(&self, key: &str, value: &Value) -> anyhow::Result<()> {
         sh::until(10, "the generated file follows", || {

@@ -27,11 +27,6 @@ pub(super) const CASES: &[Case] = &[
         &["mux-11.3-host-ports"],
         host_ports,
     ),
-    plain(
-        "capabilities-that-nobody-has",
-        &["mux-11.3-unknown"],
-        unknown,
-    ),
     plain("capabilities-on-del", &["mux-12.1-runtime-config"], on_del),
     plain("capabilities-cni-args", &["mux-11.3-cni-args"], cni_args),
 ];
@@ -115,12 +110,6 @@ fn host_ports(bench: &Bench) -> anyhow::Result<()> {
         call.stdin
     );
     Ok(())
-}
-
-fn unknown(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("incapable", r#"[{"name": "a", "bandwidth": {"ingressRate": 1, "ingressBurst": 1, "egressRate": 1, "egressBurst": 1}}]"#)?;
-    bench.add(&pod)?;
-    bench.event(&pod, "", "bandwidth")
 }
 
 fn on_del(bench: &Bench) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::rules::bench::{Bench, Pod, PodForm, STATUS};
+use crate::sh;
 
 pub(super) const CASES: &[Case] = &[
     plain(
@@ -45,6 +46,11 @@ pub(super) const CASES: &[Case] = &[
         "status-annotation-of-a-pod-named-kube-system",
         &["mux-13-system"],
         named_system,
+    ),
+    plain(
+        "status-annotation-beside-those-of-others",
+        &["mux-13-patched"],
+        beside_others,
     ),
     plain("status-annotation-form", &["mux-13-form"], form),
     plain("status-annotation-device", &["mux-13.1-file"], device),
@@ -176,6 +182,30 @@ fn named_system(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("kube-system", "")?;
     bench.add(&pod)?;
     ensure!(bench.status(&pod)?.len() == 1, "{:?}", bench.status(&pod)?);
+    Ok(())
+}
+
+/// What somebody writes into the pod while it is attached is still there afterwards.
+fn beside_others(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("shared-pod", "a")?;
+    let gate = "/run/shared-pod-gate";
+    bench.answer("a", "ADD", &json!({"wait_for": gate}))?;
+    let running = bench.begin("ADD", &pod)?;
+    sh::until(20, "the plugin runs", || {
+        bench.call(&pod, "ADD", "a").map(drop)
+    })?;
+    let path = "/api/v1/namespaces/default/pods/shared-pod";
+    let theirs = json!({"metadata": {"annotations": {"example.com/theirs": "kept"}, "labels": {"theirs": "too"}}});
+    bench.api("PATCH", path, &theirs)?;
+    bench.scene.node.write(gate, "")?;
+    running.within(20)?.well()?;
+    let metadata = bench.api("GET", path, &Value::Null)?.json()?["metadata"].take();
+    ensure!(
+        metadata["annotations"]["example.com/theirs"] == "kept"
+            && metadata["labels"]["theirs"] == "too",
+        "{metadata}"
+    );
+    ensure!(bench.status(&pod)?.len() == 2, "{metadata}");
     Ok(())
 }
 

@@ -82,10 +82,6 @@ pub(super) const RULES: &[Rule] = &[
         "mux-11.3-host-ports",
         "host ports of the runtime do not reach other networks",
     ),
-    fix(
-        "mux-11.3-unknown",
-        "a capability that no plugin has is told in an event",
-    ),
     must(
         "mux-11.3-cni-args",
         "cni-args are in args.cni of the configuration",

@@ -54,6 +54,14 @@ pub(super) const RULES: &[Rule] = &[
         "an empty definition without such a file fails the pod",
     ),
     must(
+        "mux-10.3-plugin",
+        "where a plugin has the name of such a definition, it is asked for its versions and gets a configuration of the highest",
+    ),
+    must(
+        "mux-10.3-fresh",
+        "definitions that come or go count at once, without a restart",
+    ),
+    must(
         "mux-10.3-invalid",
         "a configuration that is no JSON object fails the pod and is named",
     ),

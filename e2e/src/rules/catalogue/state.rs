@@ -36,6 +36,10 @@ pub(super) const RULES: &[Rule] = &[
         "DEL takes networks in reverse, each with the interface of its ADD",
     ),
     must("mux-12.2-all", "DEL goes on after a failure"),
+    must(
+        "mux-12.2-restart",
+        "a daemon that was killed tears down from what is on disk alone, with the configuration of ADD",
+    ),
     must("mux-12.2-alone", "DEL needs neither pod nor definitions"),
     must(
         "mux-12.2-no-netns",

@@ -32,6 +32,10 @@ pub(super) const RULES: &[Rule] = &[
         "mux-13-form",
         "the text is laid out for people, with four spaces",
     ),
+    must(
+        "mux-13-patched",
+        "what others write into the pod meanwhile is kept",
+    ),
     fix(
         "mux-13-gone",
         "a pod that is gone when its status is written does not make its ADD fail",

@@ -1,0 +1,102 @@
+//! Requests that no plugin can serve: an error, an event, or nothing.
+
+use serde_json::json;
+
+use super::world::World;
+use crate::engine::Attached;
+
+/// Neither plugin of it has the capability.
+const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1}}]"#;
+/// Its plugin gives another address.
+const ADDRESSED: &str = r#"[{"name": "b", "ips": ["10.0.0.7"]}]"#;
+
+#[test]
+fn a_capability_that_nobody_has_fails_the_pod_before_any_plugin_runs() {
+    let world = World::new();
+    let error = world.add("c1", LIMITED).unwrap_err();
+    for words in [
+        "shop/cart-0",
+        "shop/a",
+        "for bandwidth:",
+        "unservedRequests",
+    ] {
+        assert!(error.msg.contains(words), "no {words} in {}", error.msg);
+    }
+    assert_eq!(error.code, 7);
+    world.check_calls(&[]);
+    assert!(world.left().is_empty());
+}
+
+#[test]
+fn an_address_that_is_not_given_undoes_the_pod() {
+    let world = World::new();
+    let error = world.add("c1", ADDRESSED).unwrap_err();
+    for words in ["shop/cart-0", "network shop/b", "for ips:"] {
+        assert!(error.msg.contains(words), "no {words} in {}", error.msg);
+    }
+    world.check_calls(&[
+        "ADD flannel eth0",
+        "ADD portmap eth0",
+        "ADD bridge net1",
+        "DEL bridge net1",
+        "DEL portmap eth0",
+        "DEL flannel eth0",
+    ]);
+    assert!(world.left().is_empty());
+}
+
+#[test]
+fn an_address_that_is_given_without_the_capability_is_fine() {
+    let world = World::new();
+    let ips = json!([{"address": "10.0.0.7/24"}]);
+    world.answer("net1", json!({ "ips": ips }));
+    world.add("c1", ADDRESSED).unwrap();
+}
+
+#[test]
+fn the_owner_of_the_cluster_may_have_it_told_only() {
+    let mut world = World::new();
+    world.config["unservedRequests"] = json!("event");
+    let warnings = |networks, id: &str| {
+        let added = world.add(id, networks).unwrap();
+        let all = added.attached.iter().filter_map(Attached::warning);
+        all.collect::<Vec<_>>()
+    };
+    let [limited] = &*warnings(LIMITED, "c1") else {
+        panic!("one warning")
+    };
+    assert!(
+        limited.starts_with(
+            "no plugin of network shop/a serves the pod's request for bandwidth on net2:"
+        ),
+        "{limited}"
+    );
+    let [addressed] = &*warnings(ADDRESSED, "c2") else {
+        panic!("one warning")
+    };
+    assert!(
+        addressed.contains("shop/b serves the pod's request for ips"),
+        "{addressed}"
+    );
+}
+
+#[test]
+fn silence_is_upstreams() {
+    let mut world = World::new();
+    world.config["unservedRequests"] = json!("silent");
+    for (id, networks) in [("c1", LIMITED), ("c2", ADDRESSED)] {
+        let added = world.add(id, networks).unwrap();
+        assert!(added.attached.iter().all(|one| one.warning().is_none()));
+    }
+}
+
+#[test]
+fn host_ports_reach_all_networks_where_that_is_wanted() {
+    let mut world = World::new();
+    world.config["runtimeConfigForAll"] = json!(true);
+    world.add("c1", "a,b").unwrap();
+    let ports = json!([{"hostPort": 8080, "containerPort": 80}]);
+    let calls = world.calls();
+    assert_eq!(calls[2].stdin["runtimeConfig"]["portMappings"], ports);
+    assert_eq!(calls[3].stdin.get("runtimeConfig"), None, "no capability");
+}

@@ -1,0 +1,115 @@
+//! Which attachment has a pod's default routes: at most one gateway a family over all of the pod's networks.
+//! Which routes there are in the end is decided where results are known.
+
+use std::net::IpAddr;
+
+use super::{Attachment, PlanError};
+
+/// A family of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// That of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() {
+            Self::V4
+        } else {
+            Self::V6
+        }
+    }
+
+    /// Whether this destination is every address of the family.
+    pub fn is_default(self, destination: &str) -> bool {
+        let Some((address, "0")) = destination.split_once('/') else {
+            return false;
+        };
+        address
+            .parse()
+            .is_ok_and(|address: IpAddr| address.is_unspecified() && Self::of(address) == self)
+    }
+}
+
+impl std::fmt::Display for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// Refuses two gateways of one family, and a network that is to keep its own default routes beside one that gets others.
+pub(super) fn check(attachments: &[Attachment]) -> Result<(), PlanError> {
+    let claims: Vec<(&str, &[IpAddr])> = attachments
+        .iter()
+        .filter_map(|attachment| {
+            let gateways = attachment.selection.as_ref()?.default_route.as_deref()?;
+            Some((attachment.name.as_str(), gateways))
+        })
+        .collect();
+    let names = |family: Option<Family>| {
+        let meant = |gateway: &IpAddr| family.is_none_or(|family| Family::of(*gateway) == family);
+        let mut names: Vec<_> = claims
+            .iter()
+            .filter(|(_, gateways)| family.is_none() || gateways.iter().any(meant))
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        names.dedup();
+        names.join(" and ")
+    };
+    for family in Family::ALL {
+        let all = claims.iter().flat_map(|(_, gateways)| *gateways);
+        if all
+            .filter(|gateway| Family::of(**gateway) == family)
+            .count()
+            > 1
+        {
+            return Err(PlanError::ManyGateways {
+                family,
+                networks: names(Some(family)),
+            });
+        }
+    }
+    if claims.len() > 1 && claims.iter().any(|(_, gateways)| gateways.is_empty()) {
+        return Err(PlanError::DefaultRouteTwice {
+            networks: names(None),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_destination_has_length_nought() {
+        let text = "0.0.0.0/0";
+        assert!(Family::V4.is_default(text) && !Family::V6.is_default(text));
+        for text in ["::/0", "::0/0", "0::0/0"] {
+            assert!(Family::V6.is_default(text) && !Family::V4.is_default(text));
+        }
+        for text in [
+            "10.0.0.0/8",
+            "0.0.0.0/1",
+            "0.0.0.0",
+            "",
+            "10.0.0.1/0",
+            "::/1",
+        ] {
+            assert!(
+                !Family::V4.is_default(text) && !Family::V6.is_default(text),
+                "{text}"
+            );
+        }
+    }
+}
