@@ -92,6 +92,40 @@ pub enum PlanError {
         /// What is wrong.
         reason: String,
     },
+    /// The pod has fewer devices than its networks want.
+    #[error(
+        "network {network} wants one more device of {resource}, but the pod has {had}: request as many in its containers (or claims) as networks want, or select fewer networks"
+    )]
+    NoDevice {
+        /// The network's name.
+        network: String,
+        /// The resource.
+        resource: String,
+        /// How many the pod has.
+        had: usize,
+    },
+    /// A configuration that takes no device.
+    #[error("network {network}: its configuration takes no device: {reason}")]
+    Device {
+        /// The network's name.
+        network: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nobody can tell which devices the pod has.
+    #[error("the devices of pod {pod} are not known: {reason}")]
+    Devices {
+        /// The pod as `namespace/name`.
+        pod: String,
+        /// Why.
+        reason: String,
+    },
+    /// A configuration that came with the request and cannot be used.
+    #[error("the network to plug: {reason}")]
+    Given {
+        /// What is wrong.
+        reason: String,
+    },
     /// A network that leads back to multus.
     #[error(
         "network {network}: multus cannot be its own delegate (a plugin has type \"{kind}\"): name the network that it is to lead to"
@@ -187,9 +221,10 @@ impl PlanError {
     fn code(&self) -> u32 {
         match self {
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => cause.code(),
-            Self::NoDefinition { .. } | Self::NoNetwork { .. } | Self::File { .. } => {
-                CniError::TRY_AGAIN_LATER
-            }
+            Self::NoDefinition { .. }
+            | Self::NoNetwork { .. }
+            | Self::File { .. }
+            | Self::Devices { .. } => CniError::TRY_AGAIN_LATER,
             _ => CniError::INVALID_NETWORK_CONFIG,
         }
     }
