@@ -3,6 +3,7 @@
 mod chart;
 mod cluster;
 mod cri;
+mod devices;
 mod discover;
 mod netns;
 mod upgrade;
@@ -31,6 +32,8 @@ pub(crate) enum Level {
     Discover,
     /// containerd through CRI
     Cri,
+    /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
+    Devices,
     /// A mixed cluster
     Cluster,
     /// From the published chart to ours and back, under running pods; needs --peer
@@ -46,6 +49,7 @@ impl Level {
             Self::Faults => "faults",
             Self::Discover => "discover",
             Self::Cri => "cri",
+            Self::Devices => "devices",
             Self::Cluster => "cluster",
             Self::Upgrade => "upgrade",
         }
@@ -58,6 +62,7 @@ impl Level {
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
+            Self::Devices => &devices::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
         }
@@ -78,6 +83,7 @@ impl Level {
             Self::Faults => faults::run(work, faults, report),
             Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
+            Self::Devices => devices::run(work, report),
             Self::Cluster => cluster::run(work, report),
             Self::Upgrade => upgrade::run(work, options, report),
         }

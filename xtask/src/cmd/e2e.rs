@@ -54,6 +54,8 @@ pub(crate) enum Level {
     Discover,
     /// containerd through CRI
     Cri,
+    /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
+    Devices,
     /// A mixed cluster
     Cluster,
     /// From the published chart to ours and back, under running pods; needs --peer
