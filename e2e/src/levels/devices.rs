@@ -135,12 +135,20 @@ impl Scene<'_> {
         cluster.has("ordered", &["eth0", "net1", "net2", "net3"])?;
         let mut expected = Vec::new();
         for container in ["c9", "c8"] {
-            let variable = device_plugin::VARIABLE;
             let words = [
-                "exec", "ordered", "-c", container, "--", "printenv", variable,
+                "exec",
+                "ordered",
+                "-c",
+                container,
+                "--",
+                "/bin/busybox",
+                "env",
             ];
             let text = cluster.kubectl(&words)?;
-            let mut ids: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            let start = format!("{}=", device_plugin::VARIABLE);
+            let given = text.lines().find_map(|line| line.strip_prefix(&start));
+            let given = given.with_context(|| format!("{container} sees no {start}: {text}"))?;
+            let mut ids: Vec<String> = given.split_whitespace().map(str::to_owned).collect();
             ids.sort();
             expected.append(&mut ids);
         }
