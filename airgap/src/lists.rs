@@ -2,6 +2,32 @@
 
 use archive::{digest::Digest, layout::Layout, oci};
 
+/// The list of all architectures.
+pub const ALL_IMAGES: &str = "multus-images.txt";
+
+/// The name of an architecture's archive, without what says how it is compressed.
+pub fn archive_name(architecture: &str) -> String {
+    format!("multus-airgap-images-{architecture}.tar")
+}
+
+/// What an architecture's sums file names: both forms of its archive, and its list.
+pub fn names(architecture: &str) -> [String; 3] {
+    let archive = archive_name(architecture);
+    [
+        format!("{archive}.zst"),
+        format!("{archive}.gz"),
+        format!("multus-images.linux-{architecture}.txt"),
+    ]
+}
+
+/// The same names without digests, as the distros' own lists are written.
+pub fn names_alone(layout: &Layout) -> String {
+    let text = references(layout);
+    let names = text.lines().filter_map(|line| line.split_once('@'));
+    let lines: Vec<_> = names.map(|(name, _)| format!("{name}\n")).collect();
+    lines.concat()
+}
+
 /// One full reference a line, with tag and digest, sorted. The digest is that of what the layout's name points at.
 pub fn references(layout: &Layout) -> String {
     let mut lines: Vec<String> = layout

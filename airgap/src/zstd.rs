@@ -30,6 +30,12 @@ pub const ARCHIVE: Settings = Settings {
     window_log: 21,
 };
 
+/// For differences, which are made on workstations: old and new must both be seen.
+const PATCH: Settings = Settings {
+    level: 19,
+    window_log: 27,
+};
+
 /// What a frame says about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -60,14 +66,44 @@ pub enum Error {
 
 /// Compresses to one frame with its size in the header and a checksum at its end.
 pub fn compress(bytes: &[u8], settings: Settings) -> io::Result<Vec<u8>> {
-    let mut encoder = ::zstd::Encoder::new(Vec::new(), settings.level)?;
+    let mut encoder = encoder(Vec::new(), bytes.len() as u64, settings)?;
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+/// Compresses what is written to it, which must be `size` bytes, to the same frame as [`compress`].
+pub fn encoder<W: io::Write>(
+    out: W,
+    size: u64,
+    settings: Settings,
+) -> io::Result<::zstd::Encoder<'static, W>> {
+    let mut encoder = ::zstd::Encoder::new(out, settings.level)?;
     encoder.multithread(WORKERS)?;
     encoder.window_log(settings.window_log)?;
     encoder.include_checksum(true)?;
     encoder.include_contentsize(true)?;
-    encoder.set_pledged_src_size(Some(bytes.len() as u64))?;
-    encoder.write_all(bytes)?;
+    encoder.set_pledged_src_size(Some(size))?;
+    Ok(encoder)
+}
+
+/// What turns `old` into `new`: a frame that only somebody who has `old` can decompress.
+pub fn patch(old: &[u8], new: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = ::zstd::Encoder::with_ref_prefix(Vec::new(), PATCH.level, old)?;
+    encoder.window_log(PATCH.window_log)?;
+    encoder.long_distance_matching(true)?;
+    encoder.include_checksum(true)?;
+    encoder.set_pledged_src_size(Some(new.len() as u64))?;
+    encoder.write_all(new)?;
     encoder.finish()
+}
+
+/// Turns `old` into what [`patch`] was given, of at most `max` bytes.
+pub fn apply(old: &[u8], patch: &[u8], max: u64) -> Result<Vec<u8>, Error> {
+    let mut decoder = ::zstd::Decoder::with_ref_prefix(patch, old).map_err(Error::Damaged)?;
+    decoder
+        .window_log_max(PATCH.window_log)
+        .map_err(Error::Damaged)?;
+    read(decoder, max)
 }
 
 /// Decompresses what a node could: a window of at most [`MAX_WINDOW`], at most `max` bytes.
@@ -80,6 +116,10 @@ pub fn decompress(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     decoder
         .window_log_max(MAX_WINDOW.ilog2())
         .map_err(Error::Damaged)?;
+    read(decoder, max)
+}
+
+fn read(decoder: impl io::Read, max: u64) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     decoder
         .take(max.saturating_add(1))
@@ -170,6 +210,22 @@ mod tests {
         assert!(matches!(
             decompress(&packed, 1 << 20),
             Err(Error::Window(67_108_864))
+        ));
+    }
+
+    #[test]
+    fn a_patch_is_small_and_needs_the_old() {
+        let old = noise(300_000);
+        let mut new = old.clone();
+        new[1000] ^= 1;
+        new.splice(200_000..200_000, *b"more");
+        let patch = patch(&old, &new).unwrap();
+        assert!(patch.len() < 500, "{}", patch.len());
+        assert_eq!(apply(&old, &patch, 1 << 20).unwrap(), new);
+        apply(&new, &patch, 1 << 20).unwrap_err();
+        assert!(matches!(
+            apply(&old, &patch, 300_000),
+            Err(Error::TooLarge(300_000))
         ));
     }
 

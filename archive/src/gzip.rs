@@ -5,7 +5,10 @@
 
 use std::io::{self, Read as _, Write as _};
 
-use flate2::{Compression, GzBuilder, bufread::GzDecoder};
+use flate2::{
+    Compression, GzBuilder,
+    bufread::{GzDecoder, MultiGzDecoder},
+};
 
 /// Why bytes could not be decompressed.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +56,19 @@ pub fn decompress(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     }
 }
 
+/// Decompresses members that follow each other, as some builders of images write them, to at most `max` bytes.
+pub fn decompress_members(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    let len = MultiGzDecoder::new(bytes)
+        .take(max.saturating_add(1))
+        .read_to_end(&mut out)
+        .map_err(Error::Damaged)?;
+    if len as u64 > max {
+        return Err(Error::TooLarge(max));
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +113,17 @@ mod tests {
             decompress(&packed, 999),
             Err(Error::TooLarge(999))
         ));
+    }
+
+    #[test]
+    fn members_may_follow_each_other() {
+        let two = [compress(b"ab"), compress(b"c")].concat();
+        assert_eq!(decompress_members(&two, 3).unwrap(), b"abc");
+        assert!(matches!(
+            decompress_members(&two, 2),
+            Err(Error::TooLarge(2))
+        ));
+        assert!(matches!(decompress(&two, 3), Err(Error::Trailing(_))));
     }
 
     #[test]

@@ -18,6 +18,14 @@ pub const LAYER_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 pub const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// Media type of a plain layer.
 pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+/// Docker's media type of what is [`INDEX`] here.
+pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+/// Docker's media type of what is [`MANIFEST`] here.
+pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+/// Docker's media type of what is [`CONFIG`] here.
+pub const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+/// Docker's media type of what is [`LAYER_GZIP`] here.
+pub const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
 /// Annotation that containerd takes an imported image's name from.
 pub const CONTAINERD_NAME: &str = "io.containerd.image.name";
 /// Annotation that other readers take the name from.
@@ -59,7 +67,8 @@ pub struct Platform {
 pub struct Index {
     /// Always 2.
     pub schema_version: u32,
-    /// Always [`INDEX`].
+    /// [`INDEX`]; others leave it out, or write docker's.
+    #[serde(default)]
     pub media_type: String,
     /// What it lists.
     pub manifests: Vec<Descriptor>,
@@ -71,7 +80,8 @@ pub struct Index {
 pub struct Manifest {
     /// Always 2.
     pub schema_version: u32,
-    /// Always [`MANIFEST`].
+    /// [`MANIFEST`]; others leave it out, or write docker's.
+    #[serde(default)]
     pub media_type: String,
     /// The [`ImageConfig`].
     pub config: Descriptor,
@@ -86,28 +96,31 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageConfig {
     /// RFC 3339.
+    #[serde(default)]
     pub created: String,
     /// Where it runs.
     #[serde(flatten)]
     pub platform: Platform,
     /// How it starts.
+    #[serde(default)]
     pub config: RunConfig,
     /// Hashes of the uncompressed layers.
     pub rootfs: RootFs,
     /// One line per layer.
+    #[serde(default)]
     pub history: Vec<History>,
 }
 
 /// How a container of the image starts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 pub struct RunConfig {
     /// Numeric user and group.
     pub user: String,
     /// The program and its first arguments.
     pub entrypoint: Vec<String>,
     /// Labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
@@ -125,8 +138,10 @@ pub struct RootFs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// RFC 3339.
+    #[serde(default)]
     pub created: String,
     /// What made it.
+    #[serde(default)]
     pub created_by: String,
 }
 
@@ -175,6 +190,18 @@ impl Manifest {
             annotations: BTreeMap::new(),
         }
     }
+}
+
+/// The constant for a media type of manifests and indexes.
+pub fn manifest_kind(media_type: &str) -> Option<&'static str> {
+    [INDEX, MANIFEST, DOCKER_LIST, DOCKER_MANIFEST]
+        .into_iter()
+        .find(|known| *known == media_type)
+}
+
+/// Whether a media type is that of several platforms.
+pub fn is_index(media_type: &str) -> bool {
+    matches!(media_type, INDEX | DOCKER_LIST)
 }
 
 /// Compact JSON without a newline: the form every blob has.

@@ -1,6 +1,9 @@
 //! ustar writing from values: owner 0, time 0, modes as given, nothing read from a disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
 
 use tar::{EntryType, Header};
 
@@ -100,23 +103,71 @@ pub fn write(entries: &[Entry]) -> Result<Vec<u8>, Error> {
 
 /// Writes the entries as they stand: this order, no parents added.
 pub fn write_in_order(entries: &[Entry]) -> Result<Vec<u8>, Error> {
-    let mut seen = BTreeSet::new();
-    let mut out = Vec::new();
+    let mut writer = Writer::new(Vec::new());
     for entry in entries {
+        writer.add(entry)?.expect("a Vec takes every write");
+    }
+    Ok(writer.finish().expect("a Vec takes every write"))
+}
+
+/// Writes entries as they come, without holding more than one of them.
+pub struct Writer<W> {
+    out: W,
+    seen: BTreeSet<String>,
+}
+
+impl<W: io::Write> Writer<W> {
+    /// Begins an archive.
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Writes one entry. The outer error is the entry's, the inner one that of what is written to.
+    pub fn add(&mut self, entry: &Entry) -> Result<io::Result<()>, Error> {
         if !is_plain(&entry.path) {
             return Err(Error::Path(entry.path.clone()));
         }
-        if !seen.insert(&entry.path) {
+        if !self.seen.insert(entry.path.clone()) {
             return Err(Error::Twice(entry.path.clone()));
         }
-        out.extend_from_slice(header(entry)?.as_bytes());
-        if let Kind::File(bytes) = &entry.kind {
-            out.extend_from_slice(bytes);
-            out.resize(out.len().next_multiple_of(512), 0);
-        }
+        let header = header(entry)?;
+        Ok(self.write(header.as_bytes(), entry))
     }
-    out.resize(out.len() + 1024, 0);
-    Ok(out)
+
+    fn write(&mut self, header: &[u8], entry: &Entry) -> io::Result<()> {
+        self.out.write_all(header)?;
+        if let Kind::File(bytes) = &entry.kind {
+            self.out.write_all(bytes)?;
+            self.out.write_all(&BLOCK[..padding(bytes.len())])?;
+        }
+        Ok(())
+    }
+
+    /// Ends the archive.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.out.write_all(&BLOCK)?;
+        self.out.write_all(&BLOCK)?;
+        Ok(self.out)
+    }
+}
+
+/// What archives are made of.
+const BLOCK: [u8; 512] = [0; 512];
+
+fn padding(len: usize) -> usize {
+    len.next_multiple_of(BLOCK.len()) - len
+}
+
+/// Bytes of the archive of these entries.
+pub fn size(entries: &[Entry]) -> u64 {
+    let blocks = entries.iter().map(|entry| match &entry.kind {
+        Kind::File(bytes) => 1 + bytes.len().div_ceil(BLOCK.len()),
+        Kind::Dir | Kind::Link(_) => 1,
+    });
+    (blocks.sum::<usize>() as u64 + 2) * BLOCK.len() as u64
 }
 
 /// Whether a path is relative and has no empty, `.` or `..` part, so that it stays below the folder it is joined to.
@@ -180,6 +231,7 @@ mod tests {
     fn header_is_ustar_and_tells_nothing() {
         let bytes = write(&[Entry::file("x", 0o644, "abc")]).unwrap();
         assert_eq!(bytes.len(), 512 + 512 + 1024);
+        assert_eq!(size(&[Entry::file("x", 0o644, "abc")]), 2048);
         assert_eq!(&bytes[257..265], b"ustar\x0000");
         let header = Header::from_byte_slice(&bytes[..512]);
         assert_eq!(

@@ -174,8 +174,8 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn platforms(&mut self, top: &Descriptor, parent: &str) -> Result<Vec<PlatformImage>, Error> {
         match top.media_type.as_str() {
-            oci::MANIFEST => Ok(vec![self.platform(top, parent)?]),
-            oci::INDEX => {
+            oci::MANIFEST | oci::DOCKER_MANIFEST => Ok(vec![self.platform(top, parent)?]),
+            oci::INDEX | oci::DOCKER_LIST => {
                 let index: Index = self.json(top, parent)?;
                 let parent = format!("index {}", top.digest);
                 index
@@ -189,16 +189,23 @@ impl Walk<'_> {
     }
 
     fn platform(&mut self, descriptor: &Descriptor, parent: &str) -> Result<PlatformImage, Error> {
-        if descriptor.media_type != oci::MANIFEST {
+        if !matches!(
+            descriptor.media_type.as_str(),
+            oci::MANIFEST | oci::DOCKER_MANIFEST
+        ) {
             return Err(media_type(descriptor, parent));
         }
         let manifest: Manifest = self.json(descriptor, parent)?;
         let parent = format!("manifest {}", descriptor.digest);
-        if manifest.config.media_type != oci::CONFIG {
+        if !matches!(
+            manifest.config.media_type.as_str(),
+            oci::CONFIG | oci::DOCKER_CONFIG
+        ) {
             return Err(media_type(&manifest.config, &parent));
         }
         let config: ImageConfig = self.json(&manifest.config, &parent)?;
-        if descriptor.platform.as_ref() != Some(&config.platform) {
+        let named = descriptor.platform.as_ref();
+        if !named.is_some_and(|named| same_platform(named, &config.platform)) {
             return Err(Error::Platform(descriptor.digest));
         }
         if config.rootfs.diff_ids.len() != manifest.layers.len() {
@@ -208,7 +215,7 @@ impl Walk<'_> {
         let layers = layers.map(|(blob, diff_id)| self.layer(blob, diff_id, &parent));
         Ok(PlatformImage {
             layers: layers.collect::<Result<_, _>>()?,
-            platform: config.platform,
+            platform: named.cloned().unwrap_or(config.platform),
             manifest: descriptor.clone(),
             config: manifest.config,
         })
@@ -264,6 +271,16 @@ impl Walk<'_> {
         self.seen.insert(digest);
         Ok(bytes)
     }
+}
+
+/// Builders differ in whether they say the variant in both places; one that both say is the same.
+fn same_platform(index: &Platform, config: &Platform) -> bool {
+    let variants = (index.variant.as_ref(), config.variant.as_ref());
+    let is_same = match variants {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    is_same && index.architecture == config.architecture && index.os == config.os
 }
 
 fn media_type(descriptor: &Descriptor, parent: &str) -> Error {

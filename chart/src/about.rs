@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn it_is_written_as_helm_writes_it() {
         check(
-            "apiVersion: v2\nname: a\nversion: v4.3.017\nx: y\nkubeVersion: '>= 1.30'\ndependencies:\n- {name: b}\n",
-            "{\"name\":\"a\",\"version\":\"v4.3.017\",\"apiVersion\":\"v2\",\"kubeVersion\":\"\\u003e= 1.30\",\"dependencies\":[{\"name\":\"b\",\"repository\":\"\"}]}",
+            "apiVersion: v2\nname: a\nversion: v4.3.017\nx: y\nkubeVersion: '>= 1.30 & < 2'\ndependencies:\n- {name: b}\n",
+            "{\"name\":\"a\",\"version\":\"v4.3.017\",\"apiVersion\":\"v2\",\"kubeVersion\":\"\\u003e= 1.30 \\u0026 \\u003c 2\",\"dependencies\":[{\"name\":\"b\",\"repository\":\"\"}]}",
         );
     }
 

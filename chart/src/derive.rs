@@ -214,17 +214,17 @@ fn edit(
     path: &str,
     change: impl FnOnce(&mut Document) -> Result<(), edit::Error>,
 ) -> Result<(), Error> {
-    for file in package.files.iter_mut().filter(|file| file.path == path) {
-        let edited = Document::read(&file.bytes).and_then(|mut document| {
-            change(&mut document)?;
-            Ok(document.into_bytes())
-        });
-        file.bytes = edited.map_err(|source| Error::Edit {
-            path: path.to_owned(),
-            source,
-        })?;
-        break;
-    }
+    let Some(file) = package.files.iter_mut().find(|file| file.path == path) else {
+        return Ok(());
+    };
+    let edited = Document::read(&file.bytes).and_then(|mut document| {
+        change(&mut document)?;
+        Ok(document.into_bytes())
+    });
+    file.bytes = edited.map_err(|source| Error::Edit {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok(())
 }
 

@@ -17,6 +17,9 @@ pub mod schema;
 pub mod values;
 pub mod version;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use identity::{Distro, IDENTITIES, Identity};
 pub use pack::{Chart, pack};
 

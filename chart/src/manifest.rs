@@ -46,9 +46,10 @@ fn document(chart: Chart, identity: Identity, version: &str) -> Result<String, P
         }
         _ => "",
     };
+    // Its job is on the servers' own network: where Multus does not work, what mends or removes it still does.
     Ok(format!(
         "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: {name}\n  namespace: kube-system\n{annotations}spec:\n\
-         {source}  targetNamespace: kube-system\n  bootstrap: false\n  failurePolicy: retry\n  takeOwnership: true\n{set}"
+         {source}  targetNamespace: kube-system\n  bootstrap: true\n  failurePolicy: retry\n  takeOwnership: true\n{set}"
     ))
 }
 
@@ -76,11 +77,12 @@ mod tests {
                 .map(|one| one["metadata"]["name"].as_str().unwrap())
                 .collect();
             assert_eq!(found, names);
-            assert!(
-                documents
-                    .iter()
-                    .all(|one| one["spec"]["takeOwnership"] == true)
-            );
+            for key in ["takeOwnership", "bootstrap"] {
+                assert!(
+                    documents.iter().all(|one| one["spec"][key] == true),
+                    "{key}"
+                );
+            }
         }
     }
 

@@ -264,6 +264,10 @@ fn in_clap_style(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
 }
 
 #[cfg(test)]
+#[path = "../../xtask/src/pages.rs"]
+mod pages;
+
+#[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
@@ -271,6 +275,12 @@ mod tests {
 
     fn parsed(words: &[&str]) -> Arguments {
         Arguments::parse_from(in_clap_style(words.iter().map(OsString::from)))
+    }
+
+    /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
+    #[test]
+    fn pages_are_those_of_the_command_line() {
+        pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]

@@ -2,10 +2,17 @@
 
 mod assets;
 mod commands;
+mod config;
 mod cure;
+mod doctor;
+mod images;
+mod manifest;
+mod place;
 mod plan;
 mod program;
+mod service;
 mod stage;
+mod unit;
 mod usage;
 
 use std::{io::Write, process::ExitCode};
@@ -34,7 +41,7 @@ struct Arguments {
 enum Command {
     /// Put charts and manifest where the distro looks for them
     Stage(commands::stage::Args),
-    /// Remove what was staged
+    /// Have the distro take away what was staged
     Unstage(commands::stage::Undo),
     /// Stage, then become the distro's server
     #[command(
@@ -52,7 +59,11 @@ enum Command {
     /// The images that the charts name
     #[command(subcommand)]
     Images(commands::images::Command),
-    /// Say where this node's runtime has its CNI directories
+    /// Check archives, or what is on this node, byte by byte
+    Verify(commands::verify::Args),
+    /// Start the distro through this program, with systemd
+    Install(commands::install::Args),
+    /// Say what is wrong on this node, and how to fix it
     Doctor(commands::doctor::Args),
     /// Print the version
     Version(commands::version::Args),
@@ -74,6 +85,8 @@ fn main() -> ExitCode {
         Command::Agent(args) => commands::server::run(&args, false),
         Command::Chart(command) => commands::chart::run(&command),
         Command::Images(command) => commands::images::run(&command),
+        Command::Verify(args) => commands::verify::run(&args),
+        Command::Install(args) => commands::install::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Version(args) => commands::version::run(&args),
     };
@@ -99,10 +112,20 @@ fn say(text: &str) {
 }
 
 #[cfg(test)]
+#[path = "../../xtask/src/pages.rs"]
+mod pages;
+
+#[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
+    #[test]
+    fn pages_are_those_of_the_command_line() {
+        pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
+    }
 
     #[test]
     fn every_command_shows_an_example() {

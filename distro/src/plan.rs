@@ -37,6 +37,9 @@ pub(crate) struct File {
 #[error("the manifest holds the unknown variable %{{{0}}}%")]
 pub(crate) struct UnknownVariable(String);
 
+/// Where the distro looks for manifests, below its data directory.
+pub(crate) const MANIFESTS: &str = "server/manifests";
+
 /// Replaced later, inside the job that installs the chart.
 const LEFT_ALONE: &str = "KUBERNETES_API";
 
@@ -53,12 +56,28 @@ pub(crate) fn files(distro: Distro, registry: &str) -> Result<Vec<File>, Unknown
         }));
     }
     let manifest = assets::manifest(distro.as_str()).unwrap_or_default();
-    let bytes = substitute(manifest, registry)?.into_bytes();
-    files.push(File {
-        path: "server/manifests/multus.yaml".to_owned(),
-        bytes,
-    });
+    let manifest = substitute(manifest, registry)?;
+    let documents: Vec<&str> = match distro {
+        Distro::K3s => vec![&manifest],
+        Distro::Rke2 => manifest.split("---\n").collect(),
+    };
+    for (name, document) in manifests(distro).iter().zip(documents) {
+        files.push(File {
+            path: format!("{MANIFESTS}/{name}.yaml"),
+            bytes: document.as_bytes().to_vec(),
+        });
+    }
     Ok(files)
+}
+
+/// The names of the manifests, which are also those of the distro's Addons: what it is told to remove.
+///
+/// RKE2 writes the cluster's settings into HelmChart files, and its older releases keep only the first document of one.
+pub(crate) fn manifests(distro: Distro) -> &'static [&'static str] {
+    match distro {
+        Distro::K3s => &["multus"],
+        Distro::Rke2 => &["multus-crd", "multus"],
+    }
 }
 
 /// Replaces the distro's variables in one pass, so that no value is read as a variable.
@@ -117,8 +136,21 @@ mod tests {
     }
 
     #[test]
-    fn rke2_gets_one_file() {
-        assert_eq!(files(Distro::Rke2, "").unwrap().len(), 1);
+    fn rke2_gets_one_document_a_file_with_the_chart_inside() {
+        let files = files(Distro::Rke2, "").unwrap();
+        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "server/manifests/multus-crd.yaml",
+                "server/manifests/multus.yaml"
+            ]
+        );
+        for (file, name) in files.iter().zip(["rke2-multus-crd", "rke2-multus"]) {
+            let document: serde_yaml::Value = serde_yaml::from_slice(&file.bytes).unwrap();
+            assert_eq!(document["metadata"]["name"], *name);
+            assert!(document["spec"]["chartContent"].is_string());
+        }
     }
 
     #[test]

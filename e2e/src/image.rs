@@ -24,6 +24,8 @@ pub(crate) struct Image<'a> {
     pub(crate) programs: &'a [(PathBuf, &'a str)],
     /// The command of its containers.
     pub(crate) entrypoint: &'a [&'a str],
+    /// Who runs it; root, where nobody is named.
+    pub(crate) user: &'a str,
 }
 
 impl Image<'_> {
@@ -46,6 +48,7 @@ impl Image<'_> {
             "config".to_owned(),
             format!("--image={tagged}"),
             "--config.env=PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+            format!("--config.user={}", self.user),
         ];
         config.extend(
             self.entrypoint

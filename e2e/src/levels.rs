@@ -1,10 +1,12 @@
 //! The levels, cheapest first.
 
+mod airgap;
 mod chart;
 mod cluster;
 mod cri;
 mod devices;
 mod discover;
+mod helmchart;
 mod netns;
 mod upgrade;
 
@@ -22,6 +24,8 @@ use crate::{
 pub(crate) enum Level {
     /// Real Helm and Go on the charts and bindata
     Chart,
+    /// Archives, registries, containerd with empty stores, skopeo, Helm
+    Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
@@ -34,6 +38,8 @@ pub(crate) enum Level {
     Cri,
     /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
     Devices,
+    /// What multus-distro stages, made into releases by K3s' helm-controller
+    Helmchart,
     /// A mixed cluster
     Cluster,
     /// From the published chart to ours and back, under running pods; needs --peer
@@ -44,12 +50,14 @@ impl Level {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Chart => "chart",
+            Self::Airgap => "airgap",
             Self::Netns => "netns",
             Self::Rules => "rules",
             Self::Faults => "faults",
             Self::Discover => "discover",
             Self::Cri => "cri",
             Self::Devices => "devices",
+            Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
             Self::Upgrade => "upgrade",
         }
@@ -59,10 +67,12 @@ impl Level {
     pub(crate) fn needs(self) -> &'static Needs {
         match self {
             Self::Chart => &chart::NEEDS,
+            Self::Airgap => &airgap::NEEDS,
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Devices => &devices::NEEDS,
+            Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
         }
@@ -78,12 +88,14 @@ impl Level {
     ) -> Result<(), Ended> {
         match self {
             Self::Chart => chart::run(work, report),
+            Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),
             Self::Rules => rules::run(work, options, report),
             Self::Faults => faults::run(work, faults, report),
             Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
             Self::Devices => devices::run(work, report),
+            Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
             Self::Upgrade => upgrade::run(work, options, report),
         }

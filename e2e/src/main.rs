@@ -3,6 +3,7 @@
 mod cluster;
 mod control;
 mod cri;
+mod deploy;
 mod direct;
 mod drivers;
 mod faults;

@@ -162,6 +162,7 @@ fn busybox(work: &Workplace) -> anyhow::Result<PathBuf> {
         references: &[IMAGE.to_owned()],
         programs: &[],
         entrypoint: &["/bin/busybox", "sleep", "2147483647"],
+        user: "",
     };
     image.archive(work)
 }

@@ -16,6 +16,7 @@ use crate::{report::say, sh, workplace};
 pub(crate) enum Module {
     Containerd,
     Helm,
+    HelmController,
     Kubernetes,
     Plugins,
 }
@@ -34,6 +35,7 @@ impl Module {
         match self {
             Self::Containerd => "containerd",
             Self::Helm => "helm",
+            Self::HelmController => "helm-controller",
             Self::Kubernetes => "kubernetes",
             Self::Plugins => "plugins",
         }
@@ -64,7 +66,7 @@ impl Module {
                 );
                 vec!["-trimpath".to_owned(), set]
             }
-            Self::Helm | Self::Plugins => Vec::new(),
+            Self::Helm | Self::HelmController | Self::Plugins => Vec::new(),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! One file per command: its options and its `run`.
 
 pub(crate) mod airgap;
+pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod chart;
 pub(crate) mod ci;

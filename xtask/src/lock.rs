@@ -100,6 +100,10 @@ pub(crate) fn is_address(text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[path = "../../chart/src/fuzz/harness.rs"]
+mod harness;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -167,6 +171,33 @@ mod tests {
         assert!(
             error.contains("other: b stands in another lock file"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn fuzz_locks() {
+        let one = format!("# x\n{DIGEST} v1 https://a/b\n\n");
+        let two = format!("{one}{DIGEST} v1 https://a/c http://d/e\r\n");
+        let samples = [one.as_bytes(), two.as_bytes()];
+        let words = [
+            "\n", " ", "#", "/", "..", "https://", "-o", "\0", "é", "a/b",
+        ];
+        harness::run(
+            |random| harness::changed(&samples, &words, random),
+            |input| {
+                let text = String::from_utf8_lossy(input);
+                let Ok(items) = parse("x.lock", &text) else {
+                    return false;
+                };
+                for item in &items {
+                    // What becomes a path stays in its folder, what becomes an argument is no option.
+                    assert!(archive::tar::is_plain(&item.name) && !item.name.contains('/'));
+                    assert!(item.addresses.iter().all(|one| one.starts_with("http")));
+                    let same = items.iter().filter(|other| other.name == item.name);
+                    assert_eq!(same.count(), 1);
+                }
+                true
+            },
         );
     }
 }

@@ -9,8 +9,12 @@ mod cure;
 mod elf;
 mod fetch;
 mod lock;
+mod login;
+mod pages;
 mod project;
 mod release;
+mod sets;
+mod shipped;
 mod talk;
 mod toolchain;
 mod tree;
@@ -18,7 +22,7 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 
 /// Exit status when the command line is wrong.
 const BAD_USAGE: u8 = 2;
@@ -44,6 +48,7 @@ enum Command {
     Chart(cmd::chart::Args),
     Generate(cmd::generate::Args),
     Airgap(cmd::airgap::Args),
+    Bench(cmd::bench::Args),
     Dist(cmd::dist::Args),
     Verify(cmd::verify::Args),
     Test(cmd::test::Args),
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
         Command::Chart(args) => cmd::chart::run(&args),
         Command::Generate(args) => cmd::generate::run(&args),
         Command::Airgap(args) => cmd::airgap::run(&args),
+        Command::Bench(args) => cmd::bench::run(&args),
         Command::Dist(args) => cmd::dist::run(&args),
         Command::Verify(args) => cmd::verify::run(&args),
         Command::Test(args) => cmd::test::run(&args),
@@ -87,6 +93,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// The whole command line, for its manual.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Everything but help, which stays as it is laid out.
 fn is_complaint(error: &clap::Error) -> bool {
     error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
@@ -102,8 +113,6 @@ fn one_line(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

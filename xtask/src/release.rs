@@ -1,12 +1,14 @@
 //! `release.json`: what a release consists of, so that a machine can look it up and a person can compare two of them.
 
+mod budgets;
+
 use archive::{
     digest::{Digest, sha256},
     verify::Image,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{arch::Arch, cmd::build, tree::Tree};
+use crate::{arch::Arch, tree::Tree};
 
 /// The file's name in a release.
 pub(crate) const FILE: &str = "release.json";
@@ -100,9 +102,6 @@ pub(crate) struct Origin {
     pub(crate) architectures: Vec<Arch>,
 }
 
-/// Bytes that the uncompressed layers of one platform of an image may have.
-pub(crate) const IMAGE_BUDGET: u64 = 10_000_000;
-
 impl Release {
     /// Describes a tree. `files` must not hold the two describing files yet.
     pub(crate) fn of(
@@ -113,7 +112,7 @@ impl Release {
     ) -> Self {
         Self {
             schema: SCHEMA,
-            budgets: budgets(&origin.architectures, tree, images),
+            budgets: budgets::of(&origin.architectures, tree, images),
             version: origin.version,
             commit: origin.commit,
             epoch: origin.epoch,
@@ -134,6 +133,11 @@ impl Release {
             release.schema
         );
         Ok(release)
+    }
+
+    /// Fails where anything is larger than it may be, and names all that is.
+    pub(crate) fn budgets_hold(&self) -> anyhow::Result<()> {
+        budgets::hold(&self.budgets)
     }
 
     /// The bytes of the file.
@@ -175,8 +179,10 @@ fn kind(path: &str) -> &'static str {
         ("manifests", _) => "manifest",
         ("bindata", _) => "bindata",
         ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
-        ("airgap", name) if name.starts_with("multus-images.") => "image-list",
+        ("airgap", name) if name.ends_with(".txt") => "image-list",
         ("airgap", _) => "image-archive",
+        ("completions", _) => "completion",
+        ("man", _) => "man-page",
         _ => "other",
     }
 }
@@ -212,32 +218,6 @@ fn image_entry(image: &Image) -> ImageEntry {
     }
 }
 
-fn budgets(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> {
-    let mut budgets = Vec::new();
-    for arch in arches {
-        for (name, file) in tree.below(&format!("bin/{}/", arch.name())) {
-            if let Some(limit) = build::budget(*arch, name) {
-                budgets.push(Budget {
-                    what: format!("bin/{}/{name}", arch.name()),
-                    size: file.bytes.len() as u64,
-                    limit,
-                });
-            }
-        }
-    }
-    for image in images {
-        for platform in &image.platforms {
-            let sizes = platform.layers.iter().map(|layer| layer.tar.len() as u64);
-            budgets.push(Budget {
-                what: format!("{} {}", image.reference, platform.platform.architecture),
-                size: sizes.sum(),
-                limit: IMAGE_BUDGET,
-            });
-        }
-    }
-    budgets
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,6 +239,10 @@ mod tests {
             Some("arm"),
         );
         check("airgap/multus-images.txt", "image-list", None);
+        let rke2 = "airgap/rke2/rke2-images-multus.linux-arm64.txt";
+        check(rke2, "image-list", Some("arm64"));
+        check("man/multus-distro.1", "man-page", None);
+        check("completions/_multus-distro", "completion", None);
         check("airgap/sha256sum-amd64.txt", "checksums", Some("amd64"));
     }
 }

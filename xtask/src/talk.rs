@@ -21,6 +21,52 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
         .context("cannot write to stdout")
 }
 
+/// Bytes that move: a bar where a person watches, nothing elsewhere but the line at the end.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    what: String,
+    start: Instant,
+}
+
+impl Progress {
+    /// Nothing has moved yet; a total of 0 is not known.
+    pub(crate) fn new(what: &str, total: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let (bar, template) = match total {
+                0 => (ProgressBar::no_length(), "{spinner} {msg} {bytes}"),
+                total => (
+                    ProgressBar::new(total),
+                    "{bar:30} {msg} {bytes} of {total_bytes}",
+                ),
+            };
+            let style = ProgressStyle::with_template(template);
+            bar.with_message(what.to_owned())
+                .with_style(style.expect("the template is constant"))
+        });
+        Self {
+            bar,
+            what: what.to_owned(),
+            start: Instant::now(),
+        }
+    }
+
+    /// So many bytes more.
+    pub(crate) fn moved(&self, len: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(len);
+        }
+    }
+
+    /// All is done.
+    pub(crate) fn done(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        say(&format!("{}: {seconds:.1} s", self.what));
+    }
+}
+
 /// Runs one step and says how long it took.
 pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let start = Instant::now();

@@ -4,24 +4,25 @@
 //! found although `SHA256SUMS` and `release.json` were rewritten to match it.
 
 mod charts;
+mod explain;
 mod images;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeSet, path::Path};
 
-use airgap::{lists, zstd};
+use airgap::lists;
 use anyhow::{Context as _, bail, ensure};
-use archive::{digest::sha256, oci};
+use archive::digest::sha256;
 
 use crate::{
     arch::Arch,
     release::{self, Origin, Release},
+    shipped,
     tree::Tree,
 };
 
-/// Largest layer or archive that is unpacked.
-const MAX_UNPACKED: u64 = 256 << 20;
+pub(crate) use self::explain::difference;
 
 /// Verifies the release in a folder.
 pub(crate) fn folder(dir: &Path) -> anyhow::Result<Release> {
@@ -52,6 +53,9 @@ pub(crate) fn check(tree: &Tree) -> anyhow::Result<Release> {
     let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
     let followed = images::check(tree, &arches, &mut claimed)?;
     let charts = charts::check(tree, &release, &arches, &mut claimed)?;
+    for (path, page) in shipped::tree().0 {
+        same(tree, &mut claimed, path, &page.bytes, "its program")?;
+    }
     if let Some(path) = tree.0.keys().find(|path| !claimed.contains(*path)) {
         bail!("{path} is no part of a release");
     }
@@ -78,15 +82,7 @@ pub(crate) fn check(tree: &Tree) -> anyhow::Result<Release> {
         "{}: its budgets or files are not those of this release",
         release::FILE
     );
-    for budget in &release.budgets {
-        ensure!(
-            budget.size <= budget.limit,
-            "{} has {} bytes, its budget is {}",
-            budget.what,
-            budget.size,
-            budget.limit
-        );
-    }
+    release.budgets_hold()?;
     Ok(release)
 }
 
@@ -160,12 +156,4 @@ fn same(
     );
     claimed.insert(path);
     Ok(())
-}
-
-/// Uncompresses a layer.
-pub(crate) fn unpack(media_type: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
-    match media_type {
-        oci::LAYER_ZSTD => zstd::decompress(bytes, MAX_UNPACKED).map_err(|error| error.to_string()),
-        other => Err(format!("its media type {other} is not that of our layers")),
-    }
 }

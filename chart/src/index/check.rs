@@ -167,12 +167,11 @@ pub fn check(repository: &Repository) -> BTreeSet<Finding> {
         for url in entry.urls.iter().filter(|url| !is_elsewhere(url)) {
             let path = url.strip_prefix("./").unwrap_or(url);
             listed.insert(path.to_owned());
-            match repository.assets.get(path) {
-                Some(asset) => found.extend(compare_asset(entry, path, asset)),
-                None => {
-                    let (entry, url) = (name.clone(), url.clone());
-                    found.insert(Finding::Missing { entry, url });
-                }
+            if let Some(asset) = repository.assets.get(path) {
+                found.extend(compare_asset(entry, path, asset));
+            } else {
+                let (entry, url) = (name.clone(), url.clone());
+                found.insert(Finding::Missing { entry, url });
             }
         }
     }
@@ -232,14 +231,14 @@ fn compare_asset(entry: &Entry, path: &str, asset: &Asset) -> Vec<Finding> {
             listed: listed.hex(),
         });
     }
-    if let Ok(chart) = &asset.chart {
-        if (&chart.name, &chart.version) != (&entry.name, &entry.version) {
-            found.push(Finding::Other {
-                entry: title(entry),
-                path,
-                found: format!("{} {}", chart.name, chart.version),
-            });
-        }
+    if let Ok(chart) = &asset.chart
+        && (&chart.name, &chart.version) != (&entry.name, &entry.version)
+    {
+        found.push(Finding::Other {
+            entry: title(entry),
+            path,
+            found: format!("{} {}", chart.name, chart.version),
+        });
     }
     found
 }

@@ -43,7 +43,10 @@ pub enum PlanError {
         name: String,
     },
     /// The default network cannot be had.
-    #[error("failed to get clusterNetwork {name} in namespace {namespace}: {cause}")]
+    #[error(
+        "failed to get clusterNetwork {name}{}: {cause}",
+        place(name, namespace)
+    )]
     ClusterNetwork {
         /// As configured.
         name: String,
@@ -53,7 +56,10 @@ pub enum PlanError {
         cause: Box<PlanError>,
     },
     /// One of the default networks cannot be had.
-    #[error("failed to get default network {name} in namespace {namespace}: {cause}")]
+    #[error(
+        "failed to get default network {name}{}: {cause}",
+        place(name, namespace)
+    )]
     DefaultNetwork {
         /// As configured.
         name: String,
@@ -206,6 +212,14 @@ pub enum PlanError {
         /// What to do.
         cure: &'static str,
     },
+}
+
+/// Where a network was looked for; a path says so itself.
+fn place(name: &str, namespace: &str) -> String {
+    if name.contains('/') {
+        return String::new();
+    }
+    format!(" in namespace {namespace}")
 }
 
 impl PlanError {

@@ -3,8 +3,10 @@
 pub(crate) mod chart;
 pub(crate) mod doctor;
 pub(crate) mod images;
+pub(crate) mod install;
 pub(crate) mod server;
 pub(crate) mod stage;
+pub(crate) mod verify;
 pub(crate) mod version;
 
 use std::io::Write;

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fs,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
@@ -10,15 +10,22 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use node::root::Root;
 
+use super::stage::is_not_disabled;
 use crate::{
+    config,
     plan::{self, Distro},
     program::{self, Program},
+    say,
     stage::{self, write_atomic},
     usage::{BadUsage, absolute},
 };
 
-const HINT: &str = "/run/multus-distro/node.json";
+/// Where the hint for the node's daemon is.
+pub(crate) const HINT: &str = "/run/multus-distro/node.json";
+/// The runtime's socket, wherever these distros have their data.
+pub(crate) const SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -42,28 +49,67 @@ pub(crate) struct Args {
 /// `server`: stages; `agent`: does not, as agents take no manifests.
 pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let program = program::read(&args.command, variable, configured, args.distro)
+    let root = Root::open("/")?;
+    let settings = |file: &Path| config::read(&root, file);
+    let (role, other) = if is_server {
+        ("server", "agent")
+    } else {
+        ("agent", "server")
+    };
+    let program = program::read(&args.command, variable, settings, args.distro)
         .and_then(|program| with_data_dir(program, args.data_dir.as_deref()))
-        .map_err(|error| BadUsage(error.to_string()))?;
+        .and_then(|program| {
+            program::is_role(&args.command, role, other)?;
+            if is_server && args.multus {
+                is_not_disabled(program.distro, &program.disabled.words)?;
+            }
+            Ok(program)
+        })
+        .map_err(|error| BadUsage(format!("{error:#}")))?;
     // Before anything is staged for it.
     find(&args.command[0], std::env::var_os("PATH"))?;
-    if is_server {
-        if args.multus {
-            stage::stage(
-                &program.data_dir,
-                &plan::files(program.distro, &program.registry)?,
-            )?;
-        } else {
-            stage::unstage(&program.data_dir, false)?;
+    let further = match (is_server, args.multus) {
+        (true, true) => {
+            bring(&program)?;
+            Vec::new()
         }
-    }
+        (true, false) => take_away(&program)?,
+        (false, _) => Vec::new(),
+    };
     if args.multus {
         write_hint(&args.hint, &program)?;
+    } else {
+        forget_hint(&args.hint)?;
     }
     let error = Command::new(&args.command[0])
         .args(&args.command[1..])
+        .args(&further)
         .exec();
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
+}
+
+/// Stages; the distro needs no further argument.
+fn bring(program: &Program) -> anyhow::Result<()> {
+    let files = plan::files(program.distro, &program.registry)?;
+    let done = stage::stage(&program.data_dir, &files)?;
+    done.notes.iter().for_each(|note| say(note));
+    Ok(())
+}
+
+/// What was staged is the distro's to remove: it deletes the manifests, and what it made of them.
+fn take_away(program: &Program) -> anyhow::Result<Vec<String>> {
+    let names = stage::retire(&program.data_dir)?;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let further = program.disabled.also(&names);
+    for name in names {
+        let path = program.data_dir.join(plan::MANIFESTS);
+        say(&format!(
+            "plan: {} removes {}/{name}.yaml and what it made of it; definitions of networks stay",
+            program.distro.as_str(),
+            path.display()
+        ));
+    }
+    Ok(further)
 }
 
 fn with_data_dir(mut program: Program, given: Option<&Path>) -> anyhow::Result<Program> {
@@ -114,62 +160,19 @@ fn write_hint(path: &Path, program: &Program) -> anyhow::Result<()> {
         .map_or(0, |since| since.as_secs());
     let hint = serde_json::json!({
         "schema": 1, "distro": program.distro.as_str(), "dataDir": program.data_dir,
-        "criSocket": "/run/k3s/containerd/containerd.sock", "containerdConfig": config,
+        "criSocket": SOCKET, "containerdConfig": config,
         "startedAt": started, "pid": std::process::id(),
     });
     write_atomic(path, hint.to_string().as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Values of a key in the distro's `config.yaml` and `config.yaml.d`: simple `key: value` and lists of words.
-fn configured(distro: Distro, key: &str) -> Vec<String> {
-    let dir = Path::new("/etc/rancher").join(distro.as_str());
-    let mut files = vec![dir.join("config.yaml")];
-    let mut extra: Vec<PathBuf> = entries(&dir.join("config.yaml.d")).unwrap_or_default();
-    extra.sort();
-    files.extend(extra);
-    files
-        .iter()
-        .filter_map(|file| fs::read_to_string(file).ok())
-        .flat_map(|text| values(&text, key))
-        .collect()
-}
-
-fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    fs::read_dir(dir)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect()
-}
-
-fn values(text: &str, key: &str) -> Vec<String> {
-    let Ok(serde_yaml::Value::Mapping(map)) = serde_yaml::from_str(text) else {
-        return Vec::new();
-    };
-    let found = map.iter().filter(|(name, _)| {
-        name.as_str()
-            .is_some_and(|name| name.trim_end_matches('+') == key)
-    });
-    found
-        .flat_map(|(_, value)| match value {
-            serde_yaml::Value::String(text) => vec![text.clone()],
-            serde_yaml::Value::Sequence(list) => list
-                .iter()
-                .filter_map(|one| one.as_str().map(str::to_owned))
-                .collect(),
-            _ => Vec::new(),
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn config_files_have_words_and_lists() {
-        let text = "data-dir: /data\ncni:\n- multus\n- canal\ncni+: [x]\nport: 1\n";
-        assert_eq!(values(text, "data-dir"), ["/data"]);
-        assert_eq!(values(text, "cni"), ["multus", "canal", "x"]);
-        assert!(values("not: [closed", "not").is_empty());
+/// Without Multus there is nobody to tell.
+fn forget_hint(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
     }
 }

@@ -5,7 +5,11 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+/// Coarser than any file system's idea of time.
+const STEP: Duration = Duration::from_secs(2);
 
 /// What was written and is not in its place yet. Dropped before it is there, it goes again, directories included.
 #[derive(Debug, Default)]
@@ -52,6 +56,7 @@ impl Batch {
     /// Puts the files in their places, in the order in which they were written.
     pub(crate) fn put(mut self) -> io::Result<()> {
         for (beside, path) in &self.files {
+            make_unlike(beside, path)?;
             fs::rename(beside, path)?;
             if let Some(parent) = path.parent() {
                 File::open(parent)?.sync_all()?;
@@ -61,6 +66,19 @@ impl Batch {
         self.dirs.clear();
         Ok(())
     }
+}
+
+/// Distros look at a manifest again when its time of change is another one, which no clock promises.
+fn make_unlike(beside: &Path, path: &Path) -> io::Result<()> {
+    let former = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?.modified()?,
+    };
+    if fs::metadata(beside)?.modified()? == former {
+        let file = OpenOptions::new().write(true).open(beside)?;
+        file.set_modified(former + STEP)?;
+    }
+    Ok(())
 }
 
 /// Best effort: the error that led here is told, and the next attempt overwrites what is left.

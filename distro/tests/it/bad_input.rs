@@ -72,6 +72,21 @@ fn wrong_words_are_bad_usage() {
             &["server", "--", "rke2", "server", "--cni", "multus,canal"],
             "take `multus` out",
         ),
+        (
+            &[
+                "server",
+                "--multus",
+                "--",
+                "k3s",
+                "server",
+                "--config=/nowhere",
+                "--disable",
+                "x,multus",
+            ],
+            "take it out of its disable list",
+        ),
+        (&["server", "--", "k3s", "agent"], "multus-distro agent"),
+        (&["agent", "--", "k3s", "server"], "multus-distro server"),
         (&["jump"], "'jump'"),
     ] {
         refused(words, BAD_USAGE, &[part]);
@@ -135,7 +150,15 @@ fn without_room_the_former_files_stay() {
         command.output().unwrap()
     };
     let full = "trap '' XFSZ; ulimit -f 4; exec \"$@\"";
+    let chart = dir.path().join(concat!(
+        "server/static/charts/k3s-multus-",
+        env!("CARGO_PKG_VERSION"),
+        ".tgz"
+    ));
     for registry in ["a.example", "b.example"] {
+        if chart.exists() {
+            fs::write(&chart, "has to be written again").unwrap();
+        }
         let before = content(dir.path());
         let output = stage(registry, full);
         let error = String::from_utf8(output.stderr).unwrap();

@@ -1,10 +1,13 @@
 //! The built program, from outside.
 
 mod bad_input;
+mod images;
+mod units;
 
 use std::{
     fs,
-    path::Path,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -19,41 +22,100 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("temporary folders have plain names")
 }
 
+/// A program in the distro's place: says its arguments, looks for the manifest, and ends with 7.
+fn fake(dir: &Path, name: &str) -> PathBuf {
+    let program = dir.join(name);
+    let text =
+        "#!/bin/sh\necho \"$@\"\nhead -1 \"$DATA/server/manifests/multus.yaml\" 2>&1\nexit 7\n";
+    fs::write(&program, text).expect("a folder of the test");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a file of the test");
+    program
+}
+
+/// Runs `multus-distro` with a program in the distro's place; what that one said.
+fn start(data: &Path, words: &[&str], program: &Path, arguments: &[&str]) -> String {
+    let hint = data.with_file_name("node.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+        .args(words)
+        .args(["--hint", path(&hint), "--", path(program)])
+        .args(arguments)
+        .args(["--data-dir", path(data)])
+        .env("DATA", data)
+        .output()
+        .expect("the built program starts");
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    String::from_utf8(output.stdout).expect("it speaks UTF-8")
+}
+
 #[test]
 fn server_stages_then_becomes_the_program() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, program) = (dir.path().join("data"), dir.path().join("k3s"));
-    fs::write(&program, "#!/bin/sh\necho started \"$@\"\ncat \"$2\"/server/manifests/multus.yaml | head -1\nexit 7\n").unwrap();
-    fs::set_permissions(
-        &program,
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .unwrap();
-    let hint = dir.path().join("node.json");
-    let output = run(&[
-        "server",
-        "--multus",
-        "--hint",
-        path(&hint),
-        "--",
-        path(&program),
-        "--data-dir",
-        path(&data),
-    ]);
-    assert_eq!(output.status.code(), Some(7), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
+    let manifest = data.join("server/manifests/multus.yaml");
+    let said = start(&data, &["server", "--multus"], &program, &["server"]);
+    let first = "apiVersion: helm.cattle.io/v1";
     assert_eq!(
-        text,
-        format!(
-            "started --data-dir {}\napiVersion: helm.cattle.io/v1\n",
-            data.display()
-        )
+        said,
+        format!("server --data-dir {}\n{first}\n", data.display())
     );
-    let hint: serde_json::Value = serde_json::from_slice(&fs::read(hint).unwrap()).unwrap();
+    let hint = fs::read(dir.path().join("node.json")).unwrap();
+    let hint: serde_json::Value = serde_json::from_slice(&hint).unwrap();
     assert_eq!(hint["dataDir"], path(&data));
-    let off = run(&["server", "--", path(&program), "--data-dir", path(&data)]);
-    assert_eq!(off.status.code(), Some(7));
-    assert!(!data.join("server/manifests/multus.yaml").exists());
+    // Off: the manifest is the distro's to remove, with all that it made of it, and once only.
+    let off = || start(&data, &["server"], &program, &["server"]);
+    let told = format!(
+        "server --data-dir {} --disable=multus\n{first}\n",
+        data.display()
+    );
+    assert_eq!(off(), told);
+    assert!(!dir.path().join("node.json").exists());
+    assert_eq!(
+        fs::read_dir(data.join("server/static/charts"))
+            .unwrap()
+            .count(),
+        0
+    );
+    fs::remove_file(&manifest).unwrap();
+    assert!(off().starts_with(&format!("server --data-dir {}\n", data.display())));
+    assert!(!data.join("server/.multus-distro.json").exists());
+}
+
+#[test]
+fn off_keeps_what_the_distro_disables_anyway() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, program) = (dir.path().join("data"), fake(dir.path(), "rke2"));
+    let config = dir.path().join("config.yaml");
+    fs::write(&config, "disable: [rke2-ingress-nginx]\n").unwrap();
+    let arguments = ["server", "--config", path(&config)];
+    start(&data, &["server", "--multus"], &program, &arguments);
+    let said = start(&data, &["server"], &program, &arguments);
+    let told = "--disable=rke2-ingress-nginx --disable=multus-crd --disable=multus";
+    assert!(said.contains(told), "{said}");
+}
+
+#[test]
+fn an_agent_is_told_nothing_but_leaves_the_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
+    let said = start(&data, &["agent", "--multus"], &program, &["agent"]);
+    assert!(said.starts_with("agent --data-dir"), "{said}");
+    assert!(!data.exists());
+    let hint = fs::read(dir.path().join("node.json")).unwrap();
+    let hint: serde_json::Value = serde_json::from_slice(&hint).unwrap();
+    let config = data.join("agent/etc/containerd/config.toml");
+    assert_eq!(hint["containerdConfig"], path(&config));
+    assert_eq!(hint["distro"], "k3s");
+}
+
+#[test]
+fn a_registry_comes_before_every_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
+    let flag = ["server", "--system-default-registry=reg.example:5000"];
+    start(&data, &["server", "--multus"], &program, &flag);
+    let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
+    let line = "global.systemDefaultRegistry: \"reg.example:5000\"";
+    assert!(manifest.contains(line), "{manifest}");
 }
 
 #[test]
@@ -71,10 +133,24 @@ fn the_chart_that_is_staged_is_the_one_that_is_embedded() {
         ".tgz"
     ));
     assert_eq!(
-        fs::read(staged).unwrap(),
+        fs::read(&staged).unwrap(),
         run(&["chart", "get", "k3s-multus"]).stdout
     );
+    let plan = run(&["unstage", "--data-dir", data, "--dry-run"]);
+    let said = String::from_utf8(plan.stderr).unwrap();
+    assert!(
+        said.contains("plan: empty ") && said.contains("plan: delete "),
+        "{said}"
+    );
+    assert!(plan.stdout.is_empty() && staged.exists());
     assert!(run(&["unstage", "--data-dir", data]).status.success());
+    let manifest = fs::read_to_string(dir.path().join("server/manifests/multus.yaml"));
+    assert!(manifest.unwrap().starts_with("# removed"));
+    assert!(
+        run(&["unstage", "--purge", "--data-dir", data])
+            .status
+            .success()
+    );
     assert_eq!(
         fs::read_dir(dir.path().join("server/manifests"))
             .unwrap()

@@ -8,11 +8,11 @@ mod defects;
 mod derived;
 mod notes;
 mod oci;
-mod render;
+pub(super) mod render;
 mod server;
 mod superset;
 mod upgrade;
-mod values;
+pub(super) mod values;
 
 use std::{collections::BTreeSet, fs};
 

@@ -99,7 +99,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    fn import(&self) -> anyhow::Result<()> {
+    pub(super) fn import(&self) -> anyhow::Result<()> {
         let archive = self.work.image_archive()?;
         self.each(|member| member.runtime.import(&member.node, &archive))
     }
@@ -190,12 +190,12 @@ impl Scene<'_> {
     /// Takes away what was staged.
     fn unstage(&self) -> anyhow::Result<()> {
         let program = self.work.program("multus-distro");
-        let words = ["unstage", "--data-dir", K3S_DATA];
+        let words = ["unstage", "--purge", "--data-dir", K3S_DATA];
         sh::run(self.cluster.server().command(program).args(words)).map(drop)
     }
 
     /// Ready on every node, and no image was asked of a registry.
-    fn is_deployed(&self, name: &str) -> anyhow::Result<()> {
+    pub(super) fn is_deployed(&self, name: &str) -> anyhow::Result<()> {
         self.is_ready(name)?;
         let events = self.cluster.get(&["events", NAMESPACE])?;
         let events = events["items"].as_array().into_iter().flatten();
@@ -258,6 +258,11 @@ impl Scene<'_> {
     /// Removes the chart; what it had put on nodes goes, what was there stays.
     fn uninstall(&self, name: &str, before: &[Hashes]) -> anyhow::Result<()> {
         self.helm_uninstall(name)?;
+        self.are_as(before)
+    }
+
+    /// Every file of every node is as it was.
+    pub(super) fn are_as(&self, before: &[Hashes]) -> anyhow::Result<()> {
         sh::until(60, "the nodes are as they were", || {
             for (member, (now, before)) in self
                 .cluster
@@ -271,8 +276,36 @@ impl Scene<'_> {
         })
     }
 
+    /// Nothing of ours is on any node, and what was there is.
+    pub(super) fn is_clean(&self) -> anyhow::Result<()> {
+        self.each(|member| {
+            let places = &member.runtime.places;
+            let ours = [
+                format!("{}/multus-shim", places.bin_dir),
+                format!("{}/00-multus.conf", places.conf_dir),
+            ];
+            sh::until(60, "the node is clean", || {
+                for file in &ours {
+                    ensure!(
+                        !member.node.path(file).exists(),
+                        "{file} is still on {}",
+                        member.node.name
+                    );
+                }
+                Ok(())
+            })?;
+            let left = member.node.list(&places.conf_dir)?;
+            ensure!(
+                left == ["10-primary.conflist"],
+                "in {} are {left:?}",
+                places.conf_dir
+            );
+            Ok(())
+        })
+    }
+
     /// Every file of every node, but what runtime, kubelet and other plugins write while pods come and go.
-    fn hashes(&self) -> anyhow::Result<Vec<Hashes>> {
+    pub(super) fn hashes(&self) -> anyhow::Result<Vec<Hashes>> {
         let members = self.cluster.members.iter();
         members
             .map(|member| {

@@ -24,11 +24,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let dist = e2e::current_dist(&project, args.install)?;
     for level in [
         e2e::Level::Chart,
+        e2e::Level::Airgap,
         e2e::Level::Netns,
         e2e::Level::Rules,
         e2e::Level::Faults,
         e2e::Level::Discover,
         e2e::Level::Cri,
+        e2e::Level::Helmchart,
         e2e::Level::Cluster,
     ] {
         e2e::one(&project, level, &dist, args.install, &[])?;

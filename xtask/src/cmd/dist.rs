@@ -29,7 +29,8 @@ use crate::{
     },
     project::{PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
-    talk,
+    sets::Places,
+    shipped, talk,
     tree::{self, Tree},
     verify,
 };
@@ -56,6 +57,8 @@ const OURS: &[&str] = &[
     "bin",
     "bindata",
     "charts",
+    "completions",
+    "man",
     "manifests",
     "oci",
     release::FILE,
@@ -105,7 +108,7 @@ pub(crate) fn make(
 fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<Tree> {
     let charts = talk::step("charts", || charts::pack(project.version))?;
     let programs = build::all(project, arches, install)?;
-    let layout = images::layout(project, &programs)?;
+    let layout = images::layout(project, &programs, &Places::default())?;
     let origin = Origin {
         version: project.version.to_owned(),
         commit: project.commit.clone(),
@@ -130,7 +133,8 @@ pub(crate) fn compose(
     tree.extend(images::tree(layout));
     tree.extend(generate::tree(&origin.version, charts)?);
     tree.extend(airgap::tree(layout, &origin.architectures)?);
-    let followed = archive::verify::images(layout, &verify::unpack)?;
+    tree.extend(shipped::tree());
+    let followed = archive::verify::images(layout, &::airgap::check::unpack)?;
     describe(origin, &mut tree, &followed, charts::entries(charts))?;
     Ok(tree)
 }
@@ -143,6 +147,7 @@ pub(crate) fn describe(
     charts: Vec<ChartEntry>,
 ) -> anyhow::Result<()> {
     let release = Release::of(origin, tree, images, charts);
+    release.budgets_hold()?;
     tree.add(release::FILE, release.to_bytes()?);
     let files = tree.0.iter().filter(|(path, _)| *path != release::SUMS);
     let sums = files.map(|(path, file)| (path.as_str(), sha256(&file.bytes)));

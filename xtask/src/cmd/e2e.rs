@@ -44,6 +44,8 @@ pub(crate) struct Args {
 pub(crate) enum Level {
     /// Real Helm and Go on the charts and bindata
     Chart,
+    /// Archives, registries, containerd with empty stores, skopeo, Helm
+    Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
@@ -56,6 +58,8 @@ pub(crate) enum Level {
     Cri,
     /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
     Devices,
+    /// What multus-distro stages, made into releases by K3s' helm-controller
+    Helmchart,
     /// A mixed cluster
     Cluster,
     /// From the published chart to ours and back, under running pods; needs --peer

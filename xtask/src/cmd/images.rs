@@ -17,6 +17,7 @@ use crate::{
     arch::{Arch, Arches},
     cmd::build::Binaries,
     project::Project,
+    sets::Places,
     talk,
     tree::Tree,
 };
@@ -32,13 +33,15 @@ pub(crate) struct Args {
     /// Folder with bin/<arch>/ to read and oci/ to write
     #[arg(long, default_value = "dist")]
     out: PathBuf,
+    #[command(flatten)]
+    places: Places,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let binaries = built(&args.out, &args.arches.list())?;
-    let layout = layout(&project, &binaries)?;
+    let layout = layout(&project, &binaries, &args.places)?;
     tree(&layout).update(&args.out, &["oci/"])?;
     for image in &layout.images {
         talk::data(&format!("{}\n", serde_json::to_string(image)?))?;
@@ -74,10 +77,11 @@ pub(crate) fn tree(layout: &Layout) -> Tree {
     tree
 }
 
-/// All images of the project.
+/// All images of a release: those of the project, then those of others that the lock names.
 pub(crate) fn layout(
     project: &Project,
     binaries: &BTreeMap<Arch, Binaries>,
+    places: &Places,
 ) -> anyhow::Result<Layout> {
     let release = Release {
         version: project.version.to_owned(),
@@ -96,6 +100,8 @@ pub(crate) fn layout(
                 .with_context(|| format!("cannot make the image {name}"))
         })?;
     }
+    let arches: Vec<_> = binaries.keys().copied().collect();
+    places.add_pulled(project, &mut layout, &arches)?;
     Ok(layout)
 }
 

@@ -10,6 +10,8 @@ use crate::{
     cmd::dist,
     project::Project,
     release, talk,
+    tree::Tree,
+    verify,
 };
 
 /// Make the release again in a clone elsewhere, and compare
@@ -65,8 +67,12 @@ pub(crate) fn against(project: &Project, arches: &Arches, first: &Path) -> anyho
         let path = dist.join(release::SUMS);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    if let Some(difference) = difference(&sums(first)?, &sums(&second)?) {
-        bail!("the same commit gives other bytes at another path: {difference}");
+    if let Some(line) = difference(&sums(first)?, &sums(&second)?) {
+        let place = verify::difference(&Tree::read(first)?, &Tree::read(&second)?);
+        bail!(
+            "the same commit gives other bytes at another path: {line}; first in {}",
+            place.unwrap_or_default()
+        );
     }
     let names: Vec<_> = arches.list().into_iter().map(Arch::name).collect();
     talk::say(&format!(

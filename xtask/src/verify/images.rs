@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use airgap::{bundle, lists, zstd};
+use airgap::{
+    bundle,
+    check::{MAX_UNPACKED, unpack},
+    lists, zstd,
+};
 use anyhow::{Context as _, bail, ensure};
 use archive::{
     digest::sha256,
@@ -13,13 +17,8 @@ use archive::{
     verify::{Image, PlatformImage},
 };
 
-use super::{MAX_UNPACKED, part, same, unpack};
-use crate::{
-    arch::Arch,
-    cmd::{airgap::archive_name, build},
-    elf,
-    tree::Tree,
-};
+use super::{part, same};
+use crate::{arch::Arch, cmd::build, elf, sets, tree::Tree};
 
 const LIMITS: Limits = Limits {
     entries: 10_000,
@@ -39,19 +38,24 @@ pub(crate) fn check(
     let images = archive::verify::images(&layout, &unpack).context("oci")?;
     claimed.extend(tree.below("oci/").map(|(path, _)| format!("oci/{path}")));
     programs(tree, arches, claimed)?;
+    names(&images)?;
     for image in &images {
-        let expected: Vec<_> = arches.iter().map(|arch| arch.platform()).collect();
-        let found: Vec<_> = image
-            .platforms
-            .iter()
-            .map(|one| one.platform.clone())
-            .collect();
+        let found = image.platforms.iter().map(|one| &one.platform.architecture);
+        let expected = arches.iter().map(|arch| arch.name());
         ensure!(
-            found == expected,
+            found.eq(expected),
             "{}: its platforms are not the architectures of the release",
             image.reference
         );
+        if !sets::is_own(&image.reference)? {
+            continue;
+        }
         for (platform, arch) in image.platforms.iter().zip(arches) {
+            ensure!(
+                platform.platform == arch.platform(),
+                "{}: its platforms are not the architectures of the release",
+                image.reference
+            );
             layers(tree, *arch, platform)
                 .with_context(|| format!("{} for {}", image.reference, arch.name()))?;
         }
@@ -60,14 +64,39 @@ pub(crate) fn check(
     same(
         tree,
         claimed,
-        "airgap/multus-images.txt".to_owned(),
+        format!("airgap/{}", lists::ALL_IMAGES),
         list.as_bytes(),
         "oci/",
     )?;
+    let list = lists::names_alone(&layout);
+    let path = "airgap/k3s/image-list-multus.txt".to_owned();
+    same(tree, claimed, path, list.as_bytes(), "oci/")?;
     for arch in arches {
         airgap(tree, &layout, arch.name(), claimed)?;
     }
     Ok(images)
+}
+
+/// The release has the images of the lock, and no other.
+fn names(images: &[Image]) -> anyhow::Result<()> {
+    let expected = sets::expected(env!("CARGO_PKG_VERSION"))?;
+    let found: BTreeSet<_> = images
+        .iter()
+        .map(|image| image.reference.as_str())
+        .collect();
+    for name in &expected {
+        ensure!(
+            found.contains(name.as_str()),
+            "oci has no {name}, which the lock names"
+        );
+    }
+    match found
+        .iter()
+        .find(|name| !expected.iter().any(|one| one == *name))
+    {
+        Some(name) => bail!("oci has {name}, which the lock does not name"),
+        None => Ok(()),
+    }
 }
 
 fn programs(tree: &Tree, arches: &[Arch], claimed: &mut BTreeSet<String>) -> anyhow::Result<()> {
@@ -124,12 +153,11 @@ fn airgap(
 ) -> anyhow::Result<()> {
     let slice = bundle::slice(layout, arch)?;
     let expected = bundle::entries(&slice)?;
-    let name = archive_name(arch);
-    let list = format!("multus-images.linux-{arch}.txt");
+    let [zst, gz, list] = lists::names(arch);
     let mut sums = Vec::new();
     for (name, unpack) in [
-        (format!("{name}.zst"), Some(unzstd as Unpack)),
-        (format!("{name}.gz"), Some(gunzip as Unpack)),
+        (zst, Some(unzstd as Unpack)),
+        (gz, Some(gunzip as Unpack)),
         (list.clone(), None),
     ] {
         let path = format!("airgap/{name}");
@@ -149,6 +177,9 @@ fn airgap(
         references.as_bytes(),
         "oci/",
     )?;
+    let rke2 = format!("airgap/rke2/rke2-images-multus.linux-{arch}.txt");
+    let names = lists::names_alone(&slice);
+    same(tree, claimed, rke2, names.as_bytes(), "oci/")?;
     let sums = lists::sums(sums.iter().map(|(name, digest)| (name.as_str(), *digest)));
     let path = format!("airgap/sha256sum-{arch}.txt");
     same(

@@ -267,6 +267,58 @@ fn forged_archives_are_named() {
 }
 
 #[test]
+fn the_release_has_the_images_of_the_lock() {
+    let version = env!("CARGO_PKG_VERSION");
+    let own = format!("docker.io/multusrs/multus:v{version}");
+    let renamed = |name: &str| {
+        let mut layout = layout(&ARCHES.map(|arch| (arch, programs(arch, b""))).into());
+        let image = layout.images.remove(0);
+        layout.images.push(image.named(name));
+        layout
+    };
+    for (name, expected) in [
+        (
+            "docker.io/multusrs/other:v1",
+            format!("oci has no {own}, which the lock names"),
+        ),
+        (
+            "docker.io/multusrs/multus:v5.0.00",
+            format!("oci has no {own}, which the lock names"),
+        ),
+    ] {
+        forged(
+            |tree| {
+                tree.0.retain(|path, _| !path.starts_with("oci/"));
+                for (path, bytes) in renamed(name).files() {
+                    tree.add(format!("oci/{path}"), bytes);
+                }
+            },
+            &expected,
+        );
+    }
+    forged(
+        |tree| {
+            tree.0.retain(|path, _| !path.starts_with("oci/"));
+            let mut both = renamed(&own);
+            let further = both.images[0].clone().named("docker.io/x/y:1");
+            both.images.push(further);
+            for (path, bytes) in both.files() {
+                tree.add(format!("oci/{path}"), bytes);
+            }
+        },
+        "oci has docker.io/x/y:1, which the lock does not name",
+    );
+    for list in [
+        "airgap/k3s/image-list-multus.txt",
+        "airgap/rke2/rke2-images-multus.linux-arm.txt",
+    ] {
+        forged(append(list, b"docker.io/x/y:1\n"), list);
+    }
+    let page = "man/multus-distro.1";
+    forged(append(page, b"evil"), &format!("{page} does not follow"));
+}
+
+#[test]
 fn forged_charts_are_named() {
     let version = env!("CARGO_PKG_VERSION");
     let main = format!("assets/rke2-multus/rke2-multus-{version}.tgz");

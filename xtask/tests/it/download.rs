@@ -18,11 +18,12 @@ const CONTENT: &[u8] = b"what somebody published";
 
 /// Writes a lock that names one file at these addresses.
 fn lock(dir: &Path, bases: &[&str]) {
-    let addresses: String = bases
+    let addresses: Vec<_> = bases
         .iter()
-        .map(|base| format!(" {base}/file.tgz"))
+        .map(|base| format!("{base}/file.tgz"))
         .collect();
-    let line = format!("{} v1{addresses}\n", sha256(CONTENT).hex());
+    let addresses = addresses.join(" ");
+    let line = format!("{} v1 {addresses}\n", sha256(CONTENT).hex());
     fs::write(dir.join("a.lock"), format!("# of others\n{line}")).expect("a folder of the test");
 }
 
@@ -87,7 +88,8 @@ fn folder(server: &Server, begun: &[u8]) -> tempfile::TempDir {
 fn arrives(server: &Server, begun: &[u8], offsets: &[usize]) {
     let dir = folder(server, begun);
     succeeds(download(dir.path()), "file.tgz v1: fetched");
-    assert_eq!(fs::read(file(dir.path())).unwrap(), CONTENT);
+    let found = fs::read(file(dir.path())).expect("it was fetched");
+    assert_eq!(found, CONTENT);
     assert_eq!(names(dir.path()), ["file.tgz"]);
     assert_eq!(server.offsets(), offsets);
 }

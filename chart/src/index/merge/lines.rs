@@ -17,27 +17,15 @@ pub(super) fn put(text: &str, name: &str, place: usize, entry: &Mapping) -> Opti
         .filter(|&at| is_content(&lines[at]) && indent(&lines[at]) == depth)
         .filter_map(|at| Some((at, title(&lines[at])?)))
         .collect();
-    let (at, item_depth, is_new) = match titles.iter().find(|(_, title)| *title == name) {
-        Some(&(at, _)) => {
-            let end = titles
-                .iter()
-                .map(|one| one.0)
-                .find(|&next| next > at)
-                .unwrap_or(end);
-            let first = (at + 1..end).find(|&at| is_content(&lines[at]));
-            let depth = first.map_or(depth, |at| indent(&lines[at]));
-            let mut items = (at + 1..end)
-                .filter(|&at| indent(&lines[at]) == depth && lines[at][depth..].starts_with("- "));
-            let at = items
-                .nth(place)
-                .unwrap_or_else(|| last_content(&lines, at, end));
-            (at, depth, false)
-        }
-        None => {
-            let after = titles.iter().find(|(_, title)| *title > name);
-            let at = after.map_or_else(|| last_content(&lines, start, end), |one| one.0);
-            (at, depth, true)
-        }
+    let found = titles.iter().find(|(_, title)| *title == name);
+    let is_new = found.is_none();
+    let (at, item_depth) = if let Some(&(at, _)) = found {
+        let next = titles.iter().map(|one| one.0).find(|&next| next > at);
+        item_place(&lines[..next.unwrap_or(end)], at, depth, place)
+    } else {
+        let after = titles.iter().find(|(_, title)| *title > name);
+        let at = after.map_or_else(|| last_content(&lines, start, end), |one| one.0);
+        (at, depth)
     };
     let item = serde_yaml::to_string(&[entry]).ok()?;
     let now = entry.get("created")?.as_str()?;
@@ -50,6 +38,18 @@ pub(super) fn put(text: &str, name: &str, place: usize, entry: &Mapping) -> Opti
     let new: Vec<String> = title.into_iter().chain(item).collect();
     lines.splice(at..at, new);
     Some(lines.join("\n") + "\n")
+}
+
+/// The line of the item at this place of a chart's list, or the one after the last, and how far in items stand.
+fn item_place(lines: &[String], title: usize, depth: usize, place: usize) -> (usize, usize) {
+    let below = title + 1..lines.len();
+    let first = below.clone().find(|&at| is_content(&lines[at]));
+    let depth = first.map_or(depth, |at| indent(&lines[at]));
+    let is_item =
+        |at: &usize| indent(&lines[*at]) == depth && lines[*at][depth..].starts_with("- ");
+    let found = below.filter(is_item).nth(place);
+    let at = found.unwrap_or_else(|| last_content(lines, title, lines.len()));
+    (at, depth)
 }
 
 /// The text with the time of this change.

@@ -132,7 +132,7 @@ fn items_may_stand_further_in() {
 }
 
 fn check_refused(text: &str, new: &Listing, expected: &str) {
-    let error = merge(Some(text), &[new.clone()], NOW)
+    let error = merge(Some(text), std::slice::from_ref(new), NOW)
         .unwrap_err()
         .to_string();
     assert!(error.contains(expected), "{error}");

@@ -18,7 +18,7 @@ use crate::{
 
 /// What K3s' chart leaves out.
 const DROPPED: &str = "rke2-whereabouts";
-const VERSION: &str = "4.3.17-k3s";
+const VERSION: &str = "4.3.17+upv4.3.017";
 
 /// The release pipeline's program, as it is called in a checkout.
 pub(super) fn xtask(words: &[&str]) -> anyhow::Result<String> {

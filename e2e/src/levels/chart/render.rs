@@ -58,7 +58,7 @@ pub(super) fn with_file(
 }
 
 /// Documents that hold anything.
-pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+pub(in crate::levels) fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
     let documents = documents.collect::<Result<Vec<_>, _>>();
     let documents = documents.context("what is rendered is no YAML")?;
@@ -102,7 +102,7 @@ pub(super) fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// The daemon's file.
-pub(super) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Value> {
+pub(in crate::levels) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Value> {
     let map = find(objects, &format!("ConfigMap/{name}-config"))?;
     let text = map["data"]["daemon-config.json"].as_str();
     serde_json::from_str(text.context("the ConfigMap has no daemon-config.json")?)
@@ -110,7 +110,7 @@ pub(super) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Val
 }
 
 /// Puts a value at a path of keys, as a values file that holds nothing else.
-pub(super) fn nested(path: &str, value: Value) -> Value {
+pub(in crate::levels) fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |value, key| {
         Value::Object([(key.to_owned(), value)].into_iter().collect())
     })

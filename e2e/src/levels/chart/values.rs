@@ -200,3 +200,31 @@ pub(super) fn switches() -> impl Iterator<Item = (&'static str, bool)> {
         .filter(|row| !matches!(row.fate, Fate::Refused(_)));
     rows.filter_map(|row| Some((row.path, row.value.parse().ok()?)))
 }
+
+/// A value as a HelmChartConfig has it, and what comes of it.
+pub(in crate::levels) struct Wanted {
+    pub(in crate::levels) path: &'static str,
+    pub(in crate::levels) value: Value,
+    pub(in crate::levels) with: &'static [&'static str],
+    /// Text among the objects, and whether it is there with the value.
+    pub(in crate::levels) text: Option<(&'static str, bool)>,
+    pub(in crate::levels) refused: bool,
+}
+
+/// Every value of the table.
+pub(in crate::levels) fn wanted() -> anyhow::Result<Vec<Wanted>> {
+    let wanted = ROWS.iter().map(|row| {
+        Ok(Wanted {
+            path: row.path,
+            value: serde_yaml::from_str(row.value)?,
+            with: row.with,
+            text: match row.fate {
+                Fate::Shows(text) => Some((text, true)),
+                Fate::Hides(text) => Some((text, false)),
+                Fate::Idle | Fate::Refused(_) => None,
+            },
+            refused: matches!(row.fate, Fate::Refused(_)),
+        })
+    });
+    wanted.collect()
+}

@@ -177,7 +177,7 @@ impl Scene<'_> {
     }
 
     /// Names of a pod of this kind on each node.
-    pub(super) fn names(&self, kind: &str) -> Vec<String> {
+    pub(in crate::levels) fn names(&self, kind: &str) -> Vec<String> {
         let members = self.cluster.members.iter();
         members
             .map(|member| format!("{kind}-{}", member.node.name))

@@ -94,12 +94,14 @@ impl<'a> Old<'a> {
                 references: &plugins,
                 programs: &[],
                 entrypoint: &["/bin/true"],
+                user: "",
             },
             Image {
                 name: &name("multus"),
                 references: &multus,
                 programs: &programs,
                 entrypoint: &["/thin_entrypoint"],
+                user: "",
             },
         ] {
             let archive = image.archive(scene.work)?;

@@ -34,7 +34,7 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<Repository> {
         folders: BTreeMap::new(),
     };
     for (path, file) in files(dir, "assets")? {
-        if !path.ends_with(".tgz") {
+        if path.strip_suffix(".tgz").is_none() {
             continue;
         }
         let bytes = super::read(&file)?;

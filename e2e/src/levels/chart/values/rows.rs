@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
     row("pod.resources.enabled", "false", Hides(r#""limits""#)),
     row(
         "pod.resources.multus",
-        "{limits: {cpu: 77m}}",
+        "{requests: {cpu: 77m}, limits: {cpu: 77m}}",
         Shows(r#""cpu":"77m""#),
     ),
     row(

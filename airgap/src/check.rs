@@ -1,0 +1,306 @@
+//! A folder on its way to nodes: what must hold of the files in it, told by name where it does not.
+//!
+//! Sums are checked first, and are not believed: an archive must be sound in itself, of the architecture in its name, hold what its
+//! list says, and be written as it is written here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use archive::{
+    digest::sha256,
+    gzip,
+    layout::{self, Layout},
+    oci,
+    read::{self, Limits},
+    tar::Entry,
+    verify::{self, Image},
+};
+
+use crate::{
+    bundle,
+    lists::{self, ALL_IMAGES},
+    zstd,
+};
+
+/// Largest layer or archive that is unpacked.
+pub const MAX_UNPACKED: u64 = 1 << 30;
+
+const LIMITS: Limits = Limits {
+    entries: 100_000,
+    total: MAX_UNPACKED,
+    links: false,
+};
+
+/// One architecture of a folder that is sound.
+#[derive(Debug)]
+pub struct Sound {
+    /// Which.
+    pub architecture: String,
+    /// Its archives.
+    pub archives: Vec<String>,
+    /// What they hold.
+    pub images: Vec<Image>,
+}
+
+/// What is wrong, and with which file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is nothing to check by.
+    #[error("no sha256sum-<architecture>.txt is there: copy it along")]
+    NoSums,
+    /// Something that no sums file names.
+    #[error("{0} does not belong there: no sums file names it")]
+    Foreign(String),
+    /// A file is damaged.
+    #[error("{0} is damaged: copy it again")]
+    Damaged(String),
+    /// No archive of an architecture is there.
+    #[error("{0} is missing: copy it along")]
+    Missing(String),
+    /// A file is not what its sums file says.
+    #[error("{name} is not the file that {sums} names: copy it again")]
+    Sum {
+        /// The file.
+        name: String,
+        /// Where its sum stands.
+        sums: String,
+    },
+    /// An archive does not unpack.
+    #[error("{name}: {reason}")]
+    Archive {
+        /// The file.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// An archive's images are not sound.
+    #[error("{name}")]
+    Images {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        #[source]
+        source: Box<verify::Error>,
+    },
+    /// An archive is no layout.
+    #[error("{name}")]
+    Layout {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        #[source]
+        source: Box<layout::Error>,
+    },
+    /// An archive is of another architecture than its name says.
+    #[error("{name} holds {reference} for {found}: it was renamed or swapped")]
+    Architecture {
+        /// The file.
+        name: String,
+        /// The image.
+        reference: String,
+        /// What it is for.
+        found: String,
+    },
+    /// An archive is not written as archives are written here.
+    #[error("{name}: entry {entry} is not what its images make")]
+    Entry {
+        /// The file.
+        name: String,
+        /// The first that differs.
+        entry: String,
+    },
+    /// A list does not say what the archive holds.
+    #[error("{list} does not list what {archive} holds")]
+    List {
+        /// The list.
+        list: String,
+        /// The archive.
+        archive: String,
+    },
+    /// Both forms of an archive hold different things.
+    #[error("{0} and {1} hold different things")]
+    Differ(String, String),
+}
+
+/// Checks the files of a folder by name.
+pub fn folder(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<Sound>, Error> {
+    let mut claimed = BTreeSet::from([ALL_IMAGES.to_owned()]);
+    let mut sound = Vec::new();
+    for name in files.keys() {
+        let architecture = name
+            .strip_prefix("sha256sum-")
+            .and_then(|rest| rest.strip_suffix(".txt"));
+        if let Some(architecture) = architecture {
+            claimed.insert(name.clone());
+            sums_hold(files, name, architecture, &mut claimed)?;
+            sound.push(architecture);
+        }
+    }
+    if sound.is_empty() {
+        return Err(Error::NoSums);
+    }
+    if let Some(name) = files.keys().find(|name| !claimed.contains(*name)) {
+        return Err(Error::Foreign(name.clone()));
+    }
+    let each = sound.into_iter();
+    each.map(|architecture| archives_hold(files, architecture))
+        .collect()
+}
+
+fn sums_hold(
+    files: &BTreeMap<String, Vec<u8>>,
+    sums: &str,
+    architecture: &str,
+    claimed: &mut BTreeSet<String>,
+) -> Result<(), Error> {
+    let damaged = || Error::Damaged(sums.to_owned());
+    let text = std::str::from_utf8(&files[sums]).map_err(|_| damaged())?;
+    for (name, digest) in lists::parse_sums(text).ok_or_else(damaged)? {
+        if !lists::names(architecture).contains(&name) {
+            return Err(Error::Foreign(name));
+        }
+        if let Some(bytes) = files.get(&name)
+            && sha256(bytes) != digest
+        {
+            let sums = sums.to_owned();
+            return Err(Error::Sum { name, sums });
+        }
+        claimed.insert(name);
+    }
+    Ok(())
+}
+
+fn archives_hold(files: &BTreeMap<String, Vec<u8>>, architecture: &str) -> Result<Sound, Error> {
+    let [zst, gz, list] = lists::names(architecture);
+    let mut first: Option<(String, Vec<u8>)> = None;
+    let mut sound = Sound {
+        architecture: architecture.to_owned(),
+        archives: Vec::new(),
+        images: Vec::new(),
+    };
+    for (name, unpack) in [(&zst, unzstd as Unpack), (&gz, gunzip)] {
+        let Some(bytes) = files.get(name) else {
+            continue;
+        };
+        let tar = unpack(bytes).map_err(|reason| Error::Archive {
+            name: name.clone(),
+            reason,
+        })?;
+        match &first {
+            Some((_, other)) if *other == tar => {}
+            Some((other, _)) => return Err(Error::Differ(other.clone(), name.clone())),
+            None => {
+                let part = images(name, &tar, architecture, &mut sound.images)?;
+                if let Some(text) = files.get(&list)
+                    && *text != lists::references(&part).as_bytes()
+                {
+                    let archive = name.clone();
+                    return Err(Error::List { list, archive });
+                }
+                first = Some((name.clone(), tar));
+            }
+        }
+        sound.archives.push(name.clone());
+    }
+    match first {
+        Some(_) => Ok(sound),
+        None => Err(Error::Missing(zst)),
+    }
+}
+
+type Unpack = fn(&[u8]) -> Result<Vec<u8>, String>;
+
+fn unzstd(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    zstd::decompress(bytes, MAX_UNPACKED).map_err(|error| error.to_string())
+}
+
+fn gunzip(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    gzip::decompress(bytes, MAX_UNPACKED).map_err(|error| error.to_string())
+}
+
+/// Follows every digest in an archive.
+fn images(
+    name: &str,
+    tar: &[u8],
+    architecture: &str,
+    images: &mut Vec<Image>,
+) -> Result<Layout, Error> {
+    let entries = entries(name, tar)?;
+    let part = Layout::from_entries(entries.clone()).map_err(|source| Error::Layout {
+        name: name.to_owned(),
+        source: Box::new(source),
+    })?;
+    *images = verify::images(&part, &unpack).map_err(|source| Error::Images {
+        name: name.to_owned(),
+        source: Box::new(source),
+    })?;
+    for image in images {
+        let mut platforms = image.platforms.iter().map(|one| &one.platform);
+        let other = platforms.find(|platform| platform.architecture != architecture);
+        if let Some(platform) = other {
+            return Err(Error::Architecture {
+                name: name.to_owned(),
+                reference: image.reference.clone(),
+                found: platform.architecture.clone(),
+            });
+        }
+    }
+    written_as_here(name, &entries, &part)?;
+    Ok(part)
+}
+
+/// The entries of an archive in any of its forms.
+pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Entry>, Error> {
+    let tar = match bytes {
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => unzstd(bytes),
+        [0x1f, 0x8b, ..] => gunzip(bytes),
+        _ => return entries(name, bytes),
+    };
+    let tar = tar.map_err(|reason| Error::Archive {
+        name: name.to_owned(),
+        reason,
+    })?;
+    entries(name, &tar)
+}
+
+fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
+    read::entries(tar, &LIMITS).map_err(|error| Error::Archive {
+        name: name.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+fn written_as_here(name: &str, found: &[Entry], part: &Layout) -> Result<(), Error> {
+    let expected = bundle::entries(part).map_err(|error| Error::Archive {
+        name: name.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let mut pairs = found.iter().zip(&expected);
+    let differing = pairs.find_map(|(found, expected)| (found != expected).then_some(found));
+    let differing = differing.or_else(|| found.get(expected.len()));
+    match differing {
+        Some(entry) => Err(Error::Entry {
+            name: name.to_owned(),
+            entry: entry.path.clone(),
+        }),
+        None if found.len() < expected.len() => Err(Error::Entry {
+            name: name.to_owned(),
+            entry: expected[found.len()].path.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Uncompresses a layer, of ours or of others.
+pub fn unpack(media_type: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    match media_type {
+        oci::LAYER_ZSTD => unzstd(bytes),
+        oci::LAYER_GZIP | oci::DOCKER_LAYER => {
+            gzip::decompress_members(bytes, MAX_UNPACKED).map_err(|error| error.to_string())
+        }
+        oci::LAYER => Ok(bytes.to_vec()),
+        other => Err(format!("its media type {other} is not that of a layer")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! A folder of two architectures, and every way in which a copy of it goes wrong.
+
+use archive::{
+    oci::{Descriptor, History, ImageConfig, Manifest, Platform, RootFs, RunConfig},
+    tar,
+};
+
+use super::*;
+use crate::delta;
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// An archive's content: one image of one program.
+fn part(architecture: &str) -> Layout {
+    let mut part = Layout::default();
+    let tar = tar::write(&[Entry::file("program", 0o755, architecture)]).unwrap();
+    let platform = Platform {
+        architecture: architecture.to_owned(),
+        os: "linux".to_owned(),
+        variant: None,
+    };
+    let config = ImageConfig {
+        created: String::new(),
+        platform: platform.clone(),
+        config: RunConfig::default(),
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: vec![sha256(&tar)],
+        },
+        history: Vec::<History>::new(),
+    };
+    let config = part.add(oci::CONFIG, oci::to_bytes(&config));
+    let layer = zstd::compress(&tar, zstd::ARCHIVE).unwrap();
+    let layer = part.add(oci::LAYER_ZSTD, layer);
+    let manifest = Manifest::of(config, vec![layer]);
+    let mut manifest: Descriptor = part.add(oci::MANIFEST, oci::to_bytes(&manifest));
+    manifest.platform = Some(platform);
+    part.images.push(manifest.named("docker.io/own/x:v1"));
+    part
+}
+
+fn of(architecture: &str, part: &Layout) -> Files {
+    let archive = delta::archive(part).unwrap();
+    let [zst, gz, list] = lists::names(architecture);
+    let mut files = Files::from([
+        (zst, archive.zst),
+        (gz, archive.gz),
+        (list, lists::references(part).into_bytes()),
+    ]);
+    seal(&mut files, architecture);
+    files
+}
+
+/// Writes sums that fit what is there.
+fn seal(files: &mut Files, architecture: &str) {
+    let names = lists::names(architecture);
+    let present = files.iter().filter(|(name, _)| names.contains(name));
+    let sums = lists::sums(present.map(|(name, bytes)| (name.as_str(), sha256(bytes))));
+    files.insert(format!("sha256sum-{architecture}.txt"), sums.into_bytes());
+}
+
+fn sample() -> Files {
+    let mut files = of("amd64", &part("amd64"));
+    files.extend(of("arm64", &part("arm64")));
+    files.insert(ALL_IMAGES.to_owned(), b"both".to_vec());
+    files
+}
+
+#[track_caller]
+fn refused(files: &Files, expected: &str) {
+    let error = folder(files).expect_err(expected);
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    let text = format!("{error}: {}", source.unwrap_or_default());
+    assert!(text.contains(expected), "{text}");
+}
+
+const ZST: &str = "multus-airgap-images-amd64.tar.zst";
+const GZ: &str = "multus-airgap-images-amd64.tar.gz";
+const LIST: &str = "multus-images.linux-amd64.txt";
+
+#[test]
+fn a_whole_folder_is_sound_and_so_is_what_one_node_needs() {
+    let found = folder(&sample()).unwrap();
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0].archives, [ZST, GZ]);
+    assert_eq!(found[1].images[0].reference, "docker.io/own/x:v1");
+    let mut files = of("amd64", &part("amd64"));
+    files.remove(GZ);
+    files.remove(LIST);
+    assert_eq!(folder(&files).unwrap()[0].archives, [ZST]);
+    files.remove(ZST);
+    refused(&files, &format!("{ZST} is missing"));
+    refused(&Files::new(), "no sha256sum-");
+}
+
+#[test]
+fn what_sums_find_is_named() {
+    let mut cut = sample();
+    cut.get_mut(ZST).unwrap().truncate(200);
+    refused(
+        &cut,
+        &format!("{ZST} is not the file that sha256sum-amd64.txt names"),
+    );
+    let mut extra = sample();
+    extra.insert("notes.txt".into(), Vec::new());
+    refused(&extra, "notes.txt does not belong there");
+    let mut renamed = sample();
+    let bytes = renamed.remove(ZST).unwrap();
+    renamed.insert("images.tar.zst".into(), bytes);
+    refused(&renamed, "images.tar.zst does not belong there");
+    let mut damaged = sample();
+    damaged.insert("sha256sum-amd64.txt".into(), b"x".to_vec());
+    refused(&damaged, "sha256sum-amd64.txt is damaged");
+}
+
+/// Changes a file, and writes its sum anew.
+fn forged(change: impl FnOnce(&mut Files), expected: &str) {
+    let mut files = sample();
+    change(&mut files);
+    seal(&mut files, "amd64");
+    refused(&files, expected);
+}
+
+#[test]
+fn sums_are_not_believed() {
+    forged(
+        |files| files.get_mut(ZST).unwrap().truncate(200),
+        &format!("{ZST}: damaged zstd stream"),
+    );
+    forged(
+        |files| {
+            let other = files["multus-airgap-images-arm64.tar.zst"].clone();
+            files.insert(ZST.into(), other);
+        },
+        &format!("{ZST} holds docker.io/own/x:v1 for arm64"),
+    );
+    forged(
+        |files| {
+            let other = delta::archive(&Layout::default()).unwrap().gz;
+            files.insert(GZ.into(), other);
+        },
+        &format!("{ZST} and {GZ} hold different things"),
+    );
+    forged(
+        |files| drop(files.insert(LIST.into(), b"docker.io/own/y:v1\n".to_vec())),
+        &format!("{LIST} does not list what {ZST} holds"),
+    );
+}
+
+fn repacked(change: impl FnOnce(&mut Vec<Entry>), expected: &str) {
+    forged(
+        |files| {
+            let mut entries = bundle::entries(&part("amd64")).unwrap();
+            change(&mut entries);
+            let tar = tar::write_in_order(&entries).unwrap();
+            let zst = zstd::compress(&tar, zstd::ARCHIVE).unwrap();
+            files.insert(ZST.into(), zst);
+            files.remove(GZ);
+        },
+        expected,
+    );
+}
+
+#[test]
+fn an_archive_is_looked_into() {
+    let is_blob = |entry: &Entry| entry.path.starts_with("blobs/sha256/");
+    repacked(
+        |entries| {
+            let first = entries.iter().position(is_blob).unwrap();
+            entries.remove(first);
+        },
+        "is missing, which",
+    );
+    repacked(
+        |entries| {
+            let blob = entries.iter_mut().find(|entry| is_blob(entry)).unwrap();
+            blob.kind = tar::Kind::File(b"other".to_vec());
+        },
+        "has the digest",
+    );
+    repacked(
+        |entries| entries.push(Entry::file("more", 0o644, "")),
+        "more does not belong into an image layout",
+    );
+    repacked(
+        |entries| {
+            let docker = entries
+                .iter_mut()
+                .find(|entry| entry.path == "manifest.json");
+            docker.unwrap().kind = tar::Kind::File(b"[]".to_vec());
+        },
+        "entry manifest.json is not what its images make",
+    );
+    repacked(
+        |entries| entries.swap(0, 1),
+        "entry index.json is not what its images make",
+    );
+}

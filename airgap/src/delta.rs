@@ -1,0 +1,369 @@
+//! From one release's archive to the next: what is new as it is, what changed as the difference of two layers.
+//!
+//! A delta is an archive of its own (`delta.json` first) that nothing but [`apply`] reads. The full archive comes back to the last
+//! bit, because packing is a function of the images alone; hashes of both ends say so.
+
+use std::collections::BTreeMap;
+
+use archive::{
+    digest::{Digest, sha256},
+    gzip,
+    layout::{Layout, blob_path},
+    oci::{self, Index, Manifest},
+    tar::{self, Entry, Kind},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{bundle, pack, zstd};
+
+/// The description in a delta.
+pub const FILE: &str = "delta.json";
+/// The version of the format.
+const SCHEMA: u32 = 1;
+/// Folder of differences.
+const PATCHES: &str = "patches/";
+/// Largest layer.
+const MAX_LAYER: u64 = 256 << 20;
+
+/// What a delta says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Delta {
+    schema: u32,
+    /// Hash of the uncompressed archive that is needed.
+    pub base: Digest,
+    /// What comes out.
+    pub full: Full,
+    /// Blobs that are taken from the base.
+    kept: Vec<Digest>,
+    /// Blob → layer of the base that it differs from.
+    patches: BTreeMap<Digest, Digest>,
+}
+
+/// The hashes of an archive in each of its forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Full {
+    /// Uncompressed.
+    pub tar: Digest,
+    /// As `.tar.zst`.
+    pub zst: Digest,
+    /// As `.tar.gz`.
+    pub gz: Digest,
+}
+
+/// Why there is no delta, or none that applies.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An archive cannot be made.
+    #[error(transparent)]
+    Bundle(#[from] bundle::Error),
+    /// An archive cannot be packed.
+    #[error(transparent)]
+    Pack(#[from] pack::Error),
+    /// A difference cannot be made.
+    #[error("cannot compare layer {digest} with {base}")]
+    Compare {
+        /// The new one.
+        digest: Digest,
+        /// The old one.
+        base: Digest,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The delta has no description, or one of another time.
+    #[error("this is no delta: {FILE} is missing, damaged or of another version")]
+    NoDelta,
+    /// The base is another.
+    #[error("the delta is for the archive {expected}, this one is {found}")]
+    Base {
+        /// By the delta.
+        expected: Digest,
+        /// Hash of what was given.
+        found: Digest,
+    },
+    /// A file of the delta is missing, or damaged.
+    #[error("{0} is missing in the delta, or damaged")]
+    Part(String),
+    /// What came out is not what should.
+    #[error("the delta makes {found}, not {expected}: packed by another version of this program?")]
+    Result {
+        /// By the delta.
+        expected: Digest,
+        /// What came out.
+        found: Digest,
+    },
+}
+
+/// An archive in its three forms, and its hashes.
+pub struct Archive {
+    /// As `.tar.zst`.
+    pub zst: Vec<u8>,
+    /// As `.tar.gz`.
+    pub gz: Vec<u8>,
+    /// Hashes.
+    pub full: Full,
+}
+
+/// Packs a slice of a layout.
+pub fn archive(part: &Layout) -> Result<Archive, Error> {
+    let entries = bundle::entries(part)?;
+    let tar = tar::write_in_order(&entries).map_err(bundle::Error::from)?;
+    let (zst, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
+    let gz = gzip::compress(&tar);
+    let full = Full {
+        tar: sha256(&tar),
+        zst: packed.digest,
+        gz: sha256(&gz),
+    };
+    Ok(Archive { zst, gz, full })
+}
+
+/// The entries of the delta between two slices.
+pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
+    let base_tar = bundle::archive(base)?;
+    let old = layers(base);
+    let mut description = Delta {
+        schema: SCHEMA,
+        base: sha256(&base_tar),
+        full: archive(new)?.full,
+        kept: Vec::new(),
+        patches: BTreeMap::new(),
+    };
+    let new_layers = layers(new);
+    let (mut blobs, mut patches) = (Vec::new(), Vec::new());
+    for (digest, bytes) in &new.blobs {
+        if base.blobs.contains_key(digest) {
+            description.kept.push(*digest);
+            continue;
+        }
+        let role = new_layers.iter().find(|(_, layer)| *layer == digest);
+        let former = role.and_then(|(role, _)| old.get(role));
+        let patch = match former {
+            Some(former) => difference(base, former, (digest, bytes))?,
+            None => None,
+        };
+        match (patch, former) {
+            (Some(patch), Some(former)) => {
+                description.patches.insert(*digest, *former);
+                patches.push(Entry::file(
+                    format!("{PATCHES}{}", digest.hex()),
+                    0o644,
+                    patch,
+                ));
+            }
+            _ => blobs.push(Entry::file(blob_path(digest), 0o644, bytes.clone())),
+        }
+    }
+    let index = oci::to_bytes(&Index::of(new.images.clone()));
+    let head = [
+        Entry::file(FILE, 0o644, oci::to_bytes(&description)),
+        Entry::file("index.json", 0o644, index),
+    ];
+    Ok([head.to_vec(), blobs, patches].concat())
+}
+
+/// Layers by image without its tag and place in it: what the layer before and after have in common.
+fn layers(part: &Layout) -> BTreeMap<(String, usize), Digest> {
+    let mut found = BTreeMap::new();
+    for image in &part.images {
+        let name = image.annotations.get(oci::REF_NAME).cloned();
+        let name = name.unwrap_or_default();
+        let name = name
+            .rsplit_once(':')
+            .map_or(name.as_str(), |(name, _)| name);
+        let manifest = part.blobs.get(&image.digest);
+        let manifest = manifest.and_then(|bytes| oci::from_bytes::<Manifest>(bytes).ok());
+        for (place, layer) in manifest.iter().flat_map(|one| &one.layers).enumerate() {
+            found.insert((name.to_owned(), place), layer.digest);
+        }
+    }
+    found
+}
+
+/// The difference of two layers, where it is worth it and the new one can be made from it again.
+fn difference(
+    base: &Layout,
+    former: &Digest,
+    (digest, packed): (&Digest, &[u8]),
+) -> Result<Option<Vec<u8>>, Error> {
+    let unpack = |bytes: &[u8]| zstd::decompress(bytes, MAX_LAYER).ok();
+    let old = base.blobs.get(former).and_then(|bytes| unpack(bytes));
+    let (Some(old), Some(new)) = (old, unpack(packed)) else {
+        return Ok(None);
+    };
+    let compare = |source| Error::Compare {
+        digest: *digest,
+        base: *former,
+        source,
+    };
+    if zstd::compress(&new, zstd::LAYER).map_err(compare)? != packed {
+        return Ok(None);
+    }
+    let patch = zstd::patch(&old, &new).map_err(compare)?;
+    Ok((patch.len() < packed.len()).then_some(patch))
+}
+
+/// The full archive from the slice in the base archive and the entries of a delta.
+pub fn apply(base: &Layout, delta: &[Entry]) -> Result<Archive, Error> {
+    let file = |path: &str| {
+        let found = delta.iter().find_map(|entry| match &entry.kind {
+            Kind::File(bytes) if entry.path == path => Some(bytes.as_slice()),
+            _ => None,
+        });
+        found.ok_or_else(|| Error::Part(path.to_owned()))
+    };
+    let description = file(FILE).map_err(|_| Error::NoDelta)?;
+    let description: Delta = oci::from_bytes(description).map_err(|_| Error::NoDelta)?;
+    if description.schema != SCHEMA {
+        return Err(Error::NoDelta);
+    }
+    let found = sha256(&bundle::archive(base)?);
+    same(description.base, found).map_err(|(expected, found)| Error::Base { expected, found })?;
+    let index: Index =
+        oci::from_bytes(file("index.json")?).map_err(|_| Error::Part("index.json".to_owned()))?;
+    let mut full = Layout {
+        images: index.manifests,
+        blobs: BTreeMap::new(),
+    };
+    let of_base = |digest: &Digest| {
+        let found = base.blobs.get(digest);
+        found.ok_or_else(|| Error::Part(blob_path(digest)))
+    };
+    for digest in &description.kept {
+        full.blobs.insert(*digest, of_base(digest)?.clone());
+    }
+    for (digest, former) in &description.patches {
+        let path = format!("{PATCHES}{}", digest.hex());
+        let damaged = || Error::Part(path.clone());
+        let old = zstd::decompress(of_base(former)?, MAX_LAYER).map_err(|_| damaged())?;
+        let new = zstd::apply(&old, file(&path)?, MAX_LAYER).map_err(|_| damaged())?;
+        let packed = zstd::compress(&new, zstd::LAYER).map_err(pack::Error::from)?;
+        full.blobs.insert(*digest, packed);
+    }
+    for entry in delta {
+        let hex = entry.path.strip_prefix("blobs/sha256/");
+        if let (Some(Ok(digest)), Kind::File(bytes)) = (hex.map(Digest::from_hex), &entry.kind) {
+            full.blobs.insert(digest, bytes.clone());
+        }
+    }
+    for (digest, bytes) in &full.blobs {
+        same(*digest, sha256(bytes)).map_err(|_| Error::Part(blob_path(digest)))?;
+    }
+    let archive = archive(&full)?;
+    for (expected, found) in [
+        (description.full.tar, archive.full.tar),
+        (description.full.zst, archive.full.zst),
+        (description.full.gz, archive.full.gz),
+    ] {
+        same(expected, found).map_err(|(expected, found)| Error::Result { expected, found })?;
+    }
+    Ok(archive)
+}
+
+fn same(expected: Digest, found: Digest) -> Result<(), (Digest, Digest)> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err((expected, found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slice with one image of one layer, and one that stays as it is.
+    fn slice(version: &str, content: &[u8]) -> Layout {
+        let mut part = Layout::default();
+        let pulled = ("docker.io/x/pulled:1", b"the same".as_slice());
+        let built = (&*format!("docker.io/x/built:v{version}"), content);
+        for (name, content) in [built, pulled] {
+            let layer = tar::write(&[Entry::file("program", 0o755, content)]).unwrap();
+            let config = part.add(oci::CONFIG, name.into());
+            let layer = zstd::compress(&layer, zstd::LAYER).unwrap();
+            let layer = part.add(oci::LAYER_ZSTD, layer);
+            let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+            let manifest = part.add(oci::MANIFEST, manifest);
+            part.images.push(manifest.named(name));
+        }
+        part
+    }
+
+    /// A program that does not compress, and its next version.
+    fn programs() -> [Vec<u8>; 2] {
+        let mut state = 1_u64;
+        let old: Vec<u8> = std::iter::repeat_with(|| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            state.to_be_bytes()[0]
+        })
+        .take(200_000)
+        .collect();
+        let mut new = old.clone();
+        new.splice(100_000..100_000, *b"a little more");
+        [old, new]
+    }
+
+    #[test]
+    fn the_full_archive_comes_back_to_the_bit_from_little() {
+        let [old, new] = programs();
+        let (old, new) = (slice("1", &old), slice("2", &new));
+        let delta = make(&old, &new).unwrap();
+        let expected = archive(&new).unwrap();
+        let made = apply(&old, &delta).unwrap();
+        assert!(made.zst == expected.zst && made.gz == expected.gz);
+        let size = tar::size(&delta);
+        assert!(size < 10_000, "{size} of {}", expected.zst.len());
+        let names: Vec<_> = delta.iter().map(|entry| entry.path.as_str()).collect();
+        assert_eq!(&names[..2], [FILE, "index.json"]);
+        assert_eq!(
+            names
+                .iter()
+                .filter(|name| name.starts_with(PATCHES))
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn nothing_in_common_is_a_delta_too() {
+        let (old, new) = (slice("1", b"a"), slice("2", &programs()[0]));
+        let delta = make(&Layout::default(), &new).unwrap();
+        let expected = archive(&new).unwrap().full;
+        assert_eq!(apply(&Layout::default(), &delta).unwrap().full, expected);
+        let error = apply(&old, &delta).err().unwrap().to_string();
+        assert!(
+            error.starts_with("the delta is for the archive sha256:"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let [old, new] = programs();
+        let (old, new) = (slice("1", &old), slice("2", &new));
+        let delta = make(&old, &new).unwrap();
+        for at in 0..delta.len() {
+            let mut less = delta.clone();
+            let gone = less.remove(at);
+            let error = apply(&old, &less).err().unwrap().to_string();
+            let expected = if at == 0 {
+                "this is no delta"
+            } else {
+                &gone.path
+            };
+            // A blob that nothing brings is missed where it belongs into the archive.
+            let is_blob = gone.path.starts_with("blobs/");
+            assert!(error.contains(expected) || is_blob, "{expected}: {error}");
+            let mut damaged = delta.clone();
+            if let Kind::File(bytes) = &mut damaged[at].kind {
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+            }
+            assert!(apply(&old, &damaged).is_err(), "{}", gone.path);
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Images of others, by the digest that the lock names: fetched into a store of blobs, and taken from there without a network.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use archive::{
+    digest::{Digest, sha256},
+    layout::Layout,
+    oci::{self, Descriptor, Index, Manifest, Platform},
+};
+use oci_client::Reference;
+
+use crate::registry::{self, Registry};
+
+/// Largest index or manifest.
+const MAX_JSON: u64 = 4 << 20;
+
+/// Blobs by their digest, in a folder that several images and releases share.
+pub struct Store {
+    dir: PathBuf,
+}
+
+/// Why an image cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its name is none.
+    #[error("`{0}` is no name of an image")]
+    Name(String),
+    /// The store cannot be read or written.
+    #[error("cannot use {path}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No registry gives it.
+    #[error("no registry gives {reference}")]
+    Registry {
+        /// Which.
+        reference: String,
+        /// What the last one said.
+        #[source]
+        source: registry::Error,
+    },
+    /// Something on the way does not parse.
+    #[error("{reference}: blob {digest} is damaged")]
+    Damaged {
+        /// Which.
+        reference: String,
+        /// What of it.
+        digest: Digest,
+    },
+    /// It is not made for a platform.
+    #[error("{reference} is not made for {architecture}")]
+    Platform {
+        /// Which.
+        reference: String,
+        /// For what.
+        architecture: String,
+    },
+    /// It was not fetched yet.
+    #[error("{reference}: blob {digest} is not in {store}")]
+    Absent {
+        /// Which.
+        reference: String,
+        /// What of it.
+        digest: Digest,
+        /// Where it should be.
+        store: PathBuf,
+    },
+}
+
+/// Bytes that came, and that were there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Fetched.
+    pub fetched: u64,
+    /// There already.
+    pub present: u64,
+}
+
+impl Store {
+    /// In a folder that need not be there yet.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    fn path(&self, digest: &Digest) -> PathBuf {
+        self.dir.join("blobs/sha256").join(digest.hex())
+    }
+
+    /// A blob, if it is there and whole.
+    fn get(&self, digest: &Digest) -> Option<Vec<u8>> {
+        let bytes = fs::read(self.path(digest)).ok()?;
+        (sha256(&bytes) == *digest).then_some(bytes)
+    }
+
+    fn make(&self) -> Result<(), Error> {
+        let dir = self.dir.join("blobs/sha256");
+        fs::create_dir_all(&dir).map_err(io_error(&dir))
+    }
+
+    fn put(&self, digest: &Digest, bytes: &[u8]) -> Result<(), Error> {
+        let path = self.path(digest);
+        let part = path.with_extension("part");
+        fs::write(&part, bytes)
+            .and_then(|()| fs::rename(&part, &path))
+            .map_err(io_error(&path))
+    }
+}
+
+fn io_error(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
+    move |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// What a name stands for at the first registry that knows it.
+pub fn resolve(registries: &[Registry], reference: &str) -> Result<Digest, Error> {
+    let name = parse(reference)?;
+    let tag = name
+        .tag()
+        .ok_or_else(|| Error::Name(reference.to_owned()))?;
+    first(registries, reference, |registry| {
+        let bytes = registry.manifest(name.repository(), tag)?;
+        Ok(sha256(&bytes))
+    })
+}
+
+/// Fetches what an image consists of on these platforms and is not in the store yet. The registries are asked in their order.
+pub fn fetch(
+    registries: &[Registry],
+    (reference, digest): (&str, Digest),
+    platforms: &[Platform],
+    store: &Store,
+    progress: &dyn Fn(u64),
+) -> Result<Moved, Error> {
+    store.make()?;
+    let name = parse(reference)?;
+    let repository = name.repository();
+    let mut moved = Moved::default();
+    let top = json(
+        registries,
+        repository,
+        (reference, digest),
+        store,
+        &mut moved,
+    )?;
+    for (manifest, _) in manifests(reference, digest, &top, platforms)? {
+        let image = (reference, manifest.digest);
+        let bytes = json(registries, repository, image, store, &mut moved)?;
+        for blob in blobs(reference, manifest.digest, &bytes)? {
+            if store.get(&blob.digest).is_some() {
+                moved.present += blob.size;
+                progress(blob.size);
+                continue;
+            }
+            let path = store.path(&blob.digest);
+            let part = path.with_extension("part");
+            first(registries, reference, |registry| {
+                registry.pull_blob(repository, (blob.digest, blob.size), &part, progress)
+            })?;
+            fs::rename(&part, &path).map_err(io_error(&path))?;
+            moved.fetched += blob.size;
+        }
+    }
+    Ok(moved)
+}
+
+/// Adds an image to a layout from the store alone, cut down to these platforms.
+///
+/// Where these are all that it has, the index is its publisher's, byte by byte.
+pub fn add_to(
+    layout: &mut Layout,
+    (reference, digest): (&str, Digest),
+    platforms: &[Platform],
+    store: &Store,
+) -> Result<(), Error> {
+    let blob = |digest: Digest| {
+        store.get(&digest).ok_or_else(|| Error::Absent {
+            reference: reference.to_owned(),
+            digest,
+            store: store.dir.clone(),
+        })
+    };
+    let top = blob(digest)?;
+    let wanted = manifests(reference, digest, &top, platforms)?;
+    let mut children = Vec::new();
+    for (mut manifest, platform) in wanted {
+        let bytes = blob(manifest.digest)?;
+        for one in blobs(reference, manifest.digest, &bytes)? {
+            layout.blobs.insert(one.digest, blob(one.digest)?);
+        }
+        manifest.size = bytes.len() as u64;
+        manifest.platform = Some(platform);
+        manifest.annotations.clear();
+        layout.blobs.insert(manifest.digest, bytes);
+        children.push(manifest);
+    }
+    let theirs = oci::from_bytes::<Index>(&top).ok();
+    let theirs = theirs.filter(|index| index.manifests.len() == children.len());
+    let index = match theirs {
+        Some(index) if !index.manifests.is_empty() => {
+            layout.add(kind(&index.media_type, oci::INDEX), top)
+        }
+        _ => layout.add(oci::INDEX, oci::to_bytes(&Index::of(children))),
+    };
+    layout.images.push(index.named(reference));
+    Ok(())
+}
+
+fn kind(media_type: &str, otherwise: &'static str) -> &'static str {
+    oci::manifest_kind(media_type).unwrap_or(otherwise)
+}
+
+/// The manifest of each platform. An image without an index is made for one platform, which its configuration names; it is taken
+/// at its word for that one, and `verify` looks again.
+fn manifests(
+    reference: &str,
+    digest: Digest,
+    top: &[u8],
+    platforms: &[Platform],
+) -> Result<Vec<(Descriptor, Platform)>, Error> {
+    let damaged = || Error::Damaged {
+        reference: reference.to_owned(),
+        digest,
+    };
+    if let Ok(index) = oci::from_bytes::<Index>(top) {
+        let find = |platform: &Platform| {
+            let fits =
+                |one: &&Descriptor| one.platform.as_ref().is_some_and(|is| serves(is, platform));
+            let found = index.manifests.iter().find(fits);
+            let found = found.ok_or_else(|| Error::Platform {
+                reference: reference.to_owned(),
+                architecture: platform.architecture.clone(),
+            })?;
+            Ok((found.clone(), found.platform.clone().ok_or_else(damaged)?))
+        };
+        return platforms.iter().map(find).collect();
+    }
+    let manifest: Manifest = oci::from_bytes(top).map_err(|_| damaged())?;
+    let [platform] = platforms else {
+        return Err(Error::Platform {
+            reference: reference.to_owned(),
+            architecture: "more than one architecture".to_owned(),
+        });
+    };
+    let media_type = kind(&manifest.media_type, oci::MANIFEST);
+    let mut descriptor = Descriptor::of(media_type, top);
+    descriptor.platform = Some(platform.clone());
+    Ok(vec![(descriptor, platform.clone())])
+}
+
+/// Whether what an index names runs on a platform; a variant that is not said is the usual one.
+fn serves(named: &Platform, wanted: &Platform) -> bool {
+    let is_same = named.architecture == wanted.architecture && named.os == wanted.os;
+    let variant = |platform: &Platform| {
+        let usual = match platform.architecture.as_str() {
+            "arm" => Some("v7"),
+            "arm64" => Some("v8"),
+            _ => None,
+        };
+        platform
+            .variant
+            .clone()
+            .or_else(|| usual.map(str::to_owned))
+    };
+    is_same && variant(named) == variant(wanted)
+}
+
+fn blobs(reference: &str, digest: Digest, manifest: &[u8]) -> Result<Vec<Descriptor>, Error> {
+    let manifest: Manifest = oci::from_bytes(manifest).map_err(|_| Error::Damaged {
+        reference: reference.to_owned(),
+        digest,
+    })?;
+    Ok([vec![manifest.config], manifest.layers].concat())
+}
+
+fn json(
+    registries: &[Registry],
+    repository: &str,
+    (reference, digest): (&str, Digest),
+    store: &Store,
+    moved: &mut Moved,
+) -> Result<Vec<u8>, Error> {
+    if let Some(bytes) = store.get(&digest) {
+        moved.present += bytes.len() as u64;
+        return Ok(bytes);
+    }
+    let bytes = first(registries, reference, |registry| {
+        registry.manifest(repository, &digest.to_string())
+    })?;
+    if bytes.len() as u64 > MAX_JSON {
+        let reference = reference.to_owned();
+        return Err(Error::Damaged { reference, digest });
+    }
+    store.put(&digest, &bytes)?;
+    moved.fetched += bytes.len() as u64;
+    Ok(bytes)
+}
+
+/// The first registry's answer that is one.
+fn first<T>(
+    registries: &[Registry],
+    reference: &str,
+    ask: impl Fn(&Registry) -> Result<T, registry::Error>,
+) -> Result<T, Error> {
+    let mut last = None;
+    for registry in registries {
+        match ask(registry) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(match last {
+        Some(source) => Error::Registry {
+            reference: reference.to_owned(),
+            source,
+        },
+        None => Error::Name(reference.to_owned()),
+    })
+}
+
+fn parse(reference: &str) -> Result<Reference, Error> {
+    let name = || Error::Name(reference.to_owned());
+    reference.parse().map_err(|_| name())
+}
+
+/// Where an image is asked for: at the mirrors of its registry, then there.
+pub fn hosts(reference: &str, mirrors: &[(String, String)]) -> Result<Vec<String>, Error> {
+    let name = parse(reference)?;
+    let own = name.registry();
+    let mut hosts: Vec<_> = mirrors
+        .iter()
+        .filter(|(registry, _)| registry == own || registry == "*")
+        .map(|(_, mirror)| mirror.clone())
+        .collect();
+    hosts.push(own.to_owned());
+    Ok(hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn platform(architecture: &str, variant: Option<&str>) -> Platform {
+        Platform {
+            architecture: architecture.into(),
+            os: "linux".into(),
+            variant: variant.map(str::to_owned),
+        }
+    }
+
+    /// An image of these platforms in a store.
+    fn stored(dir: &Path, platforms: &[Platform]) -> (Store, Digest) {
+        let store = Store::new(dir);
+        store.make().unwrap();
+        let put = |media_type: &str, bytes: &[u8]| {
+            let descriptor = Descriptor::of(media_type, bytes);
+            store.put(&descriptor.digest, bytes).unwrap();
+            descriptor
+        };
+        let mut manifests = Vec::new();
+        for platform in platforms {
+            let config = put(oci::CONFIG, platform.architecture.as_bytes());
+            let layer = put(oci::LAYER, b"layer");
+            let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+            let mut manifest = put(oci::MANIFEST, &manifest);
+            manifest.platform = Some(platform.clone());
+            manifests.push(manifest);
+        }
+        let index = put(oci::INDEX, &oci::to_bytes(&Index::of(manifests)));
+        (store, index.digest)
+    }
+
+    #[test]
+    fn an_index_is_kept_or_cut_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = [platform("amd64", None), platform("arm", Some("v7"))];
+        let (store, digest) = stored(dir.path(), &all);
+        let load = |platforms: &[Platform]| {
+            let mut layout = Layout::default();
+            add_to(&mut layout, ("r/x:1", digest), platforms, &store).map(|()| layout)
+        };
+        assert_eq!(load(&all).unwrap().images[0].digest, digest);
+        let cut = load(&all[1..]).unwrap();
+        assert_ne!(cut.images[0].digest, digest);
+        assert_eq!(cut.blobs.len(), 4);
+        let error = load(&[platform("riscv64", None)]).unwrap_err().to_string();
+        assert_eq!(error, "r/x:1 is not made for riscv64");
+    }
+
+    #[test]
+    fn a_damaged_blob_is_as_good_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let amd64 = [platform("amd64", None)];
+        let (store, digest) = stored(dir.path(), &amd64);
+        fs::write(store.path(&sha256(b"layer")), "lay").unwrap();
+        let outcome = add_to(&mut Layout::default(), ("r/x:1", digest), &amd64, &store);
+        assert!(matches!(outcome, Err(Error::Absent { .. })));
+    }
+
+    #[test]
+    fn the_usual_variant_may_be_left_out() {
+        assert!(serves(
+            &platform("arm64", Some("v8")),
+            &platform("arm64", None)
+        ));
+        assert!(serves(&platform("arm", None), &platform("arm", Some("v7"))));
+        assert!(!serves(
+            &platform("arm", Some("v6")),
+            &platform("arm", Some("v7"))
+        ));
+    }
+
+    #[test]
+    fn mirrors_come_first() {
+        let mirrors = [("docker.io", "m:1"), ("else", "m:2"), ("*", "m:3")];
+        let mirrors = mirrors.map(|(from, to)| (from.to_owned(), to.to_owned()));
+        assert_eq!(
+            hosts("a/b:1", &mirrors).unwrap(),
+            ["m:1", "m:3", "docker.io"]
+        );
+        assert_eq!(
+            hosts("r.example/b:1", &mirrors).unwrap(),
+            ["m:3", "r.example"]
+        );
+    }
+}

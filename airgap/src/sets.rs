@@ -1,0 +1,292 @@
+//! Which images a release consists of: `images.toml` says what is looked at, `images.lock` what was found.
+//!
+//! The list is never written by hand. The charts are rendered under every combination of the switches in `images.toml`, what
+//! they would run is collected, and each image belongs to the fewest switches that bring it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use archive::digest::Digest;
+use oci_client::Reference;
+use serde::Deserialize;
+
+pub mod render;
+
+/// The version of `images.toml` that is understood here.
+const SCHEMA: u32 = 1;
+/// The feature of what runs with every switch off.
+pub const CORE: &str = "core";
+/// Stands for the release's version in a lock.
+const VERSION: &str = "@VERSION@";
+
+/// The content of `images.toml`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sets {
+    schema: u32,
+    /// Begins the names of the images that the release builds itself.
+    pub own: String,
+    /// Name of a feature → the value that switches it on, in Helm's words.
+    pub features: BTreeMap<String, String>,
+    /// Images that no template names.
+    #[serde(default, rename = "image")]
+    pub images: Vec<Further>,
+}
+
+/// An image that is carried although no template names it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Further {
+    /// Its name.
+    pub reference: String,
+    /// What it is for.
+    pub feature: String,
+}
+
+/// An image of a release.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Locked {
+    /// What brings it; several joined by `+` where only all of them do.
+    pub feature: String,
+    /// Its full name, with a tag.
+    pub reference: String,
+    /// What the name stood for when it was locked; `None` for what the release builds.
+    pub digest: Option<Digest>,
+}
+
+/// Why there is no set.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `images.toml` does not parse.
+    #[error("images.toml is damaged")]
+    Toml(#[from] Box<toml::de::Error>),
+    /// It is of another time.
+    #[error("images.toml has schema {0}, this program reads {SCHEMA}")]
+    Schema(u32),
+    /// An image is for a feature that there is not.
+    #[error("image {reference} is for the feature {feature}, which is not one of images.toml")]
+    Feature {
+        /// The image.
+        reference: String,
+        /// What it says.
+        feature: String,
+    },
+    /// A name that is none.
+    #[error("`{0}` is no name of an image")]
+    Name(String),
+    /// A line of a lock.
+    #[error("images.lock:{0}: write feature, name and digest or `built`")]
+    Line(usize),
+    /// A name stands twice.
+    #[error("images.lock:{line}: {reference} stands here twice")]
+    Twice {
+        /// Where.
+        line: usize,
+        /// Which.
+        reference: String,
+    },
+}
+
+impl Sets {
+    /// Reads `images.toml`; unknown keys are refused.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let sets: Self = toml::from_str(text).map_err(Box::new)?;
+        if sets.schema != SCHEMA {
+            return Err(Error::Schema(sets.schema));
+        }
+        let unknown =
+            |one: &&Further| one.feature != CORE && !sets.features.contains_key(&one.feature);
+        match sets.images.iter().find(unknown) {
+            Some(image) => Err(Error::Feature {
+                reference: image.reference.clone(),
+                feature: image.feature.clone(),
+            }),
+            None => Ok(sets),
+        }
+    }
+
+    /// Whether the release builds an image itself.
+    pub fn is_own(&self, reference: &str) -> bool {
+        reference.starts_with(&self.own)
+    }
+}
+
+/// The full form of a name: registry and tag or digest always said, as runtimes store it.
+pub fn normalised(name: &str) -> Result<String, Error> {
+    let reference: Reference = name.parse().map_err(|_| Error::Name(name.to_owned()))?;
+    Ok(reference.to_string())
+}
+
+/// Which features bring which images, of what each combination runs.
+///
+/// An image that runs in several combinations belongs to the smallest; of equally small ones, to the first by name.
+pub fn attribute(runs: &[(BTreeSet<String>, BTreeSet<String>)]) -> BTreeMap<String, String> {
+    let mut smallest: BTreeMap<&String, &BTreeSet<String>> = BTreeMap::new();
+    for (features, images) in runs {
+        for image in images {
+            let held = smallest.entry(image).or_insert(features);
+            if (features.len(), features) < (held.len(), *held) {
+                *held = features;
+            }
+        }
+    }
+    let label = |features: &BTreeSet<String>| {
+        let names: Vec<_> = features.iter().map(String::as_str).collect();
+        if names.is_empty() {
+            CORE.to_owned()
+        } else {
+            names.join("+")
+        }
+    };
+    let labelled = smallest.into_iter();
+    labelled
+        .map(|(image, features)| (image.clone(), label(features)))
+        .collect()
+}
+
+/// Reads a lock, for a release of this version.
+pub fn parse_lock(text: &str, version: &str) -> Result<Vec<Locked>, Error> {
+    let mut found: Vec<Locked> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let words: Vec<_> = line.split(' ').collect();
+        let [feature, reference, digest] = words[..] else {
+            return Err(Error::Line(at + 1));
+        };
+        let digest = match digest {
+            "built" => None,
+            digest => Some(digest.parse().map_err(|_| Error::Line(at + 1))?),
+        };
+        let reference = reference.replace(VERSION, version);
+        if found.iter().any(|other| other.reference == reference) {
+            let line = at + 1;
+            return Err(Error::Twice { line, reference });
+        }
+        found.push(Locked {
+            feature: feature.to_owned(),
+            reference,
+            digest,
+        });
+    }
+    Ok(found)
+}
+
+/// Writes what [`parse_lock`] reads: by feature, then by name, what every node needs first.
+pub fn write_lock(images: &[Locked], version: &str) -> String {
+    let mut images: Vec<_> = images.iter().collect();
+    images.sort_by_key(|image| (image.feature != CORE, *image));
+    let mut text = String::from(
+        "# What a release runs: feature, name, digest. Made from the charts and images.toml by `cargo xtask airgap update`.\n",
+    );
+    for Locked {
+        feature,
+        reference,
+        digest,
+    } in images
+    {
+        let suffix = format!(":v{version}");
+        let own = reference.strip_suffix(&suffix).filter(|_| digest.is_none());
+        let name = own.map_or(reference.clone(), |name| format!("{name}:v{VERSION}"));
+        let digest = digest.map_or("built".to_owned(), |digest| digest.to_string());
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{feature} {name} {digest}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use archive::digest::sha256;
+
+    use super::*;
+
+    const TOML: &str = "schema = 1\nown = \"docker.io/own/\"\n[features]\na = \"x.enabled=true\"\n";
+
+    fn set(words: &[&str]) -> BTreeSet<String> {
+        words.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    #[test]
+    fn an_image_belongs_to_the_fewest_switches() {
+        let runs = [
+            (set(&["a", "b"]), set(&["core", "a", "b", "both"])),
+            (set(&["b"]), set(&["core", "b", "either"])),
+            (set(&["a"]), set(&["core", "a", "either"])),
+            (set(&[]), set(&["core"])),
+        ];
+        let expected = [
+            ("a", "a"),
+            ("b", "b"),
+            ("both", "a+b"),
+            ("core", "core"),
+            ("either", "a"),
+        ];
+        let expected = expected.map(|(image, label)| (image.to_owned(), label.to_owned()));
+        assert_eq!(attribute(&runs), expected.into());
+    }
+
+    #[test]
+    fn names_are_said_in_full() {
+        for (name, expected) in [
+            ("alpine", "docker.io/library/alpine:latest"),
+            ("own/x:v1", "docker.io/own/x:v1"),
+            ("r.example:5000/x:1", "r.example:5000/x:1"),
+        ] {
+            assert_eq!(normalised(name).unwrap(), expected);
+        }
+        assert!(matches!(normalised("A B"), Err(Error::Name(_))));
+    }
+
+    #[test]
+    fn a_lock_comes_back() {
+        let images = [
+            Locked {
+                feature: "a".into(),
+                reference: "docker.io/x/y:1".into(),
+                digest: Some(sha256(b"y")),
+            },
+            Locked {
+                feature: CORE.into(),
+                reference: "docker.io/own/x:v1.2.3".into(),
+                digest: None,
+            },
+        ];
+        let text = write_lock(&images, "1.2.3");
+        assert!(
+            text.contains("\ncore docker.io/own/x:v@VERSION@ built\na "),
+            "{text}"
+        );
+        let [own, other] = &parse_lock(&text, "1.2.4").unwrap()[..] else {
+            panic!("two images");
+        };
+        assert_eq!(own.reference, "docker.io/own/x:v1.2.4");
+        assert_eq!(other, &images[0]);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        for (text, expected) in [
+            ("core x", "images.lock:1: write feature"),
+            ("core x y", "images.lock:1: write feature"),
+            ("a x built\nb x built", "images.lock:2: x stands here twice"),
+        ] {
+            let error = parse_lock(text, "1").unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let sets = Sets::parse(TOML).unwrap();
+        assert!(sets.is_own("docker.io/own/x:1") && !sets.is_own("docker.io/owned/x:1"));
+        let image = "[[image]]\nreference = \"x\"\nfeature = \"c\"\n";
+        for (text, expected) in [
+            (format!("{TOML}{image}"), "which is not one of images.toml"),
+            (TOML.replace('1', "2"), "has schema 2"),
+            (format!("more = 1\n{TOML}"), "is damaged"),
+        ] {
+            let error = Sets::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Inputs for a reader that strangers write to: samples cut, mixed and changed, the same in every short run.
+//!
+//! `FUZZ_SECONDS=60 cargo test fuzz` goes on for so long with each target, from another seed.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// Inputs of a short run.
+const ROUNDS: usize = 1000;
+
+/// A small generator: numbers that follow from a seed.
+pub(crate) struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap()
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.next() % end.max(1)
+    }
+
+    /// One of these.
+    pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
+    }
+}
+
+/// Says which input it was when a target fails.
+struct Suspect<'a>(&'a [u8]);
+
+impl Drop for Suspect<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("make this a sample: b\"{}\"", self.0.escape_ascii());
+        }
+    }
+}
+
+/// Runs a target, which tells whether it took its input, on what `make` makes. One that takes all or nothing is tried on one side.
+pub(crate) fn run(make: impl Fn(&mut Random) -> Vec<u8>, target: impl Fn(&[u8]) -> bool) {
+    let seconds = std::env::var("FUZZ_SECONDS").ok();
+    let seconds: Option<u64> = seconds.map(|text| text.parse().expect("FUZZ_SECONDS is a number"));
+    let seed = seconds.map_or(1, |_| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.expect("the clock is past 1970").subsec_nanos()
+    });
+    let mut random = Random(u64::from(seed) | 1 << 40);
+    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let (mut rounds, mut taken) = (0, 0);
+    while end.map_or(rounds < ROUNDS, |end| Instant::now() < end) {
+        let input = make(&mut random);
+        let suspect = Suspect(&input);
+        taken += usize::from(target(suspect.0));
+        rounds += 1;
+    }
+    assert!(
+        taken > rounds / 100 && taken < rounds - rounds / 100,
+        "{taken} of {rounds} taken: one side is hardly tried"
+    );
+}
+
+/// One of the samples, changed in a few places, in ways that its grammar knows words for.
+pub(crate) fn changed(samples: &[&[u8]], words: &[&str], random: &mut Random) -> Vec<u8> {
+    let mut input = random.pick(samples).to_vec();
+    for _ in 0..random.below(4) {
+        let at = random.below(input.len() + 1);
+        let end = (at + random.below(12)).min(input.len());
+        match random.below(6) {
+            0 => drop(input.drain(at..end)),
+            1 => drop(input.splice(at..at, random.pick(words).bytes())),
+            2 => drop(input.splice(at..end, random.pick(words).bytes())),
+            3 => {
+                let again = input[at..end].to_vec();
+                input.splice(at..at, again);
+            }
+            4 => {
+                let other = random.pick(samples);
+                let from = random.below(other.len());
+                let to = (from + random.below(80)).min(other.len());
+                input.splice(at..at, other[from..to].iter().copied());
+            }
+            _ => {
+                if let Some(byte) = input.get_mut(at) {
+                    *byte ^= 1 << random.below(8);
+                }
+            }
+        }
+    }
+    input
+}

@@ -1,0 +1,72 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_multus_distro_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_multus_distro_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_multus_distro_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_multus_distro_using_subcommand
+    set -l cmd (__fish_multus_distro_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -s V -l version -d 'Print version'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "stage" -d 'Put charts and manifest where the distro looks for them'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "unstage" -d 'Remove what was staged'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "server" -d 'Stage, then become the distro\'s server'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "agent" -d 'Become the distro\'s agent'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "chart" -d 'The embedded charts'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "images" -d 'The images that the charts name'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "doctor" -d 'Say where this node\'s runtime has its CNI directories'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "version" -d 'Print the version'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l data-dir -d 'The distro\'s data directory, as in /var/lib/rancher/k3s' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l distro -d 'The distro' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+rke2\t'RKE2: a manifest that carries the charts'"
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l system-default-registry -d 'Registry that is put before every image' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l multus -d 'Bring Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l data-dir -d 'The distro\'s data directory' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l force -d 'Remove files that were edited since, too'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l distro -d 'The distro, where the program\'s name does not say it' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+rke2\t'RKE2: a manifest that carries the charts'"
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l data-dir -d 'The distro\'s data directory, where its arguments do not say it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'Where the hint for the node\'s daemon is written' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Bring Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l distro -d 'The distro, where the program\'s name does not say it' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+rke2\t'RKE2: a manifest that carries the charts'"
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l data-dir -d 'The distro\'s data directory, where its arguments do not say it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'Where the hint for the node\'s daemon is written' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Bring Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "list" -d 'List the embedded charts'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "get" -d 'Write one of them'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -l out -d 'Where to; stdout without it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list" -f -a "list" -d 'List the images, one full reference a line'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l cri-socket -d 'The runtime\'s socket, where several runtimes run pods' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l json -d 'As JSON'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand version" -l json -d 'As JSON'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand version" -s h -l help -d 'Print help'

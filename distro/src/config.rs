@@ -1,0 +1,164 @@
+//! The distro's own configuration files, merged as the distro merges them: a later file replaces a key, `key+` adds to it.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use node::root::Root;
+use serde_yaml::Value;
+
+/// No configuration file is longer.
+const MAX: u64 = 1 << 20;
+
+/// What the files say: for each key its values as words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Settings(BTreeMap<String, Vec<String>>);
+
+impl Settings {
+    /// All values of a key, lists with commas taken apart.
+    pub(crate) fn words(&self, key: &str) -> Vec<String> {
+        let values = self.0.get(key).into_iter().flatten();
+        values.flat_map(|value| split(value)).collect()
+    }
+
+    /// The value of a key that has one.
+    pub(crate) fn value(&self, key: &str) -> Option<String> {
+        self.0.get(key)?.last().cloned()
+    }
+
+    /// Lays one file over those before it.
+    fn add(&mut self, text: &str) -> anyhow::Result<()> {
+        let map = match serde_yaml::from_str(text)? {
+            Value::Mapping(map) => map,
+            Value::Null => return Ok(()),
+            _ => anyhow::bail!("it holds no keys"),
+        };
+        let mut own: BTreeMap<String, (bool, Vec<String>)> = BTreeMap::new();
+        for (key, value) in map {
+            let Some(key) = key.as_str() else { continue };
+            let name = key.trim_end_matches('+');
+            let entry = own.entry(name.to_owned()).or_default();
+            entry.0 |= name == key;
+            entry.1.extend(words(&value));
+        }
+        for (name, (replaces, values)) in own {
+            let all = self.0.entry(name).or_default();
+            if replaces {
+                all.clear();
+            }
+            all.extend(values);
+        }
+        Ok(())
+    }
+}
+
+/// The words of a list as the distros take them on their command lines.
+pub(crate) fn split(list: &str) -> impl Iterator<Item = String> {
+    let words = list.split(',').map(|word| word.trim().to_owned());
+    words.filter(|word| !word.is_empty())
+}
+
+/// Where a distro has its file unless it is told otherwise.
+pub(crate) fn default_file(distro: &str) -> PathBuf {
+    Path::new("/etc/rancher").join(distro).join("config.yaml")
+}
+
+/// Reads the file and those in the directory beside it; none of them has to be there.
+pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Settings> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".d");
+    let mut files = vec![file.to_owned()];
+    let names = root.list(&beside).unwrap_or_default();
+    let is_yaml = |name: &String| {
+        let ending = Path::new(name).extension();
+        ending.is_some_and(|ending| ending == "yaml" || ending == "yml")
+    };
+    files.extend(
+        names
+            .iter()
+            .filter(|name| is_yaml(name))
+            .map(|name| Path::new(&beside).join(name)),
+    );
+    let mut settings = Settings::default();
+    for file in files {
+        let bytes = match root.read(&file, MAX) {
+            Err(error) if error.is_not_found() => continue,
+            other => other?,
+        };
+        let text = String::from_utf8(bytes)
+            .with_context(|| format!("{} is no text: correct it", file.display()))?;
+        settings
+            .add(&text)
+            .with_context(|| format!("{} cannot be read: correct it", file.display()))?;
+    }
+    Ok(settings)
+}
+
+fn words(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Bool(is) => vec![is.to_string()],
+        Value::Number(number) => vec![number.to_string()],
+        Value::Sequence(list) => list.iter().flat_map(words).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn merged(files: &[&str]) -> Settings {
+        let mut settings = Settings::default();
+        for file in files {
+            settings.add(file).unwrap();
+        }
+        settings
+    }
+
+    #[test]
+    fn words_and_lists_are_read() {
+        let settings = merged(&["data-dir: /data\ncni:\n- multus,x\n- canal\nport: 1\n"]);
+        assert_eq!(settings.value("data-dir").as_deref(), Some("/data"));
+        assert_eq!(settings.words("cni"), ["multus", "x", "canal"]);
+        assert_eq!(settings.words("port"), ["1"]);
+        assert_eq!(merged(&[""]), Settings::default());
+    }
+
+    #[test]
+    fn a_later_file_replaces_a_key_and_a_plus_adds() {
+        let first = "disable: [traefik]\n";
+        assert_eq!(
+            merged(&[first, "disable: multus\n"]).words("disable"),
+            ["multus"]
+        );
+        let both = merged(&[first, "disable+: [multus]\n"]);
+        assert_eq!(both.words("disable"), ["traefik", "multus"]);
+    }
+
+    #[test]
+    fn files_are_read_in_order_and_broken_ones_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let more = dir.path().join("config.yaml.d");
+        fs::create_dir(&more).unwrap();
+        fs::write(dir.path().join("config.yaml"), "data-dir: /a\n").unwrap();
+        fs::write(more.join("20.yaml"), "data-dir: /c\n").unwrap();
+        fs::write(more.join("10.yaml"), "data-dir: /b\n").unwrap();
+        fs::write(more.join("99.txt"), "data-dir: /no\n").unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let file = Path::new("/config.yaml");
+        let settings = read(&root, file).unwrap();
+        assert_eq!(settings.value("data-dir").as_deref(), Some("/c"));
+        fs::write(more.join("30.yaml"), "not: [closed").unwrap();
+        let error = read(&root, file).unwrap_err().to_string();
+        assert!(error.contains("30.yaml"), "{error}");
+        assert_eq!(
+            read(&root, Path::new("/none.yaml")).unwrap(),
+            Settings::default()
+        );
+    }
+}

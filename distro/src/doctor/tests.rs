@@ -1,0 +1,211 @@
+//! Nodes with one thing wrong each, and what is said about it.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+
+use node::dirs::{CniDirs, Source};
+
+use super::*;
+use crate::{plan, stage};
+
+/// A server of K3s with everything in order but the daemon, which is not there.
+struct Case {
+    dir: tempfile::TempDir,
+}
+
+const DATA: &str = "var/lib/rancher/k3s";
+
+impl Case {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join(DATA);
+        let files = plan::files(Distro::K3s, "").unwrap();
+        stage::stage(&data, &files).unwrap();
+        Self { dir }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn report() -> Report {
+        Report {
+            dirs: Some(CniDirs {
+                bin_dirs: vec![PathBuf::from("/bin-dir")],
+                install_dir: "/bin-dir".into(),
+                conf_dir: "/conf-dir".into(),
+                source: Source::CniConfig,
+            }),
+            ..Report::default()
+        }
+    }
+
+    fn examine(&self) -> Examination {
+        let root = Root::open(self.dir.path()).unwrap();
+        examine(&root, &Self::report(), None, None)
+    }
+
+    #[track_caller]
+    fn has_problem(&self, words: &[&str]) {
+        let found = self.examine();
+        let told = |problem: &&String| words.iter().all(|word| problem.contains(word));
+        assert_eq!(found.problems.iter().filter(told).count(), 1, "{found}");
+        assert_eq!(found.problems.len(), 1, "{found}");
+    }
+
+    #[track_caller]
+    fn has_note(&self, words: &[&str]) {
+        let found = self.examine();
+        let told = |note: &&String| words.iter().all(|word| note.contains(word));
+        assert_eq!(found.notes.iter().filter(told).count(), 1, "{found}");
+        assert!(found.problems.is_empty(), "{found}");
+    }
+}
+
+#[test]
+fn a_server_in_order_fits_on_a_screen() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    let found = case.examine();
+    assert!(
+        found.problems.is_empty() && found.notes.is_empty(),
+        "{found}"
+    );
+    let text = found.to_string();
+    assert!(
+        text.contains("k3s at /var/lib/rancher/k3s (the usual place)"),
+        "{text}"
+    );
+    assert!(text.contains("3 of 3 files"), "{text}");
+    assert!(text.lines().count() < 12);
+}
+
+#[test]
+fn staging_is_looked_through() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    case.write(&format!("{DATA}/server/manifests/multus.yaml.skip"), "");
+    case.has_problem(&["multus.yaml.skip", "remove it"]);
+
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    case.write(&format!("{DATA}/server/manifests/mine/multus.yml"), "");
+    case.has_problem(&["mine/multus.yml", "same Addon"]);
+
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    fs::remove_file(
+        case.dir
+            .path()
+            .join(DATA)
+            .join("server/manifests/multus.yaml"),
+    )
+    .unwrap();
+    case.has_problem(&["multus.yaml is gone"]);
+
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    case.write(&format!("{DATA}/server/manifests/multus.yaml"), "edited");
+    case.has_note(&["was edited", "HelmChartConfig"]);
+}
+
+#[test]
+fn settings_that_stand_against_it_are_told() {
+    for (text, words) in [
+        ("disable: [multus]", ["disable multus", "take it out"]),
+        (
+            "disable-helm-controller: true",
+            ["no helm-controller", "config.yaml"],
+        ),
+        (
+            "system-default-registry: r.example",
+            ["for another registry", "multus.yaml"],
+        ),
+        ("not: [closed", ["config.yaml", "correct it"]),
+    ] {
+        let case = Case::new();
+        case.write("conf-dir/10-primary.conflist", "");
+        case.write("etc/rancher/k3s/config.yaml", text);
+        case.has_problem(&words);
+    }
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    case.write("etc/rancher/k3s/config.yaml", "flannel-backend: none");
+    case.has_note(&["flannel is off"]);
+}
+
+#[test]
+fn the_unit_and_its_drop_in_are_compared() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    let unit = "etc/systemd/system/k3s.service";
+    case.write(unit, "[Service]\nExecStart=/usr/local/bin/k3s server\n");
+    assert!(
+        case.examine()
+            .to_string()
+            .contains("k3s.service starts k3s without us")
+    );
+    let drop_in = |command: &str| {
+        let program = Path::new("/usr/local/bin/multus-distro");
+        crate::unit::drop_in(program, command).unwrap()
+    };
+    let place = "etc/systemd/system/k3s.service.d/90-multus.conf";
+    case.write(place, &drop_in("/usr/local/bin/k3s server"));
+    case.has_problem(&["starts /usr/local/bin/multus-distro, which is no program"]);
+    case.write("usr/local/bin/multus-distro", "");
+    assert!(case.examine().problems.is_empty());
+    case.write(place, &drop_in("/usr/local/bin/k3s server --old"));
+    case.has_problem(&["k3s.service has changed", "`multus-distro install` again"]);
+}
+
+#[test]
+fn images_and_lists_are_told() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    assert!(case.examine().to_string().contains("is pulled: no archive"));
+    let images = format!("{DATA}/agent/images");
+    case.write(
+        &format!("{images}/multus-images.linux-{}.txt", crate::images::arch()),
+        "",
+    );
+    case.has_note(&["has the distro pull its images"]);
+    case.write(
+        &format!("{images}/multus-airgap-images-riscv64.tar.zst"),
+        "",
+    );
+    let found = case.examine();
+    assert!(
+        found.problems[0].contains("for another architecture"),
+        "{found}"
+    );
+    assert!(found.problems[1].contains("`images install`"), "{found}");
+}
+
+#[test]
+fn what_pods_meet_is_told() {
+    let case = Case::new();
+    case.has_note(&["no network is configured in /conf-dir"]);
+    case.write("conf-dir/00-multus.conf", "");
+    case.write("conf-dir/10-primary.conflist", "");
+    case.write("bin-dir/multus-shim", "");
+    case.has_problem(&["no daemon answers at /run/multus/multus.sock"]);
+    fs::create_dir_all(case.dir.path().join("run/multus")).unwrap();
+    let socket = case.dir.path().join("run/multus/multus.sock");
+    let _daemon = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    assert!(case.examine().problems.is_empty());
+    case.write("conf-dir/00-a.conflist", "");
+    case.has_problem(&["00-a.conflist comes before 00-multus.conf"]);
+    fs::remove_file(case.dir.path().join("conf-dir/00-a.conflist")).unwrap();
+    fs::remove_file(case.dir.path().join("bin-dir/multus-shim")).unwrap();
+    case.has_problem(&["multus-shim, which is not in /bin-dir"]);
+}
+
+#[test]
+fn a_node_of_nobody_is_asked_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    let found = examine(&root, &Report::default(), None, None);
+    assert!(found.notes[0].contains("--data-dir"), "{found}");
+}

@@ -1,0 +1,107 @@
+//! What is inside an archive: the names of its images, and whether every byte is what the digests say.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::Path,
+};
+
+use anyhow::{Context as _, bail};
+use archive::{
+    layout::Layout,
+    oci::{self, Index},
+    read::{Limits, entries},
+    verify,
+};
+use ruzstd::decoding::StreamingDecoder;
+
+/// An index with every image that ever was in a release is far shorter.
+const MAX_INDEX: u64 = 4 << 20;
+/// What an archive may hold; nodes are small.
+const LIMITS: Limits = Limits {
+    entries: 10_000,
+    total: MAX_TOTAL,
+    links: false,
+};
+const MAX_TOTAL: u64 = 1 << 30;
+/// What one layer may hold.
+const MAX_LAYER: u64 = 1 << 30;
+
+/// The references in an archive, read from its first entries.
+pub(crate) fn references(path: &Path) -> anyhow::Result<Vec<String>> {
+    let place = || format!("{} is damaged: install it again", path.display());
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut tar = tar::Archive::new(plain(path, file).with_context(place)?);
+    for entry in tar.entries().with_context(place)? {
+        let entry = entry.with_context(place)?;
+        if entry.path().with_context(place)? != Path::new("index.json") {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        entry
+            .take(MAX_INDEX)
+            .read_to_end(&mut bytes)
+            .with_context(place)?;
+        let index: Index = oci::from_bytes(&bytes).with_context(place)?;
+        let names = index.manifests.iter().filter_map(|image| {
+            let name = image.annotations.get(oci::REF_NAME)?;
+            Some(name.clone())
+        });
+        return Ok(names.collect());
+    }
+    bail!("{} holds no images: install it again", path.display())
+}
+
+/// Follows every digest in an archive; gives its images, each with its architectures.
+pub(crate) fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
+    let place = || format!("{} is damaged", path.display());
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut bytes = Vec::new();
+    plain(path, file)
+        .and_then(|plain| plain.take(MAX_TOTAL).read_to_end(&mut bytes))
+        .with_context(place)?;
+    let entries = entries(&bytes, &LIMITS).with_context(place)?;
+    drop(bytes);
+    let layout = Layout::from_entries(entries).with_context(place)?;
+    let images = verify::images(&layout, &unpack).with_context(place)?;
+    let platforms = |image: &verify::Image| {
+        let platforms = image.platforms.iter();
+        platforms
+            .map(|one| one.platform.architecture.clone())
+            .collect()
+    };
+    Ok(images
+        .iter()
+        .map(|image| (image.reference.clone(), platforms(image)))
+        .collect())
+}
+
+fn plain(path: &Path, file: File) -> io::Result<Box<dyn Read>> {
+    if path.extension().is_some_and(|ending| ending == "zst") {
+        let decoder = StreamingDecoder::new(file).map_err(io::Error::other)?;
+        return Ok(Box::new(decoder));
+    }
+    // Archives are small enough to be read at once where they are gzip.
+    let packed = fs::read(path)?;
+    let bytes = archive::gzip::decompress(&packed, MAX_TOTAL).map_err(io::Error::other)?;
+    Ok(Box::new(io::Cursor::new(bytes)))
+}
+
+fn unpack(media_type: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    match media_type.rsplit(['+', '.']).next() {
+        Some("gzip") => {
+            archive::gzip::decompress(bytes, MAX_LAYER).map_err(|error| error.to_string())
+        }
+        Some("zstd") => {
+            let mut plain = Vec::new();
+            let decoder = StreamingDecoder::new(bytes).map_err(|error| error.to_string())?;
+            decoder
+                .take(MAX_LAYER)
+                .read_to_end(&mut plain)
+                .map_err(|error| error.to_string())?;
+            Ok(plain)
+        }
+        Some("tar") => Ok(bytes.to_vec()),
+        _ => Err(format!("the media type {media_type} is unknown")),
+    }
+}

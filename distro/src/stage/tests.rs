@@ -1,0 +1,238 @@
+//! Staging on real directories.
+
+use std::{os::unix::fs::PermissionsExt as _, time::SystemTime};
+
+use super::{record::RECORD, *};
+
+const CHART: &str = "server/static/charts/a.tgz";
+const MANIFEST: &str = "server/manifests/multus.yaml";
+
+fn file(path: &str, bytes: &[u8]) -> File {
+    File {
+        path: path.into(),
+        bytes: bytes.into(),
+    }
+}
+
+fn both() -> [File; 2] {
+    [file(CHART, b"1"), file(MANIFEST, b"2")]
+}
+
+fn files_below(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                found.push(path.strip_prefix(dir).unwrap().display().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn modified(path: &Path) -> SystemTime {
+    fs::metadata(path).unwrap().modified().unwrap()
+}
+
+fn unstage(dir: &Path, force: bool, purge: bool) -> anyhow::Result<Done> {
+    take_away(dir, &plan_off(dir, force, purge)?)
+}
+
+#[test]
+fn what_is_staged_is_given_back_to_the_distro_to_remove() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("server/manifests")).unwrap();
+    fs::write(dir.path().join("server/manifests/theirs.yaml"), "x").unwrap();
+    stage(dir.path(), &both()).unwrap();
+    let path = dir.path().join(CHART);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    assert_eq!(unstage(dir.path(), false, false).unwrap().written.len(), 2);
+    let text = fs::read(dir.path().join(MANIFEST)).unwrap();
+    assert!(manifest::is_removal(&text));
+    let left = [RECORD, MANIFEST, "server/manifests/theirs.yaml"];
+    assert_eq!(files_below(dir.path()), left);
+    assert!(plan_off(dir.path(), false, false).unwrap().is_empty());
+    assert_eq!(unstage(dir.path(), false, true).unwrap().written.len(), 1);
+    assert_eq!(files_below(dir.path()), ["server/manifests/theirs.yaml"]);
+    // On again after off.
+    stage(dir.path(), &both()).unwrap();
+    unstage(dir.path(), false, false).unwrap();
+    stage(dir.path(), &both()).unwrap();
+    assert_eq!(fs::read(dir.path().join(MANIFEST)).unwrap(), b"2");
+}
+
+#[test]
+fn a_plan_touches_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    stage(dir.path(), &both()).unwrap();
+    let before = modified(&dir.path().join(MANIFEST));
+    let plan = plan_off(dir.path(), false, false).unwrap();
+    let lines: Vec<String> = plan.iter().map(|undo| undo.describe(dir.path())).collect();
+    assert!(lines[0].starts_with("empty ") && lines[0].contains("multus.yaml"));
+    assert!(lines[1].starts_with("delete ") && lines[1].ends_with("a.tgz"));
+    assert_eq!(modified(&dir.path().join(MANIFEST)), before);
+}
+
+#[test]
+fn what_is_right_is_not_touched_and_what_changes_is_seen_to_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(MANIFEST);
+    stage(dir.path(), &both()).unwrap();
+    let before = modified(&path);
+    assert!(stage(dir.path(), &both()).unwrap().written.is_empty());
+    assert_eq!(modified(&path), before);
+    // The distro looks at times: as if the clock had stood still, or gone back.
+    let ahead = SystemTime::now() + std::time::Duration::from_hours(1);
+    for time in [SystemTime::UNIX_EPOCH, ahead] {
+        let open = fs::File::options().write(true).open(&path).unwrap();
+        open.set_modified(time).unwrap();
+        let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let new = file(MANIFEST, format!("{seconds:?}").as_bytes());
+        stage(dir.path(), &[file(CHART, b"1"), new]).unwrap();
+        assert_ne!(modified(&path), time);
+    }
+}
+
+#[test]
+fn times_that_would_be_equal_are_made_unlike() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(MANIFEST);
+    stage(dir.path(), &both()).unwrap();
+    let mut batch = Batch::default();
+    batch.write(&path, b"3").unwrap();
+    let beside = dir.path().join("server/manifests/.multus.yaml.multus-tmp");
+    let open = fs::File::options().write(true).open(&path).unwrap();
+    open.set_modified(modified(&beside)).unwrap();
+    let before = modified(&path);
+    batch.put().unwrap();
+    assert_ne!(modified(&path), before);
+}
+
+#[test]
+fn a_new_version_keeps_the_charts_of_the_old_one_until_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let charts = ["a-1.tgz", "a-2.tgz"].map(|name| format!("server/static/charts/{name}"));
+    for chart in &charts {
+        stage(
+            dir.path(),
+            &[
+                file(chart, chart.as_bytes()),
+                file(MANIFEST, chart.as_bytes()),
+            ],
+        )
+        .unwrap();
+    }
+    let all = [RECORD, MANIFEST, &charts[0], &charts[1]];
+    assert_eq!(files_below(dir.path()), all);
+    unstage(dir.path(), false, true).unwrap();
+    assert_eq!(files_below(dir.path()), [""; 0]);
+}
+
+#[test]
+fn a_manifest_of_another_distro_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = "server/manifests/multus-crd.yaml";
+    stage(dir.path(), &[file(other, b"1"), file(MANIFEST, b"2")]).unwrap();
+    stage(dir.path(), &[file(MANIFEST, b"3")]).unwrap();
+    assert!(manifest::is_removal(
+        &fs::read(dir.path().join(other)).unwrap()
+    ));
+    assert_eq!(retire(dir.path()).unwrap(), ["multus", "multus-crd"]);
+}
+
+#[test]
+fn an_edited_file_is_not_lost_without_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    stage(dir.path(), &both()).unwrap();
+    let path = dir.path().join(MANIFEST);
+    fs::write(&path, "edited").unwrap();
+    let error = unstage(dir.path(), false, false).unwrap_err().to_string();
+    assert!(error.contains("--force"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"edited");
+    assert_eq!(unstage(dir.path(), true, false).unwrap().written.len(), 2);
+    stage(dir.path(), &both()).unwrap();
+    fs::write(&path, "edited").unwrap();
+    let done = stage(dir.path(), &both()).unwrap();
+    assert!(done.notes[0].contains("HelmChartConfig"), "{done:?}");
+    assert_eq!(fs::read(&path).unwrap(), b"2");
+}
+
+#[test]
+fn a_file_of_another_is_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(MANIFEST);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "theirs").unwrap();
+    let error = stage(dir.path(), &both()).unwrap_err().to_string();
+    assert!(error.contains("is not ours: move it"), "{error}");
+    assert_eq!(files_below(dir.path()), [MANIFEST]);
+}
+
+#[test]
+fn what_keeps_the_distro_from_reading_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("server/manifests/own")).unwrap();
+    for name in ["multus.yaml.skip", "own/multus.yml"] {
+        fs::write(dir.path().join(MANIFESTS).join(name), "").unwrap();
+    }
+    let notes = stage(dir.path(), &both()).unwrap().notes;
+    assert!(notes[0].contains("multus.yaml.skip keeps"), "{notes:?}");
+    assert!(notes[1].contains("own/multus.yml becomes"), "{notes:?}");
+    let notes = unstage(dir.path(), false, false).unwrap().notes;
+    assert!(notes[0].contains("or everything stays"), "{notes:?}");
+}
+
+#[test]
+fn a_start_without_leaves_the_manifest_for_the_distro() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(retire(dir.path()).unwrap().is_empty());
+    stage(dir.path(), &both()).unwrap();
+    assert_eq!(retire(dir.path()).unwrap(), ["multus"]);
+    assert_eq!(files_below(dir.path()), [RECORD, MANIFEST]);
+    // As the distro does.
+    fs::remove_file(dir.path().join(MANIFEST)).unwrap();
+    assert!(retire(dir.path()).unwrap().is_empty());
+    assert_eq!(files_below(dir.path()), [""; 0]);
+}
+
+#[test]
+fn a_failure_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocked = dir.path().join(MANIFEST);
+    fs::create_dir_all(&blocked).unwrap();
+    stage(dir.path(), &both()).unwrap_err();
+    assert_eq!(files_below(dir.path()), [""; 0]);
+    assert!(!dir.path().join("server/static").exists());
+}
+
+#[test]
+fn servers_of_one_cluster_hold_the_same_bytes() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let files = crate::plan::files(crate::plan::Distro::K3s, "r.example").unwrap();
+    let contents = dirs.each_ref().map(|dir| {
+        stage(dir.path(), &files).unwrap();
+        let read = |path: String| (fs::read(dir.path().join(&path)).unwrap(), path);
+        files_below(dir.path())
+            .into_iter()
+            .map(read)
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(contents[0], contents[1]);
+}
+
+#[test]
+fn a_record_that_leads_outside_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("server")).unwrap();
+    let text = r#"{"schema":1,"files":[{"path":"server/../../etc/passwd","check":"0"}]}"#;
+    fs::write(dir.path().join(RECORD), text).unwrap();
+    let error = unstage(dir.path(), true, true).unwrap_err().to_string();
+    assert!(error.contains("outside"), "{error}");
+}

@@ -1,0 +1,299 @@
+//! Folders with archives: sound ones are installed, and each way of tampering is refused by name with nothing changed.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::Output,
+};
+
+use archive::{
+    digest::sha256,
+    gzip,
+    layout::Layout,
+    oci::{self, Descriptor, ImageConfig, Manifest, Platform, RootFs, RunConfig},
+    tar::{self, Entry},
+};
+
+use super::{path, run};
+
+const IMAGE: &str = concat!("docker.io/multusrs/multus:v", env!("CARGO_PKG_VERSION"));
+
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// An archive with one image of one layer.
+fn archive(arch: &str, content: &str) -> Vec<u8> {
+    let layer = tar::write(&[Entry::file("file", 0o644, content)]).expect("a small layer");
+    let mut layout = Layout::default();
+    let platform = Platform {
+        architecture: arch.to_owned(),
+        os: "linux".to_owned(),
+        variant: None,
+    };
+    let config = ImageConfig {
+        created: "1970-01-01T00:00:00Z".to_owned(),
+        platform: platform.clone(),
+        config: RunConfig {
+            user: "0:0".to_owned(),
+            entrypoint: vec!["/file".to_owned()],
+            labels: BTreeMap::new(),
+        },
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: vec![sha256(&layer)],
+        },
+        history: Vec::new(),
+    };
+    let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
+    let layer = layout.add(oci::LAYER_GZIP, gzip::compress(&layer));
+    let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+    let mut manifest: Descriptor = layout.add(oci::MANIFEST, manifest);
+    manifest.platform = Some(platform);
+    layout.images.push(manifest.named(IMAGE));
+    let mut entries: Vec<Entry> = Vec::new();
+    for (path, bytes) in layout.files() {
+        entries.push(Entry::file(path, 0o644, bytes));
+    }
+    gzip::compress(&tar::write(&entries).expect("a small archive"))
+}
+
+/// The archive's name.
+fn name() -> String {
+    format!("multus-airgap-images-{}.tar.gz", arch())
+}
+
+/// A folder as it comes from a release.
+struct Case {
+    dir: tempfile::TempDir,
+}
+
+impl Case {
+    fn new() -> Self {
+        let case = Self {
+            dir: tempfile::tempdir().expect("a folder for the test"),
+        };
+        fs::create_dir(case.folder()).expect("a folder for the test");
+        case.write(&name(), &archive(arch(), "content"));
+        case.write(&format!("multus-images.linux-{}.txt", arch()), b"list\n");
+        case.write("multus-images.txt", b"list\n");
+        case.sum();
+        case
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("airgap")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("k3s")
+    }
+
+    fn installed(&self) -> PathBuf {
+        self.data().join("agent/images").join(name())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.folder().join(name), bytes).expect("a folder of the test");
+    }
+
+    fn sum(&self) {
+        let list = format!("multus-images.linux-{}.txt", arch());
+        let lines = [name(), list].map(|name| {
+            let bytes = fs::read(self.folder().join(&name)).expect("a file of the test");
+            format!("{}  {name}\n", sha256(&bytes).hex())
+        });
+        self.write(
+            &format!("sha256sum-{}.txt", arch()),
+            lines.concat().as_bytes(),
+        );
+    }
+
+    fn install(&self) -> Output {
+        let (folder, data) = (self.folder(), self.data());
+        let words = [
+            "images",
+            "install",
+            path(&folder),
+            "--data-dir",
+            path(&data),
+        ];
+        run(&words)
+    }
+
+    fn verify(&self) -> Output {
+        run(&["verify", path(&self.folder())])
+    }
+
+    #[track_caller]
+    fn refused(&self, words: &[&str]) {
+        let before = files(&self.data());
+        for output in [self.install(), self.verify()] {
+            let error = String::from_utf8(output.stderr).expect("it speaks UTF-8");
+            assert_eq!(output.status.code(), Some(1), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+            for word in words {
+                assert!(error.contains(word), "no `{word}` in {error}");
+            }
+        }
+        assert_eq!(files(&self.data()), before);
+    }
+}
+
+fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(dir.join("agent/images")).into_iter().flatten();
+    let mut files: Vec<_> = entries
+        .map(|entry| {
+            let path = entry.expect("a folder of the test").path();
+            let bytes = fs::read(&path).expect("a file of the test");
+            (path.display().to_string(), bytes)
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_sound_folder_is_installed_once() {
+    let case = Case::new();
+    let output = case.install();
+    assert!(output.status.success(), "{output:?}");
+    let cache = case.installed().with_file_name(".cache.json");
+    let told = String::from_utf8(output.stdout).unwrap();
+    let expected = format!("{}\n{}\n", case.installed().display(), cache.display());
+    assert_eq!(told, expected);
+    let bytes = fs::read(case.folder().join(name())).unwrap();
+    assert_eq!(fs::read(case.installed()).unwrap(), bytes);
+    // Nothing but the archive: lists would have the distro pull.
+    assert_eq!(files(&case.data()).len(), 2);
+    let time = fs::metadata(case.installed()).unwrap().modified().unwrap();
+    let again = case.install();
+    assert!(
+        again.status.success() && again.stdout.is_empty(),
+        "{again:?}"
+    );
+    assert_eq!(
+        fs::metadata(case.installed()).unwrap().modified().unwrap(),
+        time
+    );
+    let data = case.data();
+    let words = ["verify", "--distro", "k3s", "--data-dir", path(&data)];
+    let verified = String::from_utf8(run(&words).stdout).unwrap();
+    assert!(verified.contains(IMAGE), "{verified}");
+}
+
+#[test]
+fn a_newer_archive_takes_the_place_of_the_older() {
+    let case = Case::new();
+    assert!(case.install().status.success());
+    let other = case
+        .installed()
+        .with_file_name(name().replace(".gz", ".zst"));
+    fs::write(&other, "the same in another form").unwrap();
+    let newer = archive(arch(), "newer and longer content");
+    case.write(&name(), &newer);
+    case.sum();
+    let output = case.install();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(case.installed()).unwrap(), newer);
+    assert!(!other.exists());
+}
+
+#[test]
+fn tampering_is_refused_by_name() {
+    let archive = name();
+    let file = |case: &Case| {
+        File::options()
+            .write(true)
+            .open(case.folder().join(name()))
+            .unwrap()
+    };
+
+    let case = Case::new();
+    file(&case).set_len(100).unwrap();
+    case.refused(&[&archive, "is not the release's", "copy it again"]);
+
+    let case = Case::new();
+    assert!(case.install().status.success());
+    let length = file(&case).metadata().unwrap().len();
+    file(&case).set_len(0).unwrap();
+    file(&case).set_len(length).unwrap();
+    case.refused(&[&archive, "is not the release's"]);
+
+    let case = Case::new();
+    file(&case).write_all_at(b"x", 50).unwrap();
+    case.refused(&[&archive, "is not the release's"]);
+
+    let case = Case::new();
+    let list = case
+        .folder()
+        .join(format!("multus-images.linux-{}.txt", arch()));
+    let bytes = fs::read(&list).unwrap();
+    fs::rename(case.folder().join(name()), &list).unwrap();
+    case.write(&name(), &bytes);
+    case.refused(&["is not the release's"]);
+
+    let case = Case::new();
+    fs::rename(
+        case.folder().join(name()),
+        case.folder().join("other.tar.gz"),
+    )
+    .unwrap();
+    case.refused(&["other.tar.gz", "is in no sha256sum file"]);
+
+    let case = Case::new();
+    case.write("extra.tar.zst", b"x");
+    case.refused(&["extra.tar.zst", "is in no sha256sum file: remove it"]);
+
+    let case = Case::new();
+    fs::create_dir(case.folder().join("more")).unwrap();
+    case.refused(&["more is no plain file"]);
+
+    let case = Case::new();
+    fs::remove_file(case.folder().join(format!("sha256sum-{}.txt", arch()))).unwrap();
+    case.refused(&["there is no sha256sum-"]);
+
+    let case = Case::new();
+    case.write(
+        &format!("sha256sum-{}.txt", arch()),
+        b"0  ../../etc/passwd\n",
+    );
+    case.refused(&["is no sums file"]);
+
+    let case = Case::new();
+    fs::remove_file(case.folder().join(name())).unwrap();
+    case.refused(&["there is no archive for"]);
+}
+
+#[test]
+fn verify_looks_into_archives() {
+    let check = |bytes: &[u8], words: &[&str]| {
+        let case = Case::new();
+        case.write(&name(), bytes);
+        case.sum();
+        let output = case.verify();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        for word in words {
+            assert!(error.contains(word), "no `{word}` in {error}");
+        }
+    };
+    let output = Case::new().verify();
+    assert!(output.status.success(), "{output:?}");
+    check(b"no archive", &["is damaged"]);
+    check(&archive("riscv64", "x"), &["riscv64", "this node is"]);
+}
+
+#[test]
+fn an_empty_node_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["verify", "--distro", "k3s", "--data-dir", path(dir.path())];
+    let error = String::from_utf8(run(&words).stderr).unwrap();
+    assert!(error.contains("nothing of ours is below"), "{error}");
+}

@@ -1,0 +1,228 @@
+//! An image of somebody else's: found by name, locked by digest, pulled over a bad way, and carried.
+//!
+//! The charts run none today, so it is made here and put into the registry; everything else is as it would be.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    cutting::{self, WAY},
+    scene::{PASSWORD, REGISTRY, Scene, USER, text, unpack},
+};
+use crate::{
+    image::Image,
+    layout::Generation,
+    report::{Ended, Report},
+    sh,
+    workplace::{Workplace, arch, sha256},
+};
+
+/// Its name; nobody answers there but through a mirror.
+const NAME: &str = "registry.invalid/others/helper:1";
+const REPOSITORY: &str = "others/helper";
+
+struct Places {
+    images: PathBuf,
+    lock: PathBuf,
+    store: PathBuf,
+    out: PathBuf,
+}
+
+pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Result<(), Ended> {
+    let places = Places {
+        images: work.dir.join("images.toml"),
+        lock: work.dir.join("images.lock"),
+        store: work.dir.join("store"),
+        out: work.dir.join("with-others"),
+    };
+    let digest = report.check(
+        "somebody else's image for two architectures is in the registry",
+        || publish(work, scene),
+    )?;
+    report.check("update locks its digest, asking a mirror", || {
+        let text_of = "schema = 1\nown = \"docker.io/multusrs/\"\n[features]\ncertificates = \"perNodeCertificate.enabled=true\"\n";
+        fs::write(&places.images, format!("{text_of}[[image]]\nreference = \"{NAME}\"\nfeature = \"certificates\"\n"))?;
+        let helm = work.bin.join("helm");
+        let mirror = format!("registry.invalid={REGISTRY}");
+        scene.xtask(&["airgap", "update", "--helm", text(&helm)?, "--mirror", &mirror, "--images", text(&places.images)?, "--lock", text(&places.lock)?])?;
+        let lock = fs::read_to_string(&places.lock)?;
+        ensure!(lock.contains(&format!("certificates {NAME} {digest}\n")), "{lock}");
+        Ok(())
+    })?;
+    let pull = |host: &str| {
+        let mirror = format!("registry.invalid={host}");
+        let words = [
+            "airgap",
+            "pull",
+            "--json",
+            "--arch",
+            arch(),
+            "--mirror",
+            &mirror,
+            "--lock",
+            text(&places.lock)?,
+            "--store",
+            text(&places.store)?,
+        ];
+        let answer = scene.xtask(&words)?;
+        let answer: Value = serde_json::from_str(&answer)?;
+        let fetched = answer["items"][0]["fetched"].as_u64();
+        fetched.with_context(|| answer.to_string())
+    };
+    report.check(
+        "a pull goes on where the way broke off, and waits where it is busy",
+        || {
+            cutting::start(&scene.node)?;
+            let ranges = ["GET /v2/others/helper/blobs/", "206"];
+            let before = scene.asked(&ranges)?;
+            let fetched = pull(WAY)?;
+            ensure!(fetched > 400_000, "{fetched} bytes came");
+            let resumed = scene.asked(&ranges)? - before;
+            ensure!(resumed > 1, "{resumed} answers of the registry were rests");
+            Ok(())
+        },
+    )?;
+    report.check("a second pull asks nobody", || {
+        let before = scene.asked(&["GET /v2/"])?;
+        let fetched = pull("127.0.0.1:1")?;
+        ensure!(fetched == 0, "{fetched} bytes came again");
+        ensure!(
+            scene.asked(&["GET /v2/"])? == before,
+            "the registry was asked"
+        );
+        Ok(())
+    })?;
+    report.check("what nobody fetched is not left out but named", || {
+        let words = images(&places, "/nowhere")?;
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        copy_programs(work, &places)?;
+        scene.refused(&words, "fetch it with `cargo xtask airgap pull`")
+    })?;
+    report.check(
+        "it is in layout, archive and lists, and explain tells its feature",
+        || {
+            let words = images(&places, text(&places.store)?)?;
+            scene.xtask(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+            let out = text(&places.out)?;
+            scene.xtask(&["airgap", "bundle", "--arch", arch(), "--out", out])?;
+            let folder = places.out.join("airgap");
+            scene.xtask(&["airgap", "verify", text(&folder)?])?;
+            let told = scene.xtask(&[
+                "airgap",
+                "explain",
+                "--out",
+                out,
+                "--lock",
+                text(&places.lock)?,
+            ])?;
+            let part = told.split("certificates\n").nth(1).unwrap_or_default();
+            let archive = format!("multus-airgap-images-{}.tar.zst: ", arch());
+            ensure!(part.contains(NAME) && part.contains(&archive), "{told}");
+            Ok(())
+        },
+    )?;
+    report.check(
+        "containerd imports both images from the one archive",
+        || {
+            let plain = work.dir.join("with-others.tar");
+            let packed = places
+                .out
+                .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
+            unpack(&packed, &plain)?;
+            let store = scene.store(work, Generation::One, "others")?;
+            store.ctr(scene, &["images", "import", text(&plain)?])?;
+            let list = places
+                .out
+                .join(format!("airgap/multus-images.linux-{}.txt", arch()));
+            let list = fs::read_to_string(list)?;
+            ensure!(list.lines().count() == 2 && list.contains(NAME), "{list}");
+            for reference in list.lines() {
+                store.holds(scene, reference)?;
+            }
+            Ok(())
+        },
+    )
+}
+
+fn images(places: &Places, store: &str) -> anyhow::Result<Vec<String>> {
+    let words = [
+        "images",
+        "--arch",
+        arch(),
+        "--out",
+        text(&places.out)?,
+        "--lock",
+        text(&places.lock)?,
+        "--store",
+        store,
+    ];
+    Ok(words.map(str::to_owned).to_vec())
+}
+
+fn copy_programs(work: &Workplace, places: &Places) -> anyhow::Result<()> {
+    fs::create_dir_all(&places.out)?;
+    let (from, to) = (work.dist.join("bin"), places.out.join("bin"));
+    sh::run(Command::new("cp").arg("--recursive").args([from, to])).map(drop)
+}
+
+/// One manifest that serves two architectures, under an index; returns the index's digest.
+fn publish(work: &Workplace, scene: &Scene) -> anyhow::Result<String> {
+    let image = Image {
+        name: "helper",
+        references: &[NAME.to_owned()],
+        programs: &[],
+        entrypoint: &["/bin/busybox", "true"],
+    };
+    let archive = image.archive(work)?;
+    let (from, to) = (
+        format!("docker-archive:{}", archive.display()),
+        format!("docker://{REGISTRY}/{REPOSITORY}:one"),
+    );
+    let login = format!("{USER}:{PASSWORD}");
+    scene.skopeo(&[
+        "copy",
+        "--quiet",
+        "--dest-tls-verify=false",
+        "--dest-creds",
+        &login,
+        &from,
+        &to,
+    ])?;
+    let raw = scene.skopeo(&[
+        "inspect",
+        "--raw",
+        "--tls-verify=false",
+        "--creds",
+        &login,
+        &to,
+    ])?;
+    let manifest: Value = serde_json::from_str(&raw)?;
+    let (digest, kind) = (
+        format!("sha256:{}", sha256(raw.as_bytes())),
+        &manifest["mediaType"],
+    );
+    let other = if arch() == "amd64" { "arm64" } else { "amd64" };
+    let manifests: Vec<_> = [other, arch()]
+        .into_iter()
+        .map(|architecture| json!({"mediaType": kind, "digest": digest, "size": raw.len(), "platform": {"architecture": architecture, "os": "linux"}}))
+        .collect();
+    let kind = "application/vnd.docker.distribution.manifest.list.v2+json";
+    let index = json!({"schemaVersion": 2, "mediaType": kind, "manifests": manifests}).to_string();
+    let file = work.dir.join("index.json");
+    fs::write(&file, &index)?;
+    let data = format!("@{}", file.display());
+    let header = format!("Content-Type: {kind}");
+    let path = format!("/v2/{REPOSITORY}/manifests/1");
+    scene.curl(&[
+        &path,
+        "--request",
+        "PUT",
+        "--header",
+        &header,
+        "--data-binary",
+        &data,
+    ])?;
+    Ok(format!("sha256:{}", sha256(index.as_bytes())))
+}

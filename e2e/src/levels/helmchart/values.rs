@@ -1,0 +1,159 @@
+//! Every value of the chart through a HelmChartConfig, the controller, and a job's Helm: what its row in level `chart` says comes of it.
+//!
+//! Values that do not disturb each other go together; no pod of ours runs meanwhile, so that no other pod could start, which jobs have to bear.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::config;
+use crate::{
+    deploy::{released, words},
+    levels::{
+        chart::{
+            render::{nested, parse},
+            values::{Wanted, wanted},
+        },
+        cluster::{NAMESPACE, Scene},
+    },
+    report::{Ended, Report},
+    sh,
+};
+
+const CHART: &str = "rke2-multus";
+/// No node has this.
+const NOWHERE: &str = "{labels: {nodeSelector: {nowhere: here}}}";
+
+impl Scene<'_> {
+    pub(super) fn every_value(&self, report: &mut Report) -> Result<(), Ended> {
+        let count = report.check("a HelmChartConfig brings every value of the chart", || {
+            self.values()
+        })?;
+        crate::report::say(&format!("        {count}"));
+        report.check(
+            "a value that is refused: the job tells the cure, the release stays",
+            || {
+                let before = released(&self.cluster, CHART, 0)?;
+                let values = "thickPlugin: {enabled: false}\n";
+                self.cluster.apply(&[config(CHART, values)])?;
+                sh::until(60, "the job tells why", || {
+                    let said = words(&self.cluster, CHART);
+                    ensure!(said.contains("thin mode does not exist"), "it said {said}");
+                    Ok(())
+                })?;
+                let now = released(&self.cluster, CHART, 0)?;
+                ensure!(now == before, "revision {before} became {now}");
+                Ok(())
+            },
+        )?;
+        report.check("without the HelmChartConfig all is as before", || {
+            let before = released(&self.cluster, CHART, 0)?;
+            self.cluster
+                .kubectl(&["delete", "helmchartconfig", CHART, NAMESPACE])?;
+            released(&self.cluster, CHART, before)?;
+            self.is_ready(CHART)?;
+            self.pods("after")
+        })
+    }
+
+    fn values(&self) -> anyhow::Result<String> {
+        let base = self.objects(&serde_yaml::from_str(NOWHERE)?)?;
+        let all = wanted()?;
+        let (told, idle): (Vec<_>, Vec<_>) = all
+            .iter()
+            .filter(|one| !one.refused)
+            .partition(|one| one.text.is_some());
+        let mut groups: Vec<Vec<&Wanted>> = Vec::new();
+        for one in told {
+            let group = groups
+                .iter_mut()
+                .find(|group| group.iter().all(|other| go_together(one, other)));
+            match group {
+                Some(group) => group.push(one),
+                None => groups.push(vec![one]),
+            }
+        }
+        for group in &groups {
+            let objects = self.objects(&together(group)?)?;
+            for one in group {
+                let (text, is_there) = one.text.context("these have a text")?;
+                ensure!(
+                    objects.contains(text) == is_there,
+                    "{}: `{text}` is there: {}",
+                    one.path,
+                    !is_there
+                );
+            }
+        }
+        let objects = self.objects(&together(&idle)?)?;
+        ensure!(objects == base, "values that do nothing change something");
+        let count: usize = groups.iter().map(Vec::len).sum();
+        ensure!(
+            count > 30 && idle.len() > 10,
+            "only {count} and {}",
+            idle.len()
+        );
+        Ok(format!(
+            "{count} values in {} upgrades, {} that do nothing in one",
+            groups.len(),
+            idle.len()
+        ))
+    }
+
+    /// The objects of the release that a HelmChartConfig with these values leads to.
+    fn objects(&self, values: &Value) -> anyhow::Result<String> {
+        let before = released(&self.cluster, CHART, 0)?;
+        self.cluster.apply(&[config(CHART, &values.to_string())])?;
+        released(&self.cluster, CHART, before)?;
+        let mut helm = self.cluster.helm();
+        let text = sh::run(helm.args(["get", "manifest", CHART, NAMESPACE]))?;
+        Ok(serde_json::to_string(&parse(&text)?)?)
+    }
+}
+
+/// Whether two values can be seen beside each other.
+fn go_together(one: &Wanted, other: &Wanted) -> bool {
+    !(disturbs(one, other) || disturbs(other, one))
+}
+
+/// Whether what comes of the other is not to be seen beside this one.
+fn disturbs(one: &Wanted, other: &Wanted) -> bool {
+    let names_image = |one: &Wanted| one.path.contains("image.");
+    let hides = |one: &Wanted| one.text.is_some_and(|(_, is_there)| !is_there);
+    let is_above = format!("{}.", other.path).starts_with(&format!("{}.", one.path));
+    // One image lies over the other, and both over what the registry makes of the usual one.
+    let other_image = one.path.starts_with("thickPlugin.image.") || one.path.starts_with("global.");
+    // The daemon's file has one level of logging.
+    let is_file = one.path == "config.daemon_conf";
+    // What is left out shows nothing of itself.
+    let is_whole = one.path == "manifests.daemonSet" || !one.with.is_empty();
+    is_above
+        || (other_image && names_image(other) && !other.path.starts_with("thickPlugin."))
+        || (one.path.starts_with("global.") && names_image(other))
+        || is_file
+        || (hides(one) && (is_whole || !hides(other)))
+}
+
+/// One file with all of them, and what they need to be seen.
+fn together(group: &[&Wanted]) -> anyhow::Result<Value> {
+    let mut all: Value = json!({});
+    merge(&mut all, serde_yaml::from_str(NOWHERE)?);
+    for one in group {
+        for word in one.with {
+            let (path, value) = word.split_once('=').context("path and value")?;
+            merge(&mut all, nested(path, serde_yaml::from_str(value)?));
+        }
+        merge(&mut all, nested(one.path, one.value.clone()));
+    }
+    Ok(all)
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}

@@ -1,0 +1,111 @@
+//! `airgap bundle`: archives, lists and checksums, cut from the OCI layout; with `--base`, what is new since a former release.
+
+use std::path::{Path, PathBuf};
+
+use airgap::{bundle, delta, lists, pack, zstd};
+use anyhow::{Context as _, ensure};
+use archive::{digest::sha256, layout::Layout};
+
+use crate::{
+    arch::{Arch, Arches},
+    talk,
+    tree::Tree,
+};
+
+/// Write one archive per architecture, image lists and checksums, or what is new in them
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist\n  cargo xtask airgap bundle --base dist-5.0.0 --delta /tmp/delta"
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    arches: Arches,
+    /// Folder with oci/ to read and airgap/ to write
+    #[arg(long, default_value = "dist")]
+    out: PathBuf,
+    /// A former release: write only what is new since it, and leave airgap/ alone
+    #[arg(long, value_name = "DIR")]
+    base: Option<PathBuf>,
+    /// Folder for what is new
+    #[arg(long, value_name = "DIR", default_value = "delta", requires = "base")]
+    delta: PathBuf,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let arches = args.arches.list();
+    let layout = read(&args.out, &arches)?;
+    match &args.base {
+        None => {
+            let tree = talk::step("airgap", || tree(&layout, &arches))?;
+            tree.update(&args.out, &["airgap/"])
+        }
+        Some(base) => {
+            let base = read(base, &arches)?;
+            talk::step("delta", || deltas(&base, &layout, &arches))?.update(&args.delta, &[])
+        }
+    }
+}
+
+fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
+    let names: Vec<_> = arches.iter().map(|arch| arch.name()).collect();
+    let dir = out.join("oci");
+    Layout::read(&dir).with_context(|| {
+        format!(
+            "cannot take images from {}, make them with `cargo xtask images --arch {} --out {}`",
+            dir.display(),
+            names.join(","),
+            out.display()
+        )
+    })
+}
+
+/// Everything below `airgap/`.
+pub(crate) fn tree(layout: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
+    let mut tree = Tree::default();
+    tree.add(
+        format!("airgap/{}", lists::ALL_IMAGES),
+        lists::references(layout),
+    );
+    tree.add(
+        "airgap/k3s/image-list-multus.txt",
+        lists::names_alone(layout),
+    );
+    for arch in arches.iter().map(|arch| arch.name()) {
+        let part = bundle::slice(layout, arch)?;
+        let archive = delta::archive(&part)?;
+        let list = lists::references(&part).into_bytes();
+        let [zst, gz, name] = lists::names(arch);
+        let files = [(zst, archive.zst), (gz, archive.gz), (name, list)];
+        let sums = files
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), sha256(bytes)));
+        tree.add(format!("airgap/sha256sum-{arch}.txt"), lists::sums(sums));
+        for (name, bytes) in files {
+            tree.add(format!("airgap/{name}"), bytes);
+        }
+        let rke2 = format!("airgap/rke2/rke2-images-multus.linux-{arch}.txt");
+        tree.add(rke2, lists::names_alone(&part));
+    }
+    Ok(tree)
+}
+
+fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
+    let mut tree = Tree::default();
+    for arch in arches.iter().map(|arch| arch.name()) {
+        let slice = |layout: &Layout| bundle::slice(layout, arch);
+        let (old, new) = (slice(base)?, slice(new)?);
+        ensure!(
+            old != new,
+            "nothing is new for {arch}: --base is this release"
+        );
+        let entries = delta::make(&old, &new)?;
+        let (bytes, _) = pack::bytes(&entries, zstd::ARCHIVE)?;
+        let name = format!("multus-airgap-delta-{arch}.tar.zst");
+        talk::say(&format!("{name}: {} bytes", bytes.len()));
+        let sums = lists::sums([(name.as_str(), sha256(&bytes))]);
+        tree.add(format!("sha256sum-{arch}.txt"), sums);
+        tree.add(name, bytes);
+    }
+    Ok(tree)
+}

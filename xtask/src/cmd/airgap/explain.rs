@@ -1,0 +1,110 @@
+//! `airgap explain`: feature → archive → images → bytes.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use airgap::{bundle, lists, sets::Locked};
+use archive::{
+    layout::Layout,
+    oci::{self, Manifest},
+};
+use serde_json::json;
+
+use crate::{arch::Arch, project::Project, sets::Places, talk};
+
+/// Say which feature brings which images, in which archives, of how many bytes
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask airgap explain\n  cargo xtask airgap explain --out /tmp/dist --json"
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    places: Places,
+    /// Release whose bytes are told
+    #[arg(long, default_value = "dist")]
+    out: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bytes of an image in an archive.
+type Sizes = BTreeMap<(String, &'static str), u64>;
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    let mut locked = args.places.locked(&project)?;
+    locked.sort_by_key(|image| image.feature.clone());
+    let dir = args.out.join("oci");
+    let sizes = if dir.is_dir() {
+        sizes(&Layout::read(&dir)?)?
+    } else {
+        talk::say(&format!(
+            "{} is not there, so no bytes are told: make a release with `cargo xtask dist`",
+            dir.display()
+        ));
+        Sizes::new()
+    };
+    if args.json {
+        let rows: Vec<_> = locked.iter().map(|image| row(image, &sizes)).collect();
+        return talk::data(&format!("{}\n", json!(rows)));
+    }
+    let mut feature = "";
+    for image in &locked {
+        if feature != image.feature {
+            feature = &image.feature;
+            talk::data(&format!("{feature}\n"))?;
+        }
+        let of = image
+            .digest
+            .map_or("built here".to_owned(), |digest| digest.to_string());
+        talk::data(&format!("  {} ({of})\n", image.reference))?;
+        for (arch, size) in of_image(image, &sizes) {
+            let [archive, _, _] = lists::names(arch);
+            talk::data(&format!("    {archive}: {size} bytes\n"))?;
+        }
+    }
+    Ok(())
+}
+
+fn row(image: &Locked, sizes: &Sizes) -> serde_json::Value {
+    let archives: Vec<_> = of_image(image, sizes)
+        .map(|(arch, size)| json!({"archive": lists::names(arch)[0], "arch": arch, "bytes": size}))
+        .collect();
+    json!({
+        "feature": image.feature,
+        "image": image.reference,
+        "digest": image.digest,
+        "archives": archives,
+    })
+}
+
+fn of_image<'a>(
+    image: &'a Locked,
+    sizes: &'a Sizes,
+) -> impl Iterator<Item = (&'static str, u64)> + 'a {
+    let own = sizes
+        .iter()
+        .filter(|((name, _), _)| *name == image.reference);
+    own.map(|((_, arch), size)| (*arch, *size))
+}
+
+/// What each image weighs in each archive. Blobs that images share count for each.
+fn sizes(layout: &Layout) -> anyhow::Result<Sizes> {
+    let mut sizes = Sizes::new();
+    for arch in Arch::ALL.map(Arch::name) {
+        // A release for fewer architectures has no such slice.
+        let Ok(part) = bundle::slice(layout, arch) else {
+            continue;
+        };
+        for image in &part.images {
+            let bytes = part.blobs.get(&image.digest).map_or(&[][..], Vec::as_slice);
+            let manifest: Manifest = oci::from_bytes(bytes)?;
+            let blobs = manifest.layers.iter().chain([&manifest.config]);
+            let size = blobs.map(|blob| blob.size).sum::<u64>() + bytes.len() as u64;
+            let name = image.annotations.get(oci::REF_NAME);
+            sizes.insert((name.cloned().unwrap_or_default(), arch), size);
+        }
+    }
+    Ok(sizes)
+}

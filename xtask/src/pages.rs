@@ -1,0 +1,89 @@
+//! Manual pages and shell completions of a command line, and of the programs that a release ships.
+//!
+//! Those of the programs stand beside their sources: each program's test holds them to its command line, with what is below `check`.
+
+use std::collections::BTreeMap;
+
+use clap::Command;
+
+#[cfg(test)]
+#[allow(
+    dead_code,
+    reason = "called by the tests of the programs, not of this one"
+)]
+/// Every file for a program, by its path: `man/…` and `completions/…`.
+pub(crate) fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
+    use clap_complete::{Shell, generate};
+    let name = command.get_name().to_owned();
+    let mut files = manual(command.clone());
+    for (shell, file) in [
+        (Shell::Bash, format!("{name}.bash")),
+        (Shell::Fish, format!("{name}.fish")),
+        (Shell::Zsh, format!("_{name}")),
+    ] {
+        let mut bytes = Vec::new();
+        generate(shell, &mut command, &name, &mut bytes);
+        files.insert(format!("completions/{file}"), bytes);
+    }
+    files
+}
+
+/// Holds the files in `pages/` of a folder to a command line, or writes them where `UPDATE_EXPECT` is set.
+#[cfg(test)]
+#[allow(
+    dead_code,
+    reason = "called by the tests of the programs, not of this one"
+)]
+pub(crate) fn check(command: Command, dir: &str) {
+    let pages = std::path::Path::new(dir).join("pages");
+    let files = of_program(command);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        for (path, bytes) in &files {
+            let path = pages.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+    for (path, bytes) in &files {
+        let found = std::fs::read(pages.join(path)).unwrap_or_default();
+        assert!(
+            found == *bytes,
+            "{path} is not up to date: UPDATE_EXPECT=1 cargo test writes it"
+        );
+    }
+    for folder in ["man", "completions"] {
+        for entry in std::fs::read_dir(pages.join(folder)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let path = format!("{folder}/{}", name.to_string_lossy());
+            assert!(
+                files.contains_key(&path),
+                "{path} is of no command: remove it"
+            );
+        }
+    }
+}
+
+/// One page for the program and one for each of its commands.
+pub(crate) fn manual(command: Command) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut command = command.disable_help_subcommand(true);
+    // What a command is called in full is known from then on.
+    command.build();
+    add_pages(&mut files, &command);
+    files
+}
+
+fn add_pages(files: &mut BTreeMap<String, Vec<u8>>, command: &Command) {
+    for child in command.get_subcommands() {
+        add_pages(files, child);
+    }
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let name = name.replace(' ', "-");
+    let mut bytes = Vec::new();
+    clap_mangen::Man::new(command.clone())
+        .title(name.clone())
+        .source("multus-rs")
+        .render(&mut bytes)
+        .expect("a Vec takes every write");
+    files.insert(format!("man/{name}.1"), bytes);
+}
