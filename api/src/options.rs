@@ -137,6 +137,8 @@ pub static OPTIONS: &[Opt] = &[
     opt("socketDir", Text, Some("\"/run/multus/\""), Daemon, "Directory of the socket on the node."),
     opt("metricsPort", Int, None, Daemon, "Port on every address of the node where Prometheus reads /metrics; without it there are none."),
     opt("enablePprof", Bool, Some("false"), Daemon, "Accepted; there is nothing to profile in that form here."),
+    opt("kubeletDir", Text, Some("\"/var/lib/kubelet\""), Daemon, "Directory of the kubelet on the node, where it tells which devices pods have."),
+    opt("dynamicNetworks", Bool, Some("false"), Daemon, "Whether a changed networks annotation of a running pod attaches and detaches."),
     opt("connectionLimit", Int, None, Daemon, "At most so many connections of the socket at once, probes included; without it there is no limit."),
     opt("perNodeCertificate", Object, None, Daemon, "A client certificate for each node: enabled, bootstrapKubeconfig, certDir, certDuration; without it the daemon uses its pod's service account."),
     opt("multusConfigFile", Text, Some("\"auto\""), Daemon, "`auto`, or the path of a configuration to install as it is."),

@@ -49,6 +49,10 @@ pub struct Config {
     pub readiness_file: Option<PathBuf>,
     /// How the node gets a certificate of its own; `None` uses the identity of the pod.
     pub certificate: Option<certificate::Settings>,
+    /// Where the kubelet tells of devices.
+    pub kubelet_dir: PathBuf,
+    /// Whether annotations of running pods are followed.
+    pub dynamic_networks: bool,
     /// At most so many connections of the socket at once; `None` is no limit.
     pub connection_limit: Option<usize>,
     /// Where metrics are served; `None` is nowhere.
@@ -169,6 +173,8 @@ impl Config {
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
             certificate: certificate::Settings::read(&raw)?,
+            kubelet_dir: path(&raw, "kubeletDir")?.unwrap_or_else(|| "/var/lib/kubelet".into()),
+            dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,

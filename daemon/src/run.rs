@@ -24,10 +24,13 @@ use crate::{
     cluster::{self, Cluster, Definitions, Ownership, Pods},
     config::Config,
     confmgr::{self, Manager, Target},
+    devices::NodeDevices,
     dirwatch::heard,
     engine::Engine,
     exec::{Place, RuntimeExec},
-    failure, journal, leftovers,
+    failure,
+    hotplug::{self, Follower},
+    journal, leftovers,
     links::NetnsProbe,
     metrics::{self, Metrics},
     orphans,
@@ -73,7 +76,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     socket::sweep(&daemon.root, &daemon.config.socket_dir);
     let socket = Socket::bind(Arc::clone(&daemon.root), &daemon.config.socket_dir, &id)?;
     let (pods, definitions, ownership) = (
-        Arc::default(),
+        Arc::<Pods>::default(),
         Arc::default(),
         Arc::new(Ownership::default()),
     );
@@ -81,7 +84,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let access = Arc::clone(&cluster);
     let watches = Arc::clone(&daemon).watch(
         Arc::clone(&cluster),
-        pods,
+        Arc::clone(&pods),
         Arc::clone(&definitions),
         Arc::clone(&ownership),
     );
@@ -96,7 +99,14 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         Arc::clone(&daemon.root),
         definitions,
     )
-    .with_witness(failure::tell_of_networks_given_up(Arc::clone(&cluster)));
+    .with_witness(failure::tell_of_networks_given_up(Arc::clone(&cluster)))
+    .with_devices(Arc::new(NodeDevices {
+        root: Arc::clone(&daemon.root),
+        kubelet_dir: daemon.config.kubelet_dir.clone(),
+        node: daemon.identity.node.clone(),
+        cluster: Arc::clone(&cluster),
+        runtime: Handle::current(),
+    }));
     let metrics = Arc::<Metrics>::default();
     let service = Arc::new(Service {
         engine,
@@ -116,6 +126,11 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         told: std::sync::Mutex::default(),
         metrics: Arc::clone(&metrics),
     });
+    if daemon.config.dynamic_networks {
+        let (service, upkeep) = (Arc::clone(&service), Arc::clone(&upkeep));
+        let follower = Follower { service, upkeep };
+        tokio::spawn(hotplug::run(follower, pods.listen()));
+    }
     if let Some(port) = daemon.config.metrics_port {
         tokio::spawn(metrics::serve(metrics, port));
     }

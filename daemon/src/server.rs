@@ -183,11 +183,10 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
     let method = request.method().clone();
     let read = matches!(method, Method::GET | Method::POST);
     match (request.uri().path(), method) {
-        (api::PATH_CNI, Method::POST) => cni(service, request.into_body()).await,
-        (api::PATH_DELEGATE, Method::POST) => failed(&CniError::new(
-            CniError::INTERNAL,
-            "hot plug is not served by this version: delete the pod and create it again",
-        )),
+        (api::PATH_CNI, Method::POST) => verb(service, request.into_body(), Service::cni).await,
+        (api::PATH_DELEGATE, Method::POST) => {
+            verb(service, request.into_body(), Service::delegate).await
+        }
         (api::PATH_HEALTHZ, _) if read => answer(StatusCode::OK, ""),
         (api::PATH_READYZ, _) if read => match service.readiness.problem() {
             None => answer(StatusCode::OK, ""),
@@ -200,7 +199,10 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
     }
 }
 
-async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
+/// What serves the body of one path.
+type Verb = fn(&Service, &[u8], Waiting) -> Result<Vec<u8>, CniError>;
+
+async fn verb(service: Arc<Service>, body: Incoming, serve: Verb) -> Response<Full<Bytes>> {
     let whole = tokio::time::timeout(BODY_TIME, Limited::new(body, api::MAX_MESSAGE).collect());
     let unread = |reason: String| {
         let text = format!("cannot read the request: {reason}");
@@ -215,7 +217,7 @@ async fn cni(service: Arc<Service>, body: Incoming) -> Response<Full<Bytes>> {
     let waiting = client.waiting.clone();
     let served = tokio::task::spawn_blocking(move || {
         let _busy = service.busy();
-        service.cni(&body, waiting)
+        serve(&service, &body, waiting)
     });
     let served = served.await;
     client.is_served = true;

@@ -16,7 +16,7 @@ use crate::{
     config::Config,
     engine::{self, AddError, Added, Engine, Waiting},
     failure::Failure,
-    journal,
+    hotplug, journal,
     metrics::Metrics,
     netconf::Netconf,
     netstatus,
@@ -24,6 +24,8 @@ use crate::{
     readiness::{Part, Readiness},
 };
 
+/// More than any configuration.
+const MAX_CONFIGURATION: u64 = 1 << 20;
 /// How long an ADD waits for what a start is waiting for; a runtime gives it minutes.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -61,13 +63,7 @@ impl Service {
 
     /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
     pub fn cni(&self, body: &[u8], waiting: Waiting) -> Result<Vec<u8>, CniError> {
-        let request = Request::from_json(body).map_err(|error| {
-            CniError::new(
-                CniError::DECODING_FAILURE,
-                format!("the request is not JSON: {error}"),
-            )
-        })?;
-        self.serve(&request, |request| request.waiting = waiting)
+        self.serve(&from_json(body)?, |request| request.waiting = waiting)
     }
 
     /// Does what was written down earlier.
@@ -76,10 +72,30 @@ impl Service {
             .map(drop)
     }
 
+    /// Serves `/delegate`: one network whose configuration the request brings, for a pod that runs.
+    pub fn delegate(&self, body: &[u8], waiting: Waiting) -> Result<Vec<u8>, CniError> {
+        let request = from_json(body)?;
+        self.observed(
+            &request,
+            |request| request.waiting = waiting,
+            |call, asked| hotplug::delegate(self, call, asked),
+        )
+    }
+
     fn serve(
         &self,
         request: &Request,
         complete: impl FnOnce(&mut engine::Request),
+    ) -> Result<Vec<u8>, CniError> {
+        self.observed(request, complete, |call, asked| self.dispatch(call, asked))
+    }
+
+    /// One verb from the environment that it came with, logged and counted.
+    fn observed(
+        &self,
+        request: &Request,
+        complete: impl FnOnce(&mut engine::Request),
+        serve: impl FnOnce(&Call, &Request) -> Result<Vec<u8>, CniError>,
     ) -> Result<Vec<u8>, CniError> {
         let mut call = Call::parse(request)?;
         call.request.as_mut().map(complete);
@@ -94,7 +110,7 @@ impl Service {
         let _span =
             info_span!("cni", command = %call.command, container_id = id, ifname, pod).entered();
         let start = Instant::now();
-        let answer = self.dispatch(&call, request);
+        let answer = serve(&call, request);
         self.metrics
             .verb(call.command.as_str(), answer.is_ok(), start.elapsed());
         if answer.is_ok() {
@@ -122,8 +138,7 @@ impl Service {
             if let (Command::Del, Some(request)) = (call.command, &call.request) {
                 return self.del_later(asked, request, &reason);
             }
-            let text = format!("this node is not known yet: {reason}");
-            return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
+            return Err(not_known_yet(&reason));
         }
         if matches!(call.command, Command::Add | Command::Check) {
             netconf.check_prev_result()?;
@@ -143,6 +158,23 @@ impl Service {
         }
     }
 
+    /// The configuration that pods are attached by: the daemon's file, over the one that was given ready-made, if one was.
+    pub(crate) fn standing_netconf(&self) -> Result<Netconf, CniError> {
+        let Some(file) = &self.config.config_file else {
+            return Ok(self.config.own_netconf()?);
+        };
+        let bytes = self.engine.root().read(file, MAX_CONFIGURATION);
+        let bytes =
+            bytes.map_err(|error| CniError::new(CniError::IO_FAILURE, error.to_string()))?;
+        Ok(self.config.netconf(&bytes)?)
+    }
+
+    /// Where delegates run is known.
+    pub(crate) fn on_known_node(&self) -> Result<(), CniError> {
+        let known = self.readiness.once_well(Part::Discovery, Duration::ZERO);
+        known.map_err(|reason| not_known_yet(&reason))
+    }
+
     fn status(&self, call: &Call, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
         if let Some(problem) = self.readiness.problem() {
             return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
@@ -156,6 +188,25 @@ impl Service {
         request: &engine::Request,
         netconf: &Netconf,
     ) -> Result<Vec<u8>, CniError> {
+        let (cluster, pod) = self.pod_for_add(call)?;
+        let attached = self.engine.add(request, netconf, &pod).and_then(|added| {
+            tell(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
+            Ok(added)
+        });
+        let added = attached.map_err(|AddError { error, event }| {
+            let failure = Failure::new(call, error);
+            let (reason, message) =
+                event.unwrap_or_else(|| ("FailedAddNetwork", failure.error.msg.clone()));
+            cluster.event(&pod, true, reason, failure.for_event(&message));
+            failure.error
+        })?;
+        cluster.attached_as(&pod);
+        info!(networks = added.attached.len(), "attached");
+        Ok(Response::new(added.result).to_json())
+    }
+
+    /// The pod of a request that attaches, and who knows it: once everything is there that an attachment needs.
+    pub(crate) fn pod_for_add(&self, call: &Call) -> Result<(&Cluster, Arc<PodView>), CniError> {
         for (part, first) in [
             (Part::Journal, "earlier deletions come first"),
             (Part::Watches, "pods and networks are not known yet"),
@@ -176,19 +227,7 @@ impl Service {
         })?;
         let pod = cluster.pod_for_add(&name.namespace, &name.name, name.uid.as_deref())?;
         pod.check_uid(name.uid.as_deref())?;
-        let attached = self.engine.add(request, netconf, &pod).and_then(|added| {
-            tell(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
-            Ok(added)
-        });
-        let added = attached.map_err(|AddError { error, event }| {
-            let failure = Failure::new(call, error);
-            let (reason, message) =
-                event.unwrap_or_else(|| ("FailedAddNetwork", failure.error.msg.clone()));
-            cluster.event(&pod, true, reason, failure.for_event(&message));
-            failure.error
-        })?;
-        info!(networks = added.attached.len(), "attached");
-        Ok(Response::new(added.result).to_json())
+        Ok((cluster, pod))
     }
 
     fn del(
@@ -249,13 +288,31 @@ fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError>
     if let Some(status) = netstatus::build(&added.attached) {
         cluster.write_status(pod, &status)?;
     }
-    for message in added.attached.iter().filter_map(engine::Attached::event) {
+    tell_of_attached(cluster, pod, &added.attached);
+    Ok(())
+}
+
+pub(crate) fn tell_of_attached(cluster: &Cluster, pod: &PodView, attached: &[engine::Attached]) {
+    for message in attached.iter().filter_map(engine::Attached::event) {
         cluster.event(pod, false, "AddedInterface", message);
     }
-    for message in added.attached.iter().filter_map(engine::Attached::warning) {
+    for message in attached.iter().filter_map(engine::Attached::warning) {
         cluster.event(pod, true, "CapabilityNotServed", message);
     }
-    Ok(())
+}
+
+fn from_json(body: &[u8]) -> Result<Request, CniError> {
+    Request::from_json(body).map_err(|error| {
+        CniError::new(
+            CniError::DECODING_FAILURE,
+            format!("the request is not JSON: {error}"),
+        )
+    })
+}
+
+fn not_known_yet(reason: &str) -> CniError {
+    let text = format!("this node is not known yet: {reason}");
+    CniError::new(CniError::TRY_AGAIN_LATER, text)
 }
 
 fn no_pod_name() -> CniError {

@@ -4,6 +4,7 @@ mod airgap;
 mod chart;
 mod cluster;
 mod cri;
+mod devices;
 mod discover;
 mod helmchart;
 mod netns;
@@ -35,6 +36,8 @@ pub(crate) enum Level {
     Discover,
     /// containerd through CRI
     Cri,
+    /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
+    Devices,
     /// What multus-distro stages, made into releases by K3s' helm-controller
     Helmchart,
     /// A mixed cluster
@@ -53,6 +56,7 @@ impl Level {
             Self::Faults => "faults",
             Self::Discover => "discover",
             Self::Cri => "cri",
+            Self::Devices => "devices",
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
             Self::Upgrade => "upgrade",
@@ -67,6 +71,7 @@ impl Level {
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
+            Self::Devices => &devices::NEEDS,
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
@@ -89,6 +94,7 @@ impl Level {
             Self::Faults => faults::run(work, faults, report),
             Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
+            Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
             Self::Upgrade => upgrade::run(work, options, report),

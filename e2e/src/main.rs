@@ -5,8 +5,10 @@ mod control;
 mod cri;
 mod deploy;
 mod direct;
+mod drivers;
 mod faults;
 mod files;
+mod grpc;
 mod hashes;
 mod http;
 mod image;
@@ -70,11 +72,18 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = drivers::asked(std::env::args_os().skip(1)) {
+        return said(ended.map(|()| ExitCode::SUCCESS));
+    }
     let outcome = match (rules::plugin::place(), as_init()) {
         (Some(place), _) => rules::plugin::run(&place),
         (None, Some(folders)) => init::run(Path::new(&folders)).map(|()| ExitCode::SUCCESS),
         (None, None) => asked(&Arguments::parse()),
     };
+    said(outcome)
+}
+
+fn said(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {

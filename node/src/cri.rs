@@ -172,7 +172,7 @@ impl Client {
         Ok(answer.items)
     }
 
-    async fn call<Q, A>(
+    pub(crate) async fn call<Q, A>(
         &mut self,
         method: &'static str,
         path: &'static str,

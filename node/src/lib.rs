@@ -12,6 +12,7 @@ pub mod dirs;
 pub mod install;
 pub mod lock;
 pub mod places;
+pub mod podresources;
 pub mod process;
 pub mod record;
 pub mod root;

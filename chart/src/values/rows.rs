@@ -105,7 +105,7 @@ pub static VALUES: &[Row] = &[
     row("thickPlugin.image.tag", Text, Some(r#""""#), "As image.tag."),
     row("thickPlugin.image.pullPolicy", PullPolicy, Some(r#""""#), "As image.pullPolicy."),
     group("dynamicNetworksController", "Interfaces for pods that run."),
-    row("dynamicNetworksController.enabled", Switch, Some("false"), "Must be false: hot plug comes with a later release."),
+    row("dynamicNetworksController.enabled", Switch, Some("false"), "Whether a changed networks annotation of a running pod attaches and detaches; the daemon does it, there is no further pod."),
     idle("dynamicNetworksController.image", "No effect: there is no further pod."),
     idle("dynamicNetworksController.sockets", "No effect: each node is asked."),
     group("rke2-whereabouts", "The published subchart, which is not part of this chart."),

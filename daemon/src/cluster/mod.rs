@@ -10,7 +10,7 @@ mod types;
 mod watch;
 
 pub use ownership::Ownership;
-pub use store::{Definitions, Pods};
+pub use store::{Definitions, PodKey, Pods};
 #[cfg(test)]
 pub(crate) use types::read_definition;
 pub use watch::{follow_daemon_set, follow_definitions, follow_pods};
@@ -20,6 +20,7 @@ use std::{sync::Arc, time::Duration};
 use cni::types::CniError;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{Api, Client, core::PartialObjectMeta};
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tracing::warn;
 
@@ -93,6 +94,33 @@ impl Cluster {
     /// The pod as the watch has it, if it has.
     pub fn pod_known(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
         self.pods.get(namespace, name)
+    }
+
+    /// The same, all of them.
+    pub fn pods_known(&self) -> Vec<Arc<PodView>> {
+        self.pods.all()
+    }
+
+    /// A pod was attached as it asked then; if it asks for something else by now, whoever follows annotations has to know.
+    pub fn attached_as(&self, pod: &PodView) {
+        let now = self.pods.get(&pod.namespace, &pod.name);
+        if now.is_some_and(|now| now.networks() != pod.networks()) {
+            self.pods.point_at(&pod.namespace, &pod.name);
+        }
+    }
+
+    /// One object or list by its path; `None` where there is none.
+    pub fn read(&self, path: &str) -> Result<Option<Value>, String> {
+        let asked = self.wait_for(again(async || {
+            let request = hyper::Request::get(path).body(Vec::new());
+            let request = request.map_err(kube::Error::HttpError)?;
+            self.client.request::<Value>(request).await
+        }));
+        match asked {
+            Ok(object) => Ok(Some(object)),
+            Err(failure) if failure.code == Some(404) => Ok(None),
+            Err(failure) => Err(format!("cannot read {path}: {failure}")),
+        }
     }
 
     /// Writes the network status into the pod; a pod that is gone is no error.

@@ -2,9 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
     time::{Duration, Instant},
 };
+
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::plan::{self, Nad, PodView};
 
@@ -13,11 +15,32 @@ type Key = (String, String);
 /// Pods of this node.
 #[derive(Debug, Default)]
 pub struct Pods {
-    pods: Mutex<HashMap<Key, Arc<PodView>>>,
+    known: Mutex<HashMap<Key, Arc<PodView>>>,
     changed: Condvar,
+    /// Who hears of pods whose networks annotation has another text than before.
+    listener: OnceLock<UnboundedSender<PodKey>>,
 }
 
+/// Namespace and name of a pod.
+pub type PodKey = (String, String);
+
 impl Pods {
+    /// From now on, pods that ask for other networks than before. There is one listener.
+    pub fn listen(&self) -> UnboundedReceiver<PodKey> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        // Whoever comes second hears nothing.
+        let _ = self.listener.set(sender);
+        receiver
+    }
+
+    /// The listener is to look at this pod.
+    pub fn point_at(&self, namespace: &str, name: &str) {
+        if let Some(listener) = self.listener.get() {
+            // Nobody listens any more when the daemon ends.
+            let _ = listener.send(key(namespace, name));
+        }
+    }
+
     /// One pod.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
         self.lock().get(&key(namespace, name)).cloned()
@@ -51,9 +74,14 @@ impl Pods {
 
     /// The pod is as it stands here.
     pub fn put(&self, pod: PodView) {
-        self.lock()
-            .insert(key(&pod.namespace, &pod.name), Arc::new(pod));
+        let pod = Arc::new(pod);
+        let before = self
+            .lock()
+            .insert(key(&pod.namespace, &pod.name), Arc::clone(&pod));
         self.changed.notify_all();
+        if before.is_some_and(|before| asks_anew(&before, &pod)) {
+            self.point_at(&pod.namespace, &pod.name);
+        }
     }
 
     /// The pod is gone.
@@ -63,16 +91,31 @@ impl Pods {
 
     /// These are all pods.
     pub fn replace(&self, pods: Vec<PodView>) {
-        *self.lock() = pods
+        let pods: HashMap<Key, Arc<PodView>> = pods
             .into_iter()
             .map(|pod| (key(&pod.namespace, &pod.name), Arc::new(pod)))
             .collect();
+        let before = std::mem::replace(&mut *self.lock(), pods.clone());
         self.changed.notify_all();
+        for (key, pod) in &pods {
+            if before.get(key).is_some_and(|before| asks_anew(before, pod)) {
+                self.point_at(&pod.namespace, &pod.name);
+            }
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<PodView>> {
+        self.lock().values().map(Arc::clone).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<PodView>>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn asks_anew(before: &PodView, now: &PodView) -> bool {
+    before.uid == now.uid && before.networks() != now.networks()
 }
 
 /// Definitions of the cluster.

@@ -5,9 +5,9 @@ use std::sync::PoisonError;
 use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult};
-use serde_json::{Map, Value};
 use tracing::{debug, warn};
 
+use super::attached::Attached;
 use super::del::Outcome;
 use super::invocation::{self, Call};
 use super::{Engine, Request};
@@ -23,56 +23,6 @@ pub struct Added {
     pub result: CniResult,
     /// Every network in order, for status and events.
     pub attached: Vec<Attached>,
-}
-
-/// One network that a pod now has.
-#[derive(Debug, Clone)]
-pub struct Attached {
-    /// What status and events call it.
-    pub name: String,
-    /// The interface in the container.
-    pub ifname: String,
-    /// Whether it is the default network.
-    pub master: bool,
-    /// What its plugins answered.
-    pub result: CniResult,
-    /// What the pod asked for and none of its plugins can serve.
-    pub unserved: Vec<String>,
-    /// What its plugins tell of its device.
-    pub device_info: Option<Map<String, Value>>,
-}
-
-impl Attached {
-    /// The text of the pod's `AddedInterface` event; none for a network that gave neither interface nor address.
-    pub fn event(&self) -> Option<String> {
-        if self.result.interfaces.is_empty() && self.result.ips.is_empty() {
-            return None;
-        }
-        let ips: Vec<_> = self
-            .result
-            .ips
-            .iter()
-            .map(|ip| ip.address.as_str())
-            .collect();
-        let from = match self.name.as_str() {
-            "" => String::new(),
-            name => format!(" from {name}"),
-        };
-        Some(format!("Add {} [{}]{from}", self.ifname, ips.join(" ")))
-    }
-
-    /// The text of the pod's warning that something it asked for was not given to anyone.
-    pub fn warning(&self) -> Option<String> {
-        if self.unserved.is_empty() {
-            return None;
-        }
-        Some(format!(
-            "no plugin of network {} serves the pod's request for {} on {}: add the capability to the definition, or drop the request",
-            self.name,
-            self.unserved.join(", "),
-            self.ifname
-        ))
-    }
 }
 
 /// Why an ADD failed, and the warning event that the pod deserves for it.
@@ -127,11 +77,16 @@ impl Engine {
         self.wait_until_ready(netconf)?;
         let plugins = self.plugins(netconf, &request.path);
         let inputs = self.inputs_with(netconf, &plugins);
-        let attachments = plan::attachments(Some(pod), inputs).map_err(|error| AddError {
+        let planned = plan::attachments(Some(pod), inputs);
+        let attachments = planned.and_then(|mut attachments| {
+            requests::check(&attachments, netconf.unserved)?;
+            self.give_devices(&mut attachments, pod, None)?;
+            Ok(attachments)
+        });
+        let attachments = attachments.map_err(|error| AddError {
             event: PlanError::event(&error),
             error: error.into(),
         })?;
-        requests::check(&attachments, netconf.unserved).map_err(CniError::from)?;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
         request.waiting.or_give_up()?;
@@ -198,7 +153,7 @@ impl Engine {
         Ok(())
     }
 
-    fn check_link(
+    pub(super) fn check_link(
         &self,
         call: &Call<'_>,
         pod: &PodRef,
@@ -239,42 +194,67 @@ impl Engine {
                     return Err(state_error(&error));
                 }
             }
-            let delegate = &state.delegates[index];
-            let invocation = call.invocation(delegate, master);
-            debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
-            let result = match chain::add(&*self.exec, &delegate.config, &invocation) {
-                Ok(result) => result,
-                Err(error) => {
-                    let cause = failed(&state.pod, delegate, error.to_cni());
-                    if let Some(attached) = error.attached() {
-                        state.delegates[index].progress = Progress::Failed { attached };
-                    }
-                    return Err(cause);
-                }
-            };
-            let missing = match unserved {
-                Unserved::Silent => Vec::new(),
-                _ => requests::not_given(&delegate.requested, &delegate.config, &result),
-            };
-            if unserved == Unserved::Error && !missing.is_empty() {
-                let error = PlanError::Unserved {
-                    network: delegate.name.clone(),
-                    requests: missing.join(", "),
-                };
-                return Err(failed(&state.pod, delegate, error.into()));
-            }
-            attached.push(Attached {
-                name: delegate.name.clone(),
-                ifname: delegate.ifname.to_string(),
-                master,
-                result,
-                unserved: missing.into_iter().map(str::to_owned).collect(),
-                device_info: self.device_info(delegate, &state.container_id),
-            });
+            let delegate = &mut state.delegates[index];
+            attached.push(self.run_one(call, delegate, master, unserved)?);
             call.request.waiting.or_give_up()?;
         }
         self.settle_routes(call, state, &mut attached)?;
         Ok(attached)
+    }
+
+    /// Runs one delegate, which state says is started.
+    pub(super) fn run_one(
+        &self,
+        call: &Call<'_>,
+        delegate: &mut Delegate,
+        master: bool,
+        unserved: Unserved,
+    ) -> Result<Attached, CniError> {
+        let invocation = call.invocation(delegate, master);
+        self.bring_device_info(delegate, &call.request.container_id);
+        debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
+        let result = match chain::add(&*self.exec, &delegate.config, &invocation) {
+            Ok(result) => result,
+            Err(error) => {
+                if let Some(attached) = error.attached() {
+                    delegate.progress = Progress::Failed { attached };
+                }
+                return Err(failed(call.pod, delegate, error.to_cni()));
+            }
+        };
+        let missing = match unserved {
+            Unserved::Silent => Vec::new(),
+            _ => requests::not_given(&delegate.requested, &delegate.config, &result),
+        };
+        if unserved == Unserved::Error && !missing.is_empty() {
+            let error = PlanError::Unserved {
+                network: delegate.name.clone(),
+                requests: missing.join(", "),
+            };
+            return Err(failed(call.pod, delegate, error.into()));
+        }
+        Ok(Attached {
+            unserved: missing.into_iter().map(str::to_owned).collect(),
+            ..self.attached(call, delegate, master, result)
+        })
+    }
+
+    /// What there is to tell of a delegate that gave this result.
+    pub(super) fn attached(
+        &self,
+        call: &Call<'_>,
+        delegate: &Delegate,
+        master: bool,
+        result: CniResult,
+    ) -> Attached {
+        Attached {
+            name: delegate.name.clone(),
+            ifname: delegate.ifname.to_string(),
+            master,
+            result,
+            unserved: Vec::new(),
+            device_info: self.device_info(delegate, &call.request.container_id),
+        }
     }
 
     /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL.
@@ -355,6 +335,7 @@ pub(super) fn new_state(
         netns: request.netns.clone(),
         pod: pod.into(),
         delegates: delegates.collect::<Result<_, CniError>>()?,
+        untold: false,
     })
 }
 
@@ -370,7 +351,7 @@ pub(super) fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniE
     ))
 }
 
-fn name_taken(delegate: &Delegate) -> CniError {
+pub(super) fn name_taken(delegate: &Delegate) -> CniError {
     let ifname = &delegate.ifname;
     CniError::new(
         CniError::INVALID_NETWORK_CONFIG,

@@ -15,7 +15,7 @@ use super::invocation::{CacheDir, Call};
 use super::{Engine, Request, recall};
 use crate::netconf::Netconf;
 use crate::plan::{self, Attachment, PodView};
-use crate::state::{PodRef, Progress, State, StateError, Store};
+use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
 /// A container that is to be detached, and what is known of it besides its state.
 pub(super) struct Removal<'a> {
@@ -178,23 +178,34 @@ impl Engine {
     pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Outcome {
         let mut outcome = Outcome::default();
         for (index, delegate) in state.delegates.iter_mut().enumerate().rev() {
-            let config = &delegate.config;
-            let attached = match delegate.progress {
-                Progress::Planned | Progress::Removed => continue,
-                Progress::Started => config.plugins.len(),
-                Progress::Unknown => 0,
-                Progress::Failed { attached } => attached,
-            };
-            let invocation = call.invocation(delegate, index == 0);
-            let failed = |error| failed(call.pod, &config.name, error);
-            match chain::del_partly(&*self.exec, config, &invocation, attached) {
-                Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
-                Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
-                Err(error) => outcome.errors.push(failed(&error)),
-            }
-            self.forget_device_info(delegate, &state.container_id);
+            self.remove_one(call, delegate, index == 0, &mut outcome);
         }
         outcome
+    }
+
+    /// DEL for one of them.
+    pub(super) fn remove_one(
+        &self,
+        call: &Call<'_>,
+        delegate: &mut Delegate,
+        master: bool,
+        outcome: &mut Outcome,
+    ) {
+        let config = &delegate.config;
+        let attached = match delegate.progress {
+            Progress::Planned | Progress::Removed => return,
+            Progress::Started => config.plugins.len(),
+            Progress::Unknown => 0,
+            Progress::Failed { attached } => attached,
+        };
+        let invocation = call.invocation(delegate, master);
+        let failed = |error| failed(call.pod, &config.name, error);
+        match chain::del_partly(&*self.exec, config, &invocation, attached) {
+            Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
+            Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
+            Err(error) => outcome.errors.push(failed(&error)),
+        }
+        self.forget_device_info(delegate, &call.request.container_id);
     }
 }
 

@@ -13,6 +13,8 @@ use crate::state::Delegate;
 /// The capability argument that names the file.
 const CAPABILITY: &str = "CNIDeviceInfoFile";
 const DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/cni";
+/// Where device plugins tell of their devices.
+const PLUGINS_DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
 /// No device has more to tell.
 const MAX: u64 = 64 << 10;
 
@@ -34,7 +36,7 @@ fn place(delegate: &Delegate, id: &ContainerId) -> Option<String> {
         .filter(|place| is_ours(Path::new(place)));
     match kept {
         Some(place) => Some(place.to_owned()),
-        None if args.contains_key("deviceID") => {
+        None if args.contains_key("deviceID") || delegate.requested.device_id.is_some() => {
             let name = format!("{}-{id}_{}", delegate.name, delegate.ifname);
             Some(format!("{DIR}/{}", name.replace('/', "-")))
         }
@@ -47,6 +49,30 @@ fn is_ours(place: &Path) -> bool {
 }
 
 impl Engine {
+    /// Lays ready what the device's own plugin told the node about it. What is there already stays.
+    pub(super) fn bring_device_info(&self, delegate: &Delegate, id: &ContainerId) {
+        let requested = &delegate.requested;
+        let (Some(resource), Some(device), Some(place)) = (
+            &requested.resource_name,
+            &requested.device_id,
+            place(delegate, id),
+        ) else {
+            return;
+        };
+        let name = format!("{resource}-{device}-device.json").replace('/', "-");
+        let source = Path::new(PLUGINS_DIR).join(name);
+        if self.root.exists(&place) || !self.root.exists(&source) {
+            return;
+        }
+        let brought = self.root.read(&source, MAX).and_then(|bytes| {
+            self.root.make_dirs(DIR, 0o755)?;
+            self.root.write_atomic(&place, &bytes, 0o444)
+        });
+        if let Err(error) = brought {
+            warn!(%error, "what the node knows about a device");
+        }
+    }
+
     /// What is told about a network's device, if anything is.
     pub(super) fn device_info(
         &self,

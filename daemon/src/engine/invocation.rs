@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use cni::chain::Invocation;
 use cni::types::CniError;
 use node::root::{self, RootError};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Engine, Request, device_info};
 use crate::netconf::Netconf;
-use crate::plan::{Attachment, requests};
+use crate::plan::{Attachment, Selection, requests};
 use crate::state::{Delegate, PodRef, Requested, Store};
 
 /// The result cache's directory, usable as a path for as long as this lives.
@@ -121,13 +121,39 @@ pub(super) fn capability_args(attachment: &Attachment, netconf: &Netconf) -> Map
     if let Some(selection) = &attachment.selection {
         out.extend(requests::asked(selection));
     }
+    if let (Some(id), false) = (device_id(attachment), attachment.master) {
+        out.insert("deviceID".to_owned(), json!(id));
+    }
+    out
+}
+
+/// The device that the pod was given for a network.
+fn device_id(attachment: &Attachment) -> Option<&String> {
+    attachment.device.as_ref()?.id.as_ref()
+}
+
+/// What a selection says besides its names, in a form to compare: a network that says the same is the same attachment.
+pub(super) fn wishes(selection: &Selection) -> Map<String, Value> {
+    let mut out = requests::asked(selection);
+    if let Some(args) = &selection.cni_args {
+        out.insert("cni-args".to_owned(), json!(args));
+    }
+    if let Some(gateways) = &selection.default_route {
+        out.insert("default-route".to_owned(), json!(gateways));
+    }
     out
 }
 
 /// What of a selection has to be known again at DEL.
 pub(super) fn requested(attachment: &Attachment) -> Requested {
+    let resource_name = attachment.device.as_ref().map(|one| one.resource.clone());
+    let given = device_id(attachment).cloned();
     let Some(selection) = &attachment.selection else {
-        return Requested::default();
+        return Requested {
+            device_id: given,
+            resource_name,
+            ..Requested::default()
+        };
     };
     Requested {
         interface: selection.interface.clone(),
@@ -135,6 +161,9 @@ pub(super) fn requested(attachment: &Attachment) -> Requested {
         infiniband_guid: selection.infiniband_guid.clone(),
         ips: selection.ips.clone(),
         default_route: selection.default_route.clone(),
-        device_id: selection.device_id.clone(),
+        device_id: given.or_else(|| selection.device_id.clone()),
+        resource_name,
+        wishes: Some(wishes(selection)),
+        plugged: false,
     }
 }

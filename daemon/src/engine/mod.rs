@@ -2,25 +2,31 @@
 //! failure. Everything here blocks; whoever calls it brings a thread.
 
 mod add;
+mod attached;
 mod check;
 mod del;
 mod device_info;
+mod devices;
 mod gc;
 mod invocation;
 mod locks;
 mod on_node;
+mod plug;
 mod recall;
 mod routes;
 mod status;
 mod sweep;
 
-pub use add::{AddError, Added, Attached};
+pub use add::{AddError, Added};
+pub use attached::Attached;
+pub use plug::Followed;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use cni::env::{ContainerId, IfName};
@@ -28,6 +34,7 @@ use cni::exec::Exec;
 use cni::types::CniError;
 use node::root::Root;
 
+use crate::devices::{DeviceSource, NoDevices};
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
 use crate::state::{PodRef, Store};
@@ -104,11 +111,14 @@ pub struct Engine {
     links: Arc<dyn LinkProbe>,
     root: Arc<Root>,
     definitions: Arc<dyn Definitions>,
+    devices: Arc<dyn DeviceSource>,
     locks: locks::Locks,
     /// Held by every ADD while it makes itself known, and by GC while it tells plugins who is known.
     adding: RwLock<()>,
     status: status::Cache,
     readiness: Patience,
+    /// Whose containers are, as far as somebody asked.
+    owners: Mutex<HashMap<ContainerId, PodRef>>,
     given_up: Box<Witness>,
 }
 
@@ -143,10 +153,12 @@ impl Engine {
             links,
             root,
             definitions,
+            devices: Arc::new(NoDevices),
             locks: locks::Locks::default(),
             adding: RwLock::default(),
             status: status::Cache::default(),
             readiness: Patience::default(),
+            owners: Mutex::default(),
             given_up: Box::new(|_, _| {}),
         }
     }
@@ -162,6 +174,13 @@ impl Engine {
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.readiness = patience;
+        self
+    }
+
+    /// The same engine with somebody who knows the pods' devices.
+    #[must_use]
+    pub fn with_devices(mut self, devices: Arc<dyn DeviceSource>) -> Self {
+        self.devices = devices;
         self
     }
 

@@ -77,7 +77,7 @@ pub(super) fn netns(entries: &[Entry]) -> Option<String> {
     })
 }
 
-fn is_of(entry: &Entry, delegate: &Delegate) -> bool {
+pub(super) fn is_of(entry: &Entry, delegate: &Delegate) -> bool {
     entry.network_name == delegate.config.name && entry.if_name == delegate.ifname.as_str()
 }
 

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use cni::chain;
 use cni::types::{CniError, CniResult, Route};
 
-use super::add::{Attached, failed};
+use super::add::failed;
+use super::attached::Attached;
 use super::invocation::Call;
 use super::{DefaultRoute, Engine};
 use crate::plan::Family;

@@ -71,6 +71,7 @@ pub(super) fn auxiliary(inputs: Inputs<'_>) -> Result<Option<Attachment>, PlanEr
         master: false,
         config: draft.finish().map_err(unusable)?,
         selection: None,
+        device: None,
     }))
 }
 

@@ -85,6 +85,22 @@ impl Draft {
             .try_for_each(|plugin| merge_args(plugin, args))
     }
 
+    /// Tells every plugin its device, under both names that plugins know.
+    pub(super) fn set_device(&mut self, id: &str) {
+        self.original = None;
+        let keys = ["deviceID", "pciBusID"].map(|key| (key.to_owned(), Value::from(id)));
+        if !self.is_list() {
+            return self.map.extend(keys);
+        }
+        for plugin in self
+            .plugins_mut()
+            .iter_mut()
+            .filter_map(Value::as_object_mut)
+        {
+            plugin.extend(keys.clone());
+        }
+    }
+
     pub(super) fn append_plugins(&mut self, plugins: Vec<Map<String, Value>>) {
         if !plugins.is_empty() {
             self.original = None;

@@ -108,5 +108,6 @@ fn finish(mut draft: Draft, inputs: Inputs<'_>) -> Result<Attachment, String> {
         master: false,
         config,
         selection: None,
+        device: None,
     })
 }

@@ -43,7 +43,10 @@ pub enum PlanError {
         name: String,
     },
     /// The default network cannot be had.
-    #[error("failed to get clusterNetwork {name} in namespace {namespace}: {cause}")]
+    #[error(
+        "failed to get clusterNetwork {name}{}: {cause}",
+        place(name, namespace)
+    )]
     ClusterNetwork {
         /// As configured.
         name: String,
@@ -53,7 +56,10 @@ pub enum PlanError {
         cause: Box<PlanError>,
     },
     /// One of the default networks cannot be had.
-    #[error("failed to get default network {name} in namespace {namespace}: {cause}")]
+    #[error(
+        "failed to get default network {name}{}: {cause}",
+        place(name, namespace)
+    )]
     DefaultNetwork {
         /// As configured.
         name: String,
@@ -89,6 +95,40 @@ pub enum PlanError {
     Delegate {
         /// Its position.
         index: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The pod has fewer devices than its networks want.
+    #[error(
+        "network {network} wants one more device of {resource}, but the pod has {had}: request as many in its containers (or claims) as networks want, or select fewer networks"
+    )]
+    NoDevice {
+        /// The network's name.
+        network: String,
+        /// The resource.
+        resource: String,
+        /// How many the pod has.
+        had: usize,
+    },
+    /// A configuration that takes no device.
+    #[error("network {network}: its configuration takes no device: {reason}")]
+    Device {
+        /// The network's name.
+        network: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nobody can tell which devices the pod has.
+    #[error("the devices of pod {pod} are not known: {reason}")]
+    Devices {
+        /// The pod as `namespace/name`.
+        pod: String,
+        /// Why.
+        reason: String,
+    },
+    /// A configuration that came with the request and cannot be used.
+    #[error("the network to plug: {reason}")]
+    Given {
         /// What is wrong.
         reason: String,
     },
@@ -174,6 +214,14 @@ pub enum PlanError {
     },
 }
 
+/// Where a network was looked for; a path says so itself.
+fn place(name: &str, namespace: &str) -> String {
+    if name.contains('/') {
+        return String::new();
+    }
+    format!(" in namespace {namespace}")
+}
+
 impl PlanError {
     /// Reason and message of the warning event that this deserves on the pod.
     pub fn event(&self) -> Option<(&'static str, String)> {
@@ -187,9 +235,10 @@ impl PlanError {
     fn code(&self) -> u32 {
         match self {
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => cause.code(),
-            Self::NoDefinition { .. } | Self::NoNetwork { .. } | Self::File { .. } => {
-                CniError::TRY_AGAIN_LATER
-            }
+            Self::NoDefinition { .. }
+            | Self::NoNetwork { .. }
+            | Self::File { .. }
+            | Self::Devices { .. } => CniError::TRY_AGAIN_LATER,
             _ => CniError::INVALID_NETWORK_CONFIG,
         }
     }

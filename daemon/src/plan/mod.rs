@@ -8,6 +8,7 @@ mod annotation;
 mod chain;
 mod config;
 mod default_network;
+mod device;
 mod error;
 mod files;
 mod nad;
@@ -17,6 +18,7 @@ pub mod requests;
 mod routes;
 
 pub use annotation::{AnnotationError, Selection, parse as parse_annotation};
+pub use device::{Device, Devices, assign, wanted};
 pub use error::PlanError;
 pub use files::Files;
 pub use nad::{Definitions, Nad, RESOURCE_ANNOTATION};
@@ -25,9 +27,10 @@ pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_gone,
 };
-pub use routes::Family;
+pub use routes::{Family, check_selections};
 
 use cni::config::NetworkConfig;
+use serde_json::{Map, Value};
 
 use crate::netconf::Netconf;
 
@@ -42,6 +45,8 @@ pub struct Attachment {
     pub config: NetworkConfig,
     /// What the pod asked for, when the pod asked.
     pub selection: Option<Selection>,
+    /// The device that its definition wants.
+    pub device: Option<Device>,
 }
 
 impl Attachment {
@@ -74,16 +79,15 @@ pub fn attachments(
     inputs: Inputs<'_>,
 ) -> Result<Vec<Attachment>, PlanError> {
     let mut legacy = legacy(pod, inputs.netconf)?.into_iter();
-    let chosen = pod.and_then(PodView::default_network);
-    let mut attachments = vec![match (chosen, legacy.next(), pod) {
+    let (chosen, first) = (pod.and_then(PodView::default_network), legacy.next());
+    let mut attachments = vec![match (chosen, first, pod) {
         (Some(text), ..) => pod_default_network(pod, text, inputs)?,
         (None, Some(first), Some(pod)) => nad::attachment(first, &[&pod.namespace], inputs)?,
         _ => default_network::resolve(inputs)?,
     }];
     attachments.extend(default_network::further(pod, inputs)?);
     if let Some(pod) = pod {
-        let present = annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)?;
-        for selection in legacy.chain(present) {
+        for selection in selections(pod, inputs.netconf)? {
             attachments.push(nad::attachment(selection, &[&pod.namespace], inputs)?);
         }
     }
@@ -93,6 +97,72 @@ pub fn attachments(
     attachments[0].master = true;
     attachments.iter().try_for_each(refuse_multus)?;
     Ok(attachments)
+}
+
+/// What a pod's annotation asks for besides the default network, in its order.
+pub fn selections(pod: &PodView, netconf: &Netconf) -> Result<Vec<Selection>, PlanError> {
+    let present = annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)?;
+    let legacy = legacy(Some(pod), netconf)?.into_iter().skip(1);
+    Ok(legacy.chain(present).collect())
+}
+
+/// The attachment for one of them, for a pod that runs already.
+pub fn selected(
+    pod: &PodView,
+    selection: Selection,
+    inputs: Inputs<'_>,
+) -> Result<Attachment, PlanError> {
+    let attachment = nad::attachment(selection, &[&pod.namespace], inputs)?;
+    admit(attachment, pod, inputs)
+}
+
+/// A configuration that somebody gave outright, as its plugins get it.
+pub fn bare(config: &[u8], netconf: &Netconf) -> Result<NetworkConfig, PlanError> {
+    let unusable = |reason| PlanError::Given { reason };
+    let mut draft = config::Draft::parse(config).map_err(unusable)?;
+    draft.version_if_missing(&netconf.cni_version);
+    draft.finish().map_err(unusable)
+}
+
+/// The attachment for a configuration that somebody gave outright, with wishes as an annotation has them.
+pub fn given(
+    pod: &PodView,
+    config: &[u8],
+    wishes: &Map<String, Value>,
+    inputs: Inputs<'_>,
+) -> Result<Attachment, PlanError> {
+    let unusable = |reason| PlanError::Given { reason };
+    let mut draft = config::Draft::parse(config).map_err(unusable)?;
+    draft.version_if_missing(&inputs.netconf.cni_version);
+    let mut entry = wishes.clone();
+    entry.insert("name".to_owned(), Value::from(draft.name()));
+    let text = Value::from(vec![Value::Object(entry)]).to_string();
+    let mut selections =
+        annotation::parse(&text, &pod.namespace).map_err(|error| unusable(error.to_string()))?;
+    let selection = selections.remove(0);
+    if let Some(args) = &selection.cni_args {
+        draft.merge_cni_args(args).map_err(unusable)?;
+    }
+    let config = draft.finish().map_err(unusable)?;
+    let attachment = Attachment {
+        name: config.name.clone(),
+        master: false,
+        config,
+        selection: Some(selection),
+        device: None,
+    };
+    admit(attachment, pod, inputs)
+}
+
+/// What may be run at all.
+fn admit(
+    attachment: Attachment,
+    pod: &PodView,
+    inputs: Inputs<'_>,
+) -> Result<Attachment, PlanError> {
+    refuse_multus(&attachment)?;
+    allowed::check(std::slice::from_ref(&attachment), Some(pod), inputs.netconf)?;
+    Ok(attachment)
 }
 
 /// The default network alone, as every pod without annotations gets it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::annotation::Selection;
 use super::config::Draft;
-use super::{Attachment, Inputs, PlanError, plugins};
+use super::{Attachment, Device, Inputs, PlanError, plugins};
 
 /// Annotation of a definition whose attachments need a device.
 pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
@@ -65,13 +65,6 @@ pub(super) fn from_nad(
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
     let name = format!("{}/{}", nad.namespace, nad.name);
-    if let Some(resource) = &nad.resource_name {
-        return Err(PlanError::Unsupported {
-            network: name,
-            what: format!("a device of resource {resource} (annotation {RESOURCE_ANNOTATION})"),
-            cure: "remove the annotation from the definition, or name the device in its configuration",
-        });
-    }
     let unusable = |reason| PlanError::Definition {
         namespace: nad.namespace.clone(),
         name: nad.name.clone(),
@@ -102,6 +95,10 @@ pub(super) fn from_nad(
         master: false,
         config: draft.finish().map_err(unusable)?,
         selection,
+        device: nad.resource_name.as_ref().map(|resource| Device {
+            resource: resource.clone(),
+            id: None,
+        }),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::{Attachment, PlanError};
+use super::{Attachment, PlanError, Selection};
 
 /// A family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,13 +49,22 @@ impl std::fmt::Display for Family {
 
 /// Refuses two gateways of one family, and a network that is to keep its own default routes beside one that gets others.
 pub(super) fn check(attachments: &[Attachment]) -> Result<(), PlanError> {
-    let claims: Vec<(&str, &[IpAddr])> = attachments
+    let claims = attachments.iter().filter_map(|attachment| {
+        let gateways = attachment.selection.as_ref()?.default_route.as_deref()?;
+        Some((attachment.name.as_str(), gateways))
+    });
+    refuse(&claims.collect::<Vec<_>>())
+}
+
+/// The same for what a pod that runs asks for by now.
+pub fn check_selections(selections: &[Selection]) -> Result<(), PlanError> {
+    let claims = selections
         .iter()
-        .filter_map(|attachment| {
-            let gateways = attachment.selection.as_ref()?.default_route.as_deref()?;
-            Some((attachment.name.as_str(), gateways))
-        })
-        .collect();
+        .filter_map(|one| Some((one.name.as_str(), one.default_route.as_deref()?)));
+    refuse(&claims.collect::<Vec<_>>())
+}
+
+fn refuse(claims: &[(&str, &[IpAddr])]) -> Result<(), PlanError> {
     let names = |family: Option<Family>| {
         let meant = |gateway: &IpAddr| family.is_none_or(|family| Family::of(*gateway) == family);
         let mut names: Vec<_> = claims

@@ -6,8 +6,6 @@ mod original;
 mod properties;
 mod world;
 
-use std::sync::Arc;
-
 use serde_json::json;
 
 use super::*;
@@ -199,20 +197,6 @@ fn what_a_definition_may_not_be() {
             .nad("shop", "a", config)
             .check_error(&pod("a"), &["network-attachment-definition", fragment]);
     }
-}
-
-#[test]
-fn what_is_not_done_yet_is_an_error() {
-    let mut world = World::new().bridge("shop", "a");
-    let mut nad = (*world.nads[&("shop".to_owned(), "a".to_owned())]).clone();
-    nad.resource_name = Some("intel.com/sriov".to_owned());
-    world
-        .nads
-        .insert(("shop".to_owned(), "a".to_owned()), Arc::new(nad));
-    world.check_error(
-        &pod("a"),
-        &["network shop/a", "intel.com/sriov", "not supported"],
-    );
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct State {
     pub pod: PodRef,
     /// In the order in which they were run; the first is the default network.
     pub delegates: Vec<Delegate>,
+    /// Whether the pod's status is still to be told of a change.
+    pub untold: bool,
 }
 
 impl State {
@@ -42,6 +44,7 @@ impl State {
             netns: None,
             pod: PodRef::default(),
             delegates: Vec::new(),
+            untold: false,
         }
     }
 }
@@ -108,6 +111,23 @@ pub struct Requested {
     /// A device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
+    /// The resource that it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_name: Option<String>,
+    /// All that the pod's annotation said of this network besides its names; only where the annotation asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wishes: Option<Map<String, Value>>,
+    /// Whether it was attached to a pod that ran already.
+    #[serde(skip_serializing_if = "is_false")]
+    pub plugged: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// How far a delegate is. Written before the step, so `Started` may mean that nothing has happened yet.

@@ -24,12 +24,17 @@ const SCHEMA: u32 = 1;
 pub(super) struct Sidecar {
     schema: u32,
     sha256: String,
+    /// Of the file that is about to be replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sha256_before: Option<String>,
     #[serde(rename = "containerID")]
     container_id: String,
     ifname: String,
     netns: Option<String>,
     pod: PodRef,
     delegates: Vec<Entry>,
+    #[serde(default, skip_serializing_if = "super::is_false")]
+    untold: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,16 +48,18 @@ struct Entry {
     config: String,
 }
 
-/// Writes the sidecar of `state` for an upstream file with this content.
-pub(super) fn encode(state: &State, upstream_file: &[u8]) -> Vec<u8> {
+/// Writes the sidecar of `state` for an upstream file with this content, and for the one that this is to replace.
+pub(super) fn encode(state: &State, upstream_file: &[u8], before: Option<&[u8]>) -> Vec<u8> {
     let sidecar = Sidecar {
         schema: SCHEMA,
         sha256: digest(upstream_file),
+        sha256_before: before.map(digest),
         container_id: state.container_id.to_string(),
         ifname: state.ifname.to_string(),
         netns: state.netns.clone(),
         pod: state.pod.clone(),
         delegates: state.delegates.iter().map(entry).collect(),
+        untold: state.untold,
     };
     serde_json::to_vec(&sidecar).expect("plain values always serialise")
 }
@@ -69,7 +76,8 @@ impl Sidecar {
 
     /// Whether it was written for an upstream file with this content.
     pub(super) fn belongs_to(&self, id: &ContainerId, upstream_file: &[u8]) -> bool {
-        self.is_of(id) && self.sha256 == digest(upstream_file)
+        let digest = digest(upstream_file);
+        self.is_of(id) && (self.sha256 == digest || self.sha256_before.as_ref() == Some(&digest))
     }
 
     /// Whether it was written for this container.
@@ -89,6 +97,7 @@ impl Sidecar {
                 .into_iter()
                 .map(delegate)
                 .collect::<Result<_, _>>()?,
+            untold: self.untold,
         })
     }
 }

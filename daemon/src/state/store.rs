@@ -116,13 +116,18 @@ impl Store {
 
     /// Writes both files. The sidecar comes first: alone it counts for nothing, so nothing is known before all is.
     pub fn begin(&self, state: &State) -> Result<(), StateError> {
+        self.write_both(state, None)
+    }
+
+    /// The same over a file with this content: until it is replaced, too, the sidecar counts beside it.
+    fn write_both(&self, state: &State, before: Option<&[u8]>) -> Result<(), StateError> {
         let path = self.upstream_path(&state.container_id);
         let bytes = upstream::encode(state.delegates.iter());
         let own = self.dir.join(OWN_DIR);
         self.root.make_dirs(&own, DIR_MODE)?;
         self.write(
             &self.sidecar_path(&state.container_id),
-            &sidecar::encode(state, &bytes),
+            &sidecar::encode(state, &bytes, before),
         )?;
         self.write(&path, &bytes)
     }
@@ -132,12 +137,13 @@ impl Store {
         let path = self.upstream_path(&state.container_id);
         let bytes = upstream::encode(state.delegates.iter());
         // Files that another program wrote, or that are damaged, are replaced as a whole.
-        if !matches!(self.read(&path), Ok(Some(there)) if there == bytes) {
-            return self.begin(state);
+        let there = self.read(&path).ok().flatten();
+        if there.as_ref() != Some(&bytes) {
+            return self.write_both(state, there.as_deref());
         }
         self.write(
             &self.sidecar_path(&state.container_id),
-            &sidecar::encode(state, &bytes),
+            &sidecar::encode(state, &bytes, None),
         )
     }
 

@@ -98,6 +98,7 @@ fn state() -> State {
             ),
             second,
         ],
+        untold: false,
     }
 }
 

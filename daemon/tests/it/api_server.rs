@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Definition,
     DaemonSet,
     SigningRequest,
+    Claim,
+    Slice,
 }
 
 /// Answers until it is dropped.

@@ -8,7 +8,7 @@ use serde_yaml::Value;
 
 use crate::{
     api_server::{Ask, Kind},
-    approve, certificate,
+    approve, certificate, devices,
     node::{Node, pod},
 };
 
@@ -127,7 +127,10 @@ fn nothing_is_granted_to_daemons_that_they_do_not_use() {
     let node = Node::new();
     node.define("zebra");
     // Of another node as far as the watch knows, so that it is asked for.
-    node.api.put(Kind::Pod, pod("node-b", Some("zebra")));
+    let mut pod = pod("node-b", Some("zebra"));
+    devices::claim(&node, &mut pod, "0000:18:02.5");
+    devices::want(&node, "zebra", devices::RESOURCE);
+    node.api.put(Kind::Pod, pod);
     node.api.put(
         Kind::DaemonSet,
         json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),

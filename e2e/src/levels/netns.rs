@@ -2,6 +2,8 @@
 //!
 //! The test is the runtime: it makes the namespaces and calls the shim as the specification says.
 
+mod plug;
+
 use std::path::Path;
 
 use anyhow::{bail, ensure};
@@ -82,6 +84,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         daemon = scene.deletes_later(work, &daemon)?;
         Ok(())
     })?;
+    daemon = scene.networks_change(work, daemon, report)?;
     report.check("state outlives a killed daemon", || {
         scene.attaches("survivor", Some("storage"), &["eth0", "net1"])?;
         scene.node.end(&daemon, "KILL")?;
@@ -114,6 +117,7 @@ fn scene(work: &Workplace) -> anyhow::Result<Scene> {
             "cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug",
             // There is none before a file lies in the directory of that name.
             "auxiliaryCNIChainName": "vendor",
+            "dynamicNetworks": true,
         })
         .to_string(),
     )?;

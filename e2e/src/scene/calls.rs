@@ -97,6 +97,11 @@ impl Scene {
         )?)?)
     }
 
+    /// `CNI_ARGS` as a runtime writes them for a pod.
+    pub(crate) fn arguments(pod: &str, id: &str) -> String {
+        arguments(pod, id)
+    }
+
     /// A container id that is the pod's own.
     pub(crate) fn container(&self, pod: &str) -> anyhow::Result<String> {
         let uid = self.control.get(&self.node, &["pod", pod])?["metadata"]["uid"].clone();

@@ -56,6 +56,8 @@ pub(crate) enum Level {
     Discover,
     /// containerd through CRI
     Cri,
+    /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
+    Devices,
     /// What multus-distro stages, made into releases by K3s' helm-controller
     Helmchart,
     /// A mixed cluster

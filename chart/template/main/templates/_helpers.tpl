@@ -79,6 +79,7 @@ nodeAffinity:
 {{- end -}}
 {{- $_ := set $out "perNodeCertificate" $keys -}}
 {{- end -}}
+{{- if include "multus.true" (.Values.dynamicNetworksController | default dict).enabled }}{{ $_ := set $out "dynamicNetworks" true }}{{ end -}}
 {{- range $key, $value := .Values.config.daemon_conf | default dict -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $out $key $value }}{{ end -}}
 {{- end -}}

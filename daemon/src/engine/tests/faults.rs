@@ -110,6 +110,46 @@ fn in_gc_and_in_sweep() {
     }
 }
 
+/// One network changes its wishes, one stays, one is new.
+const WANTED: &str = r#"[{"name": "a", "mac": "02:00:00:00:00:07"}, {"name": "b", "interface": "new"}, {"name": "b"}]"#;
+
+fn follow(world: &mut World) -> Result<(), CniError> {
+    let followed = world.follow("c1", WANTED)?;
+    if let Some(failure) = followed.failure {
+        return Err(failure.into());
+    }
+    followed.stuck.into_iter().next().map_or(Ok(()), Err)
+}
+
+#[test]
+fn in_a_change_of_a_running_pod() {
+    let before = |world: &mut World| world.add("c1", "a,b@old").map(drop);
+    for after in [&del as Verb<'_>, &gc, &sweep] {
+        // A network that is new, one that goes, one in its place: each a plugin and two files.
+        assert_eq!(at_every_step(&before, &follow, after), 9);
+    }
+    // The next look makes good what was left.
+    let again = |world: &mut World| {
+        follow(world)?;
+        let state = world.state("c1");
+        let names: Vec<_> = state["delegates"].as_array().unwrap().iter().collect();
+        let of = |key: &str| names.iter().map(|one| one[key].clone()).collect::<Vec<_>>();
+        let mut networks: Vec<_> = of("name").iter().map(ToString::to_string).collect();
+        networks.sort();
+        assert_eq!(
+            networks,
+            [r#""cbr0""#, r#""shop/a""#, r#""shop/b""#, r#""shop/b""#]
+        );
+        assert!(of("progress").iter().all(|one| one == "started"), "{state}");
+        world
+            .engine
+            .told(&"c1".parse().unwrap(), &world.netconf())?;
+        assert!(world.follow("c1", WANTED)?.now.is_none(), "told");
+        del(world)
+    };
+    at_every_step(&before, &follow, &again);
+}
+
 #[test]
 fn a_result_that_cannot_be_kept_undoes_the_add() {
     let world = World::new();

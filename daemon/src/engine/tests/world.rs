@@ -11,7 +11,7 @@ use cni::types::CniError;
 use node::root::Root;
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Added, DefaultRoute, Engine, LinkProbe, Patience, Request, Waiting};
+use crate::engine::{Added, DefaultRoute, Engine, Followed, LinkProbe, Patience, Request, Waiting};
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, NETWORKS_ANNOTATION, Nad, PodView};
 
@@ -179,13 +179,17 @@ impl World {
     }
 
     pub(super) fn nad(&self, name: &str, config: &str) {
+        self.nad_of("shop", name, config);
+    }
+
+    pub(super) fn nad_of(&self, namespace: &str, name: &str, config: &str) {
         let nad = Nad {
-            namespace: "shop".to_owned(),
+            namespace: namespace.to_owned(),
             name: name.to_owned(),
             config: config.to_owned(),
             resource_name: None,
         };
-        let key = ("shop".to_owned(), name.to_owned());
+        let key = (namespace.to_owned(), name.to_owned());
         self.nads.0.lock().unwrap().insert(key, Arc::new(nad));
     }
 
@@ -265,6 +269,22 @@ impl World {
         self.engine
             .add(&request(id), &self.netconf(), &pod(networks))
             .map_err(CniError::from)
+    }
+
+    /// The pod runs, and asks for these networks by now.
+    pub(super) fn follow(&self, id: &str, networks: &str) -> Result<Followed, CniError> {
+        let (id, path) = (id.parse().unwrap(), || vec!["/opt/cni/bin".into()]);
+        let followed = self
+            .engine
+            .follow(&id, &self.netconf(), &pod(networks), path);
+        followed.map_err(CniError::from)
+    }
+
+    /// The sidecar.
+    pub(super) fn state(&self, id: &str) -> Value {
+        let path = format!("var/lib/cni/multus/.multus-rs/{id}.json");
+        let bytes = fs::read(self.dir.path().join(path)).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
     }
 
     /// DEL with pod and definitions gone.

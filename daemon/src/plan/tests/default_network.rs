@@ -82,7 +82,7 @@ fn the_cause_of_a_missing_default_network_is_kept() {
     world.check_error(
         &pod(""),
         &[
-            "failed to get clusterNetwork /etc/cni/net.d/none.conflist in namespace kube-system",
+            "failed to get clusterNetwork /etc/cni/net.d/none.conflist: ",
             "/etc/cni/net.d/none.conflist: cannot be read",
         ],
     );

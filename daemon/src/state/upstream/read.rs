@@ -46,6 +46,8 @@ struct Record {
     default_route: Option<Vec<String>>,
     #[serde(rename = "deviceID")]
     device_id: String,
+    #[serde(rename = "resourceName")]
+    resource_name: String,
     #[serde(rename = "Bytes")]
     bytes: Option<String>,
 }
@@ -131,6 +133,8 @@ fn decode_record(record: Value) -> Result<Saved, String> {
             ips: record.ips.unwrap_or_default(),
             default_route,
             device_id: some(record.device_id),
+            resource_name: some(record.resource_name),
+            ..Requested::default()
         },
     })
 }

@@ -40,6 +40,8 @@ struct Record {
     filter_v6: bool,
     #[serde(rename = "deviceID", skip_serializing_if = "String::is_empty")]
     device_id: String,
+    #[serde(rename = "resourceName", skip_serializing_if = "String::is_empty")]
+    resource_name: String,
     #[serde(rename = "Bytes")]
     bytes: String,
 }
@@ -86,6 +88,7 @@ fn record(delegate: &Delegate, all: &[&Delegate]) -> Record {
         filter_v4: loses(Family::V4, delegate, all),
         filter_v6: loses(Family::V6, delegate, all),
         device_id: text(&requested.device_id),
+        resource_name: text(&requested.resource_name),
         bytes: STANDARD.encode(config.bytes()),
     }
 }

@@ -62,6 +62,7 @@ async fn converse(
         .await;
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of all paths")]
 async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
@@ -98,6 +99,7 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
         ] => Some(Kind::Definition),
         ["apis", "apps", "v1", "namespaces", _, "daemonsets"] => Some(Kind::DaemonSet),
         REQUESTS if head.method == Method::GET => Some(Kind::SigningRequest),
+        ["apis", "resource.k8s.io", "v1", "resourceslices"] => Some(Kind::Slice),
         _ => None,
     };
     if let Some(kind) = listed {
@@ -115,8 +117,20 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
     kept.asked.push(format!("{} {path}", head.method));
     let answer = match (head.method, words.as_slice()) {
         (Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
-            pod(&kept, namespace, name)
+            object(&kept, Kind::Pod, namespace, name)
         }
+        (
+            Method::GET,
+            [
+                "apis",
+                "resource.k8s.io",
+                "v1",
+                "namespaces",
+                namespace,
+                "resourceclaims",
+                name,
+            ],
+        ) => object(&kept, Kind::Claim, namespace, name),
         (
             Method::PATCH | Method::PUT,
             ["api", "v1", "namespaces", namespace, "pods", name, "status"],
@@ -128,7 +142,7 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
                 refused(*status)
             } else {
                 kept.patches.push((format!("{namespace}/{name}"), body));
-                pod(&kept, namespace, name)
+                object(&kept, Kind::Pod, namespace, name)
             }
         }
         (Method::POST, ["api", "v1", "namespaces", _, "events"]) => {
@@ -208,12 +222,12 @@ fn is_selected(object: &Value, query: &str) -> bool {
     let Some((_, node)) = query.split_once("spec.nodeName%3D") else {
         return true;
     };
-    let node = node.split('&').next().unwrap_or_default();
+    let node = node.split(['&', '%']).next().unwrap_or_default();
     object["spec"]["nodeName"] == node
 }
 
-fn pod(kept: &Kept, namespace: &str, name: &str) -> (StatusCode, Value) {
-    let key = (Kind::Pod, namespace.to_owned(), name.to_owned());
+fn object(kept: &Kept, kind: Kind, namespace: &str, name: &str) -> (StatusCode, Value) {
+    let key = (kind, namespace.to_owned(), name.to_owned());
     kept.objects
         .get(&key)
         .map_or_else(absent, |pod| (StatusCode::OK, pod.clone()))

@@ -173,6 +173,7 @@ fn publish(work: &Workplace, scene: &Scene) -> anyhow::Result<String> {
         name: "helper",
         references: &[NAME.to_owned()],
         programs: &[],
+        user: "",
         entrypoint: &["/bin/busybox", "true"],
     };
     let archive = image.archive(work)?;

@@ -304,7 +304,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "dynamicNetworksController.enabled",
         "true",
-        Refused("comes with a later release: set it to false"),
+        Shows(r#"\"dynamicNetworks\": true"#),
     ),
     row(
         "dynamicNetworksController.image",

@@ -1,0 +1,160 @@
+//! Where devices are asked for: the kubelet's socket, its checkpoint where it does not listen, and the API server for claims.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+use node::{
+    podresources::{self, PodResources},
+    root::Root,
+};
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tracing::warn;
+
+use super::{DeviceSource, checkpoint, claims, kubelet, suffices};
+use crate::{
+    cluster::Cluster,
+    plan::{Devices, PodView},
+};
+
+/// Slices are kept below this.
+const API: &str = "/apis/resource.k8s.io/v1";
+/// More than any checkpoint.
+const MAX_CHECKPOINT: u64 = 16 << 20;
+
+/// The devices of this node's pods.
+pub struct NodeDevices {
+    /// The node.
+    pub root: Arc<Root>,
+    /// The kubelet's directory.
+    pub kubelet_dir: PathBuf,
+    /// This node's name.
+    pub node: String,
+    /// The API server, once there is access to it.
+    pub cluster: Arc<OnceLock<Cluster>>,
+    /// Where the kubelet is asked.
+    pub runtime: Handle,
+}
+
+impl DeviceSource for NodeDevices {
+    fn of_pod(&self, pod: &PodView, wanted: &BTreeMap<String, usize>) -> Result<Devices, String> {
+        let listed = self.listed()?;
+        let mut found = match &listed {
+            Some(all) => kubelet::devices(all, pod),
+            None => self.noted(pod)?,
+        };
+        if suffices(&found, wanted) {
+            return Ok(found);
+        }
+        for (resource, id) in self.claimed(pod)? {
+            found.entry(resource).or_default().push(id);
+        }
+        if let (false, Some(all)) = (suffices(&found, wanted), &listed) {
+            for (claim, ids) in kubelet::claimed(all, pod) {
+                found.entry(claim).or_insert(ids);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl NodeDevices {
+    /// What the kubelet lists; `None` where it does not listen. One that listens and does not answer is an error.
+    fn listed(&self) -> Result<Option<Vec<PodResources>>, String> {
+        let socket = self.kubelet_dir.join(podresources::SOCKET);
+        if !self.root.exists(&socket) {
+            return Ok(None);
+        }
+        let listed = self
+            .runtime
+            .block_on(podresources::list(&self.root, &socket));
+        listed.map(Some).map_err(|error| error.to_string())
+    }
+
+    /// What the kubelet has noted.
+    fn noted(&self, pod: &PodView) -> Result<Devices, String> {
+        let file = self.kubelet_dir.join(checkpoint::FILE);
+        match self.root.read(&file, MAX_CHECKPOINT) {
+            Ok(text) => checkpoint::devices(&text, &pod.uid)
+                .map_err(|reason| format!("{}: {reason}", file.display())),
+            Err(error) if error.is_not_found() => Ok(Devices::new()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The devices of the pod's claims: resource and device, in the pod's order.
+    fn claimed(&self, pod: &PodView) -> Result<Vec<(String, String)>, String> {
+        let Some(cluster) = self.cluster.get() else {
+            return Ok(Vec::new());
+        };
+        let namespace = &pod.namespace;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{}", pod.name);
+        let object = cluster.read(&path)?.unwrap_or_default();
+        let mut slices: BTreeMap<String, Value> = BTreeMap::new();
+        let mut found = Vec::new();
+        for claim in claims::of_pod(&object) {
+            let name = &claim.name;
+            let path = format!("{API}/namespaces/{namespace}/resourceclaims/{name}");
+            let object = cluster.read(&path)?;
+            let given = object.as_ref().and_then(claims::given);
+            let given = given.ok_or_else(|| {
+                format!("resource claim {namespace}/{name} is not there or was given no device yet")
+            })?;
+            for one in given {
+                let wanted = claim
+                    .extended
+                    .iter()
+                    .find(|(request, _)| *request == one.request);
+                if !claim.extended.is_empty() && wanted.is_none() {
+                    continue;
+                }
+                let known = {
+                    if !slices.contains_key(&one.driver) {
+                        slices.insert(one.driver.clone(), self.slices(cluster, &one.driver)?);
+                    }
+                    claims::known(&slices[&one.driver], &one)
+                };
+                match (known, wanted) {
+                    (Ok(Some(known)), Some((_, resource))) if known.resource != *resource => {
+                        return Err(format!(
+                            "device {} of claim {namespace}/{name} is of {}, not of {resource}",
+                            one.device, known.resource
+                        ));
+                    }
+                    (Ok(Some(known)), _) => found.push((known.resource, known.id)),
+                    (_, Some((_, resource))) => {
+                        return Err(format!(
+                            "no slice of driver {} tells of device {} that it is of {resource}",
+                            one.driver, one.device
+                        ));
+                    }
+                    (Ok(None), None) => {
+                        warn!(
+                            claim = name,
+                            device = one.device,
+                            "a device without the attributes of networks"
+                        );
+                    }
+                    (Err(()), None) => {
+                        warn!(
+                            claim = name,
+                            device = one.device,
+                            "a device that no slice tells of"
+                        );
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn slices(&self, cluster: &Cluster, driver: &str) -> Result<Value, String> {
+        let node = &self.node;
+        let fields = format!("spec.nodeName%3D{node}%2Cspec.driver%3D{driver}");
+        let path = format!("{API}/resourceslices?fieldSelector={fields}");
+        Ok(cluster.read(&path)?.unwrap_or_default())
+    }
+}

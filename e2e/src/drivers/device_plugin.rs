@@ -1,0 +1,178 @@
+//! The device plugin (v1beta1): four devices of one resource on two NUMA nodes. A container sees in its environment which it got, and the
+//! node is told of each in a device information file.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use serde_json::json;
+use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Endpoint};
+use tonic_prost::ProstCodec;
+
+use crate::grpc::{self, Answer};
+
+/// The argument that makes this program the device plugin.
+pub(crate) const NAME: &str = "device-plugin";
+/// What containers ask for.
+pub(crate) const RESOURCE: &str = "e2e.example/nic";
+/// Where a container sees what it got, blanks between.
+pub(crate) const VARIABLE: &str = "E2E_NICS";
+/// Devices, each with its NUMA node.
+pub(crate) const DEVICES: [(&str, i64); 4] = [
+    ("0000:18:02.1", 0),
+    ("0000:18:02.2", 1),
+    ("0000:18:02.3", 0),
+    ("0000:18:02.4", 1),
+];
+/// Where the kubelet and its device plugins meet.
+const FOLDER: &str = "/var/lib/kubelet/device-plugins";
+const SOCKET: &str = "e2e-nic.sock";
+/// Where networks look for what is known about devices.
+const INFO: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
+
+/// Registers with the kubelet and serves it.
+pub(crate) fn run() -> anyhow::Result<()> {
+    fs::create_dir_all(INFO)?;
+    for (id, _) in DEVICES {
+        let name = format!("{RESOURCE}-{id}-device.json").replace('/', "-");
+        let info = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": id}});
+        fs::write(Path::new(INFO).join(name), info.to_string())?;
+    }
+    super::threads()?.block_on(async {
+        let socket = Path::new(FOLDER).join(SOCKET);
+        let served = tokio::spawn(async move { grpc::serve(&socket, Arc::new(answer)).await });
+        register().await?;
+        served.await?
+    })
+}
+
+async fn register() -> anyhow::Result<()> {
+    let connector = tower::service_fn(|_| async {
+        let socket = Path::new(FOLDER).join("kubelet.sock");
+        tokio::net::UnixStream::connect(socket)
+            .await
+            .map(TokioIo::new)
+    });
+    let endpoint = Endpoint::from_static("http://localhost");
+    let channel = endpoint
+        .connect_with_connector(connector)
+        .await
+        .context("the kubelet takes no device plugins")?;
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await?;
+    let request = RegisterRequest {
+        version: "v1beta1".to_owned(),
+        endpoint: SOCKET.to_owned(),
+        resource_name: RESOURCE.to_owned(),
+    };
+    let path = PathAndQuery::from_static("/v1beta1.Registration/Register");
+    let codec = ProstCodec::<RegisterRequest, Empty>::default();
+    grpc.unary(Request::new(request), path, codec).await?;
+    Ok(())
+}
+
+fn answer(path: &str, message: &[u8]) -> Answer {
+    match path.rsplit('/').next() {
+        Some("GetDevicePluginOptions" | "PreStartContainer" | "GetPreferredAllocation") => {
+            Answer::One(Vec::new())
+        }
+        Some("ListAndWatch") => Answer::First(devices().encode_to_vec()),
+        Some("Allocate") => match AllocateRequest::decode(message) {
+            Ok(request) => Answer::One(allocated(&request).encode_to_vec()),
+            Err(_) => Answer::Unknown,
+        },
+        _ => Answer::Unknown,
+    }
+}
+
+fn devices() -> ListAndWatchResponse {
+    let device = |(id, node): (&str, i64)| Device {
+        id: id.to_owned(),
+        health: "Healthy".to_owned(),
+        topology: Some(TopologyInfo {
+            nodes: vec![NumaNode { id: node }],
+        }),
+    };
+    ListAndWatchResponse {
+        devices: DEVICES.map(device).to_vec(),
+    }
+}
+
+fn allocated(request: &AllocateRequest) -> AllocateResponse {
+    let of_container = |asked: &ContainerAllocateRequest| ContainerAllocateResponse {
+        envs: BTreeMap::from([(VARIABLE.to_owned(), asked.devices_ids.join(" "))]),
+    };
+    AllocateResponse {
+        container_responses: request
+            .container_requests
+            .iter()
+            .map(of_container)
+            .collect(),
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Empty {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RegisterRequest {
+    #[prost(string, tag = "1")]
+    version: String,
+    #[prost(string, tag = "2")]
+    endpoint: String,
+    #[prost(string, tag = "3")]
+    resource_name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ListAndWatchResponse {
+    #[prost(message, repeated, tag = "1")]
+    devices: Vec<Device>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Device {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(string, tag = "2")]
+    health: String,
+    #[prost(message, optional, tag = "3")]
+    topology: Option<TopologyInfo>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct TopologyInfo {
+    #[prost(message, repeated, tag = "1")]
+    nodes: Vec<NumaNode>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct NumaNode {
+    #[prost(int64, tag = "1")]
+    id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct AllocateRequest {
+    #[prost(message, repeated, tag = "1")]
+    container_requests: Vec<ContainerAllocateRequest>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ContainerAllocateRequest {
+    #[prost(string, repeated, tag = "1")]
+    devices_ids: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct AllocateResponse {
+    #[prost(message, repeated, tag = "1")]
+    container_responses: Vec<ContainerAllocateResponse>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ContainerAllocateResponse {
+    #[prost(btree_map = "string, string", tag = "1")]
+    envs: BTreeMap<String, String>,
+}
