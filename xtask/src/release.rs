@@ -169,6 +169,12 @@ pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
         .collect()
 }
 
+/// Whether a file's name ends so.
+pub(crate) fn has_ending(path: &str, ending: &str) -> bool {
+    let found = std::path::Path::new(path).extension();
+    found.is_some_and(|found| found == ending)
+}
+
 fn kind(path: &str) -> &'static str {
     let (folder, rest) = path.split_once('/').unwrap_or(("", path));
     match (folder, rest) {
@@ -179,7 +185,7 @@ fn kind(path: &str) -> &'static str {
         ("manifests", _) => "manifest",
         ("bindata", _) => "bindata",
         ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
-        ("airgap", name) if name.ends_with(".txt") => "image-list",
+        ("airgap", name) if has_ending(name, "txt") => "image-list",
         ("airgap", _) => "image-archive",
         ("completions", _) => "completion",
         ("man", _) => "man-page",

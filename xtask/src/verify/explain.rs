@@ -10,7 +10,10 @@ use archive::{
     verify::{Image, PlatformImage},
 };
 
-use crate::tree::{File, Tree};
+use crate::{
+    release::has_ending,
+    tree::{File, Tree},
+};
 
 /// What follows from what: a program that differs makes its layer, its archive and all sums differ.
 const CAUSES: [&str; 10] = [
@@ -76,9 +79,9 @@ fn of_bytes(path: &str, one: &[u8], other: &[u8]) -> String {
 }
 
 fn unpack(path: &str, bytes: &[u8]) -> Option<Vec<u8>> {
-    if path.ends_with(".zst") {
+    if has_ending(path, "zst") {
         zstd::decompress(bytes, check::MAX_UNPACKED).ok()
-    } else if path.ends_with("gz") {
+    } else if has_ending(path, "gz") || has_ending(path, "tgz") {
         gzip::decompress(bytes, check::MAX_UNPACKED).ok()
     } else {
         None
