@@ -261,4 +261,48 @@ pub(crate) mod tests {
         let large = "x".repeat(MAX_FILE + 1);
         check_refused(&[("a/Chart.yaml", V2), ("a/x", &large)], "`a/x` is larger");
     }
+
+    #[test]
+    fn headers_of_any_kind_are_read() {
+        let mut tgz = packed(&[("a/Chart.yaml", V2)]);
+        let plain = Package::read(&tgz).unwrap();
+        // An extra field and a comment, as Helm writes them.
+        tgz[3] = 0x14;
+        tgz.splice(10..10, *b"\x04\0extrHelm\0");
+        assert_eq!(Package::read(&tgz).unwrap(), plain);
+    }
+
+    #[test]
+    fn tricks_are_refused() {
+        let tar = |entry: Entry| tar::write_in_order(&[entry]).unwrap();
+        let mut two = tar(Entry::file("a/Chart.yaml", 0o644, V2));
+        two.truncate(two.len() - 1024);
+        let again = tar(Entry::file("a/Chart.yaml", 0o644, "name: b\n"));
+        let link = tar(Entry::link("a/values.yaml", "/etc/passwd"));
+        let mut up = again.clone();
+        up[..12].copy_from_slice(b"a/../../x.ya");
+        // Only the name changes, and the checksum with it.
+        let sum: u32 = (0..512)
+            .map(|at| {
+                if (148..156).contains(&at) {
+                    32
+                } else {
+                    u32::from(up[at])
+                }
+            })
+            .sum();
+        up[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        for (second, expected) in [
+            (again, "entry `a/Chart.yaml` occurs twice"),
+            (
+                link,
+                "entry `a/values.yaml` is neither a file nor a directory",
+            ),
+            (up, "entry `a/../../x.ya` would leave the folder"),
+        ] {
+            let tgz = gzip::compress(&[two.clone(), second].concat());
+            let error = Package::read(&tgz).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
 }
