@@ -28,6 +28,9 @@ _multus__distro() {
             multus__distro,images)
                 cmd="multus__distro__subcmd__images"
                 ;;
+            multus__distro,install)
+                cmd="multus__distro__subcmd__install"
+                ;;
             multus__distro,server)
                 cmd="multus__distro__subcmd__server"
                 ;;
@@ -37,6 +40,9 @@ _multus__distro() {
             multus__distro,unstage)
                 cmd="multus__distro__subcmd__unstage"
                 ;;
+            multus__distro,verify)
+                cmd="multus__distro__subcmd__verify"
+                ;;
             multus__distro,version)
                 cmd="multus__distro__subcmd__version"
                 ;;
@@ -45,6 +51,9 @@ _multus__distro() {
                 ;;
             multus__distro__subcmd__chart,list)
                 cmd="multus__distro__subcmd__chart__subcmd__list"
+                ;;
+            multus__distro__subcmd__images,install)
+                cmd="multus__distro__subcmd__images__subcmd__install"
                 ;;
             multus__distro__subcmd__images,list)
                 cmd="multus__distro__subcmd__images__subcmd__list"
@@ -56,7 +65,7 @@ _multus__distro() {
 
     case "${cmd}" in
         multus__distro)
-            opts="-h -V --help --version stage unstage server agent chart images doctor version"
+            opts="-h -V --help --version stage unstage server agent chart images verify install doctor version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -142,7 +151,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__doctor)
-            opts="-h --json --root --cri-socket --help"
+            opts="-h --json --all --root --cri-socket --distro --data-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -156,6 +165,14 @@ _multus__distro() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --distro)
+                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
+                    return 0
+                    ;;
+                --data-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -164,7 +181,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__images)
-            opts="-h --help list"
+            opts="-h --help list install"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -177,13 +194,69 @@ _multus__distro() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        multus__subcmd__distro__subcmd__images__subcmd__list)
-            opts="-h --help"
+        multus__subcmd__distro__subcmd__images__subcmd__install)
+            opts="-h --distro --data-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --distro)
+                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
+                    return 0
+                    ;;
+                --data-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__images__subcmd__list)
+            opts="-h --system-default-registry --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --system-default-registry)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__install)
+            opts="-h --unit --distro --remove --program --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --unit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --distro)
+                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
+                    return 0
+                    ;;
+                --program)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -244,12 +317,34 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__unstage)
-            opts="-h --data-dir --force --help"
+            opts="-h --data-dir --force --dry-run --purge --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --data-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__verify)
+            opts="-h --distro --data-dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --distro)
+                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
+                    return 0
+                    ;;
                 --data-dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -15,6 +15,8 @@ use super::{ENDINGS, stem};
 
 /// The one file of a release that belongs to no architecture's sums; it is never installed.
 const LIST: &str = "multus-images.txt";
+/// Folders of a release with lists for the distros' own trees, and nothing else.
+const LISTS: [&str; 2] = ["k3s", "rke2"];
 /// No sums file is longer.
 const MAX_SUMS: u64 = 1 << 20;
 
@@ -54,6 +56,9 @@ impl Folder {
         for entry in entries {
             let entry = entry.with_context(|| format!("cannot read {}", named()))?;
             let name = entry.file_name().to_string_lossy().into_owned();
+            if LISTS.contains(&name.as_str()) && has_lists_alone(&entry.path()) {
+                continue;
+            }
             ensure!(
                 entry.file_type()?.is_file(),
                 "{}/{name} is no plain file: keep nothing but the release's airgap files there",
@@ -168,6 +173,16 @@ pub(crate) fn hash(mut from: impl Read, mut to: impl io::Write) -> io::Result<St
         let _ = write!(text, "{byte:02x}");
         text
     }))
+}
+
+fn has_lists_alone(dir: &Path) -> bool {
+    let is_list = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| {
+            let is_text = entry.path().extension().is_some_and(|end| end == "txt");
+            is_text && entry.file_type().is_ok_and(|kind| kind.is_file())
+        })
+    };
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.all(is_list))
 }
 
 /// The architecture of a sums file.

@@ -83,6 +83,9 @@ impl Case {
         case.write(&name(), &archive(arch(), "content"));
         case.write(&format!("multus-images.linux-{}.txt", arch()), b"list\n");
         case.write("multus-images.txt", b"list\n");
+        let lists = case.folder().join("k3s");
+        fs::create_dir(&lists).expect("a folder for the test");
+        fs::write(lists.join("image-list-multus.txt"), "list\n").expect("a folder of the test");
         case.sum();
         case
     }
@@ -250,6 +253,10 @@ fn tampering_is_refused_by_name() {
     let case = Case::new();
     case.write("extra.tar.zst", b"x");
     case.refused(&["extra.tar.zst", "is in no sha256sum file: remove it"]);
+
+    let case = Case::new();
+    case.write("k3s/extra.tar.zst", b"x");
+    case.refused(&["k3s is no plain file"]);
 
     let case = Case::new();
     fs::create_dir(case.folder().join("more")).unwrap();

@@ -60,18 +60,9 @@ impl Scene<'_> {
         let all = wanted()?;
         let (told, idle): (Vec<_>, Vec<_>) = all
             .iter()
-            .filter(|one| !one.refused)
+            .filter(|one| !one.refused && !of_distro(one))
             .partition(|one| one.text.is_some());
-        let mut groups: Vec<Vec<&Wanted>> = Vec::new();
-        for one in told {
-            let group = groups
-                .iter_mut()
-                .find(|group| group.iter().all(|other| go_together(one, other)));
-            match group {
-                Some(group) => group.push(one),
-                None => groups.push(vec![one]),
-            }
-        }
+        let groups = groups(&told);
         for group in &groups {
             let objects = self.objects(&together(group)?)?;
             for one in group {
@@ -110,6 +101,26 @@ impl Scene<'_> {
     }
 }
 
+/// What the distro sets in the HelmChart itself, over which no HelmChartConfig comes.
+fn of_distro(one: &Wanted) -> bool {
+    one.path.starts_with("global.")
+}
+
+/// As few groups as can be seen at once.
+fn groups<'a>(told: &[&'a Wanted]) -> Vec<Vec<&'a Wanted>> {
+    let mut groups: Vec<Vec<&Wanted>> = Vec::new();
+    for one in told {
+        let group = groups
+            .iter_mut()
+            .find(|group| group.iter().all(|other| go_together(one, other)));
+        match group {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    groups
+}
+
 /// Whether two values can be seen beside each other.
 fn go_together(one: &Wanted, other: &Wanted) -> bool {
     !(disturbs(one, other) || disturbs(other, one))
@@ -117,20 +128,16 @@ fn go_together(one: &Wanted, other: &Wanted) -> bool {
 
 /// Whether what comes of the other is not to be seen beside this one.
 fn disturbs(one: &Wanted, other: &Wanted) -> bool {
-    let names_image = |one: &Wanted| one.path.contains("image.");
     let hides = |one: &Wanted| one.text.is_some_and(|(_, is_there)| !is_there);
     let is_above = format!("{}.", other.path).starts_with(&format!("{}.", one.path));
-    // One image lies over the other, and both over what the registry makes of the usual one.
-    let other_image = one.path.starts_with("thickPlugin.image.") || one.path.starts_with("global.");
+    // One image lies over the other; a repository is told with the usual tag, and a tag with the usual repository.
+    let is_over = one.path.starts_with("thickPlugin.image.") && other.path.starts_with("image.");
+    let is_half = one.path.ends_with("image.repository") && other.path.ends_with("image.tag");
     // The daemon's file has one level of logging.
     let is_file = one.path == "config.daemon_conf";
     // What is left out shows nothing of itself.
     let is_whole = one.path == "manifests.daemonSet" || !one.with.is_empty();
-    is_above
-        || (other_image && names_image(other) && !other.path.starts_with("thickPlugin."))
-        || (one.path.starts_with("global.") && names_image(other))
-        || is_file
-        || (hides(one) && (is_whole || !hides(other)))
+    is_above || is_over || is_half || is_file || (hides(one) && (is_whole || !hides(other)))
 }
 
 /// One file with all of them, and what they need to be seen.
@@ -155,5 +162,23 @@ fn merge(into: &mut Value, from: Value) {
             }
         }
         (into, from) => *into = from,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_go_together_in_few_groups() {
+        let all = wanted().unwrap();
+        let told: Vec<_> = all
+            .iter()
+            .filter(|one| !one.refused && !of_distro(one) && one.text.is_some())
+            .collect();
+        let groups = groups(&told);
+        let count: usize = groups.iter().map(Vec::len).sum();
+        assert_eq!(count, told.len());
+        assert!(groups.len() < 10, "{} groups", groups.len());
     }
 }
