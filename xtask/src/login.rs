@@ -16,7 +16,7 @@ pub(crate) const CURE: &str =
 /// Options for registries.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// Who asks, with the password in MULTUS_REGISTRY_PASSWORD; the login in docker's config.json unless given
+    /// Who asks, with the password in `MULTUS_REGISTRY_PASSWORD`; the login in docker's config.json unless given
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Speak to registries without TLS

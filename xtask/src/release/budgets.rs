@@ -50,7 +50,7 @@ fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
             build::budget(arch, name)
         }
         "airgap" if rest.ends_with(".tar.zst") => Some(ARCHIVE),
-        "charts" if rest.ends_with(".tgz") => Some(CHART),
+        "charts" if rest.starts_with("assets/") => Some(CHART),
         "manifests" => Some(MANIFEST),
         _ => None,
     }

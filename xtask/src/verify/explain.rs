@@ -76,12 +76,10 @@ fn of_bytes(path: &str, one: &[u8], other: &[u8]) -> String {
 }
 
 fn unpack(path: &str, bytes: &[u8]) -> Option<Vec<u8>> {
-    if path.ends_with(".zst") {
-        zstd::decompress(bytes, check::MAX_UNPACKED).ok()
-    } else if path.ends_with("gz") {
-        gzip::decompress(bytes, check::MAX_UNPACKED).ok()
-    } else {
-        None
+    match path.rsplit('.').next() {
+        Some("zst") => zstd::decompress(bytes, check::MAX_UNPACKED).ok(),
+        Some("gz" | "tgz") => gzip::decompress(bytes, check::MAX_UNPACKED).ok(),
+        _ => None,
     }
 }
 
