@@ -169,12 +169,6 @@ pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
         .collect()
 }
 
-/// Whether a file's name ends so.
-pub(crate) fn has_ending(path: &str, ending: &str) -> bool {
-    let found = std::path::Path::new(path).extension();
-    found.is_some_and(|found| found == ending)
-}
-
 fn kind(path: &str) -> &'static str {
     let (folder, rest) = path.split_once('/').unwrap_or(("", path));
     match (folder, rest) {
@@ -185,8 +179,8 @@ fn kind(path: &str) -> &'static str {
         ("manifests", _) => "manifest",
         ("bindata", _) => "bindata",
         ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
-        ("airgap", name) if has_ending(name, "txt") => "image-list",
-        ("airgap", _) => "image-archive",
+        ("airgap", name) if name.contains(".tar.") => "image-archive",
+        ("airgap", _) => "image-list",
         ("completions", _) => "completion",
         ("man", _) => "man-page",
         _ => "other",

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use archive::verify::Image;
 
-use super::{Budget, has_ending};
+use super::Budget;
 use crate::{arch::Arch, cmd::build, tree::Tree};
 
 /// The uncompressed layers of one platform of one of our images.
@@ -49,8 +49,8 @@ fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
             let arch = Arch::parse(arch).filter(|arch| arches.contains(arch))?;
             build::budget(arch, name)
         }
-        "airgap" if has_ending(rest, "zst") => Some(ARCHIVE),
-        "charts" if has_ending(rest, "tgz") => Some(CHART),
+        "airgap" if rest.ends_with(".tar.zst") => Some(ARCHIVE),
+        "charts" if rest.starts_with("assets/") => Some(CHART),
         "manifests" => Some(MANIFEST),
         _ => None,
     }

@@ -10,10 +10,7 @@ use archive::{
     verify::{Image, PlatformImage},
 };
 
-use crate::{
-    release::has_ending,
-    tree::{File, Tree},
-};
+use crate::tree::{File, Tree};
 
 /// What follows from what: a program that differs makes its layer, its archive and all sums differ.
 const CAUSES: [&str; 10] = [
@@ -79,12 +76,10 @@ fn of_bytes(path: &str, one: &[u8], other: &[u8]) -> String {
 }
 
 fn unpack(path: &str, bytes: &[u8]) -> Option<Vec<u8>> {
-    if has_ending(path, "zst") {
-        zstd::decompress(bytes, check::MAX_UNPACKED).ok()
-    } else if has_ending(path, "gz") || has_ending(path, "tgz") {
-        gzip::decompress(bytes, check::MAX_UNPACKED).ok()
-    } else {
-        None
+    match path.rsplit('.').next() {
+        Some("zst") => zstd::decompress(bytes, check::MAX_UNPACKED).ok(),
+        Some("gz" | "tgz") => gzip::decompress(bytes, check::MAX_UNPACKED).ok(),
+        _ => None,
     }
 }
 

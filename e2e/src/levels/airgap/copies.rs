@@ -46,7 +46,8 @@ impl Copy {
         let mut new = String::new();
         for (_, name) in names {
             let bytes = fs::read(self.dir.join(name)).with_context(|| name.to_owned())?;
-            new += &format!("{}  {name}\n", crate::workplace::sha256(&bytes));
+            let digest = crate::workplace::sha256(&bytes);
+            new.extend([digest.as_str(), "  ", name, "\n"]);
         }
         Ok(fs::write(self.dir.join(sums), new)?)
     }
@@ -64,7 +65,7 @@ impl Copy {
         let text = fs::read_to_string(&sums)?;
         let kept: Vec<_> = text
             .lines()
-            .filter(|line| !line.ends_with(".gz"))
+            .filter(|line| !line.contains(".tar.gz"))
             .map(|line| format!("{line}\n"))
             .collect();
         fs::write(sums, kept.concat())?;

@@ -30,6 +30,10 @@ struct Places {
     out: PathBuf,
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one check after the other, each on what the former left"
+)]
 pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Result<(), Ended> {
     let places = Places {
         images: work.dir.join("images.toml"),

@@ -29,6 +29,10 @@ fn push(scene: &Scene, words: &[&str]) -> anyhow::Result<u64> {
     answer["sent"].as_u64().with_context(|| answer.to_string())
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one check after the other, each on what the former left"
+)]
 pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Result<(), Ended> {
     report.check("who is not let in is told how to log in", || {
         let words = ["airgap", "push", REGISTRY, "--dist", text(&work.dist)?];

@@ -92,6 +92,7 @@ impl Scene {
     }
 
     /// A command that must fail, and must say this in one line.
+    #[expect(clippy::unused_self, reason = "reads as its neighbours do")]
     pub(super) fn refused_by(&self, command: &mut Command, expected: &str) -> anyhow::Result<()> {
         let Output { status, stderr, .. } = sh::output(command, b"")?;
         let stderr = String::from_utf8_lossy(&stderr);
