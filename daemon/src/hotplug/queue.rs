@@ -111,7 +111,7 @@ mod tests {
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         // Something new is looked at at once.
-        queue.put(key("a"), now - Duration::from_secs(1));
+        queue.put(key("a"), now.checked_sub(Duration::from_secs(1)).unwrap());
         assert_eq!(queue.take(now).len(), 1);
     }
 

@@ -9,7 +9,7 @@ use crate::{arch::Arch, cmd::build, tree::Tree};
 /// The uncompressed layers of one platform of one of our images.
 const IMAGE: u64 = 10_000_000;
 /// An architecture's `.tar.zst`.
-const ARCHIVE: u64 = 3_700_000;
+const ARCHIVE: u64 = 3_000_000;
 /// A packed chart: with what Helm keeps of a release, it must fit into one Secret of a megabyte many times over.
 const CHART: u64 = 100_000;
 /// A manifest that carries charts: etcd takes a request of a megabyte and a half.
