@@ -1,9 +1,6 @@
 //! Images of others, by the digest that the lock names: fetched into a store of blobs, and taken from there without a network.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
 use archive::{
     digest::{Digest, sha256},
@@ -14,13 +11,13 @@ use oci_client::Reference;
 
 use crate::registry::{self, Registry};
 
+mod store;
+
+pub use store::Store;
+use store::io_error;
+
 /// Largest index or manifest.
 const MAX_JSON: u64 = 4 << 20;
-
-/// Blobs by their digest, in a folder that several images and releases share.
-pub struct Store {
-    dir: PathBuf,
-}
 
 /// Why an image cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -81,43 +78,6 @@ pub struct Moved {
     pub fetched: u64,
     /// There already.
     pub present: u64,
-}
-
-impl Store {
-    /// In a folder that need not be there yet.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
-    }
-
-    fn path(&self, digest: &Digest) -> PathBuf {
-        self.dir.join("blobs/sha256").join(digest.hex())
-    }
-
-    /// A blob, if it is there and whole.
-    fn get(&self, digest: &Digest) -> Option<Vec<u8>> {
-        let bytes = fs::read(self.path(digest)).ok()?;
-        (sha256(&bytes) == *digest).then_some(bytes)
-    }
-
-    fn make(&self) -> Result<(), Error> {
-        let dir = self.dir.join("blobs/sha256");
-        fs::create_dir_all(&dir).map_err(io_error(&dir))
-    }
-
-    fn put(&self, digest: &Digest, bytes: &[u8]) -> Result<(), Error> {
-        let path = self.path(digest);
-        let part = path.with_extension("part");
-        fs::write(&part, bytes)
-            .and_then(|()| fs::rename(&part, &path))
-            .map_err(io_error(&path))
-    }
-}
-
-fn io_error(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
-    move |source| Error::Io {
-        path: path.to_owned(),
-        source,
-    }
 }
 
 /// What a name stands for at the first registry that knows it.
@@ -346,6 +306,8 @@ pub fn hosts(reference: &str, mirrors: &[(String, String)]) -> Result<Vec<String
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn platform(architecture: &str, variant: Option<&str>) -> Platform {

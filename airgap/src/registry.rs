@@ -3,17 +3,12 @@
 //! The only place that knows the crate that speaks the protocol. Calls wait for their answer; what may pass by itself is tried again.
 
 mod login;
+mod part;
 mod retry;
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Write as _},
-    path::Path,
-    sync::Once,
-    time::Duration,
-};
+use std::{io, path::Path, sync::Once, time::Duration};
 
-use archive::digest::{Digest, Hasher, sha256};
+use archive::digest::{Digest, sha256};
 use futures::StreamExt as _;
 use oci_client::{
     Client, Reference,
@@ -24,6 +19,7 @@ use oci_client::{
 use tokio::runtime::{Builder, Runtime};
 
 pub use self::login::{Found, Login, in_docker_config};
+use self::part::Part;
 
 /// Media types of manifests that are taken.
 const MANIFESTS: &[&str] = &[
@@ -344,59 +340,5 @@ impl Registry {
                 },
             }
         })
-    }
-}
-
-/// A blob that is on its way.
-struct Part {
-    file: File,
-    len: u64,
-    size: u64,
-}
-
-impl Part {
-    fn open(path: &Path, size: u64) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .open(path)?;
-        let len = file.metadata()?.len();
-        let mut part = Self { file, len, size };
-        if len > size {
-            part.restart()?;
-        }
-        Ok(part)
-    }
-
-    fn is_complete(&self) -> bool {
-        self.len == self.size
-    }
-
-    fn restart(&mut self) -> io::Result<()> {
-        self.len = 0;
-        self.file.set_len(0)
-    }
-
-    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.len + bytes.len() as u64 > self.size {
-            return Err(io::Error::other("more comes than was announced"));
-        }
-        self.file.write_all(bytes)?;
-        self.len += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn digest(&mut self) -> io::Result<Digest> {
-        use io::{Read as _, Seek as _};
-        self.file.sync_all()?;
-        self.file.rewind()?;
-        let (mut hasher, mut buffer) = (Hasher::default(), vec![0; 64 << 10]);
-        loop {
-            match self.file.read(&mut buffer)? {
-                0 => return Ok(hasher.finish()),
-                len => hasher.update(&buffer[..len]),
-            }
-        }
     }
 }

@@ -85,5 +85,7 @@ fn add_pages(files: &mut BTreeMap<String, Vec<u8>>, command: &Command) {
         .source("multus-rs")
         .render(&mut bytes)
         .expect("a Vec takes every write");
-    files.insert(format!("man/{name}.1"), bytes);
+    let text = String::from_utf8(bytes).expect("pages are made of text");
+    let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+    files.insert(format!("man/{name}.1"), (lines.join("\n") + "\n").into());
 }

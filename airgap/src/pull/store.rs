@@ -1,0 +1,52 @@
+//! The store: a folder of blobs that were fetched.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use archive::digest::{Digest, sha256};
+
+use super::Error;
+
+/// Blobs by their digest, in a folder that several images and releases share.
+pub struct Store {
+    pub(super) dir: PathBuf,
+}
+
+impl Store {
+    /// In a folder that need not be there yet.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    pub(super) fn path(&self, digest: &Digest) -> PathBuf {
+        self.dir.join("blobs/sha256").join(digest.hex())
+    }
+
+    /// A blob, if it is there and whole.
+    pub(super) fn get(&self, digest: &Digest) -> Option<Vec<u8>> {
+        let bytes = fs::read(self.path(digest)).ok()?;
+        (sha256(&bytes) == *digest).then_some(bytes)
+    }
+
+    pub(super) fn make(&self) -> Result<(), Error> {
+        let dir = self.dir.join("blobs/sha256");
+        fs::create_dir_all(&dir).map_err(io_error(&dir))
+    }
+
+    pub(super) fn put(&self, digest: &Digest, bytes: &[u8]) -> Result<(), Error> {
+        let path = self.path(digest);
+        let part = path.with_extension("part");
+        fs::write(&part, bytes)
+            .and_then(|()| fs::rename(&part, &path))
+            .map_err(io_error(&path))
+    }
+}
+
+pub(super) fn io_error(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
+    move |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
