@@ -138,6 +138,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("metricsPort", Int, None, Daemon, "Port on every address of the node where Prometheus reads /metrics; without it there are none."),
     opt("enablePprof", Bool, Some("false"), Daemon, "Accepted; there is nothing to profile in that form here."),
     opt("kubeletDir", Text, Some("\"/var/lib/kubelet\""), Daemon, "Directory of the kubelet on the node, where it tells which devices pods have."),
+    opt("dhcp", Bool, Some("false"), Daemon, "Whether the node's plugin dhcp is kept serving, for networks that take their addresses by DHCP."),
     opt("dynamicNetworks", Bool, Some("false"), Daemon, "Whether a changed networks annotation of a running pod attaches and detaches."),
     opt("connectionLimit", Int, None, Daemon, "At most so many connections of the socket at once, probes included; without it there is no limit."),
     opt("perNodeCertificate", Object, None, Daemon, "A client certificate for each node: enabled, bootstrapKubeconfig, certDir, certDuration; without it the daemon uses its pod's service account."),

@@ -53,6 +53,8 @@ pub struct Config {
     pub kubelet_dir: PathBuf,
     /// Whether annotations of running pods are followed.
     pub dynamic_networks: bool,
+    /// Whether the node's plugin dhcp is kept serving.
+    pub dhcp: bool,
     /// At most so many connections of the socket at once; `None` is no limit.
     pub connection_limit: Option<usize>,
     /// Where metrics are served; `None` is nowhere.
@@ -174,6 +176,7 @@ impl Config {
             readiness_file: path(&raw, "readinessindicatorfile")?,
             certificate: certificate::Settings::read(&raw)?,
             kubelet_dir: path(&raw, "kubeletDir")?.unwrap_or_else(|| "/var/lib/kubelet".into()),
+            dhcp: json::switch(&raw, "dhcp")?,
             dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,

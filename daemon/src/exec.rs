@@ -7,7 +7,7 @@ use std::{
         unix::process::CommandExt,
     },
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -68,6 +68,24 @@ impl RuntimeExec {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+}
+
+impl RuntimeExec {
+    /// Starts a program that outlives this daemon: charged to the runtime, and with nobody to talk to.
+    pub fn start(&self, path: &Path, words: &[&str], mark: (&str, &str)) -> io::Result<Child> {
+        let mut command = Command::new(path);
+        command
+            .args(words)
+            .env_clear()
+            .env("PATH", SEARCH_PATH)
+            .env(mark.0, mark.1)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0);
+        move_to(&mut command, self.place());
+        command.spawn()
     }
 }
 

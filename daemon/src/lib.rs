@@ -21,6 +21,7 @@ pub mod commands;
 pub mod config;
 pub mod confmgr;
 pub mod devices;
+pub mod dhcp;
 mod dirwatch;
 pub mod exec;
 mod failure;

@@ -115,6 +115,27 @@ fn end_one(pid: i32, grace: Instant) -> bool {
     }
 }
 
+/// Asks every process that carries this variable to end; how many there were.
+pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return 0;
+    };
+    let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let is_marked = |pid: i32| {
+        is_counted_as_we_are(pid) && carried(pid, variable).is_some_and(|found| found == value)
+    };
+    let end = |pid: i32| {
+        let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        // Held by its handle the id cannot become another's.
+        if !is_marked(pid) {
+            return None;
+        }
+        pidfd_send_signal(&process, Signal::TERM).ok()
+    };
+    ids.filter(|pid| is_marked(*pid) && end(*pid).is_some())
+        .count()
+}
+
 /// Waits for the end of a process.
 fn has_ended(process: &OwnedFd, deadline: Instant) -> rustix::io::Result<bool> {
     loop {
@@ -153,20 +174,25 @@ fn is_counted_as_we_are(pid: i32) -> bool {
 
 /// The daemon that a process carries. What cannot be read is not ours.
 fn daemon_of(pid: i32) -> Option<Name> {
+    Name::parse(&carried(pid, VARIABLE)?)
+}
+
+/// The value of a variable of a process; none as well where that cannot be read.
+fn carried(pid: i32, variable: &str) -> Option<String> {
     let mut environment = Vec::new();
     let read = File::open(format!("/proc/{pid}/environ")).and_then(|file| {
         file.take(MAX_ENVIRONMENT)
             .read_to_end(&mut environment)
             .map(drop)
     });
-    read.ok().and_then(|()| named_in(&environment))
+    read.ok().and_then(|()| named_in(&environment, variable))
 }
 
-fn named_in(environment: &[u8]) -> Option<Name> {
-    let prefix = format!("{VARIABLE}=");
+fn named_in(environment: &[u8], variable: &str) -> Option<String> {
+    let prefix = format!("{variable}=");
     let mut variables = environment.split(|byte| *byte == 0);
     let value = variables.find_map(|variable| variable.strip_prefix(prefix.as_bytes()))?;
-    Name::parse(std::str::from_utf8(value).ok()?)
+    std::str::from_utf8(value).ok().map(str::to_owned)
 }
 
 /// When a process was started, in the kernel's ticks.
@@ -199,9 +225,10 @@ mod tests {
         let other = Name { started: 1, ..own };
         assert!(!other.is_alive(), "the id is somebody else's by now");
         let environment = format!("A=1\0{VARIABLE}={own}\0B=2\0");
-        assert_eq!(named_in(environment.as_bytes()), Some(own));
+        let found = |environment: &str| Name::parse(&named_in(environment.as_bytes(), VARIABLE)?);
+        assert_eq!(found(&environment), Some(own));
         for none in ["", "A=1\0", "MULTUS_DAEMON=\0", "MULTUS_DAEMON=1\0"] {
-            assert_eq!(named_in(none.as_bytes()), None, "{none}");
+            assert_eq!(found(none), None, "{none}");
         }
     }
 

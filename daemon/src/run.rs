@@ -25,6 +25,7 @@ use crate::{
     config::Config,
     confmgr::{self, Manager, Target},
     devices::NodeDevices,
+    dhcp,
     dirwatch::heard,
     engine::Engine,
     exec::{Place, RuntimeExec},
@@ -131,6 +132,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         let follower = Follower { service, upkeep };
         tokio::spawn(hotplug::run(follower, pods.listen()));
     }
+    tokio::spawn(dhcp::Keeper::new(Arc::clone(&upkeep)).run(daemon.config.dhcp));
     if let Some(port) = daemon.config.metrics_port {
         tokio::spawn(metrics::serve(metrics, port));
     }

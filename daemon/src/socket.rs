@@ -202,6 +202,12 @@ pub fn is_served(root: &Root, dir: &Path) -> bool {
         .is_ok_and(|dir| answers(&proc_path(&dir).join(api::SOCKET_NAME)))
 }
 
+/// Whether somebody takes connections at a path.
+pub fn is_served_at(root: &Root, path: &Path) -> bool {
+    let served = |(dir, name): (_, &std::ffi::OsStr)| answers(&proc_path(&dir).join(name));
+    root.parent(path).is_ok_and(served)
+}
+
 /// Removes the own names of daemons that have ended.
 pub fn sweep(root: &Root, dir: &Path) {
     let (Ok(names), Ok(open)) = (root.list(dir), root.open_dir(dir)) else {

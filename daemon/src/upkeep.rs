@@ -23,6 +23,7 @@ use crate::{
     certificate,
     config::Config,
     confmgr::{self, Target},
+    dhcp,
     dirwatch::{DirectoryWatch, heard},
     engine::OWN_PLUGIN_DIR,
     exec::RuntimeExec,
@@ -216,6 +217,14 @@ impl Upkeep {
         *told = Some((dirs.clone(), notes));
     }
 
+    /// Where plugins of the node are looked for, as far as is known.
+    pub fn plugin_dirs(&self) -> Vec<PathBuf> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = told.iter().flat_map(|(dirs, _)| dirs.bin_dirs.clone());
+        let given = self.config.bin_dir.clone().into_iter();
+        given.chain(known).chain([OWN_PLUGIN_DIR.into()]).collect()
+    }
+
     /// What there is to be found on the node now.
     pub async fn report(&self) -> Report {
         let overrides = Overrides {
@@ -268,6 +277,7 @@ impl Upkeep {
             Ok(removed) => info!(?removed, "removed what was installed"),
             Err(error) => warn!(%error, "cannot remove all that was installed"),
         }
+        dhcp::end();
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::forget(&self.root, settings)) {
             None | Some(Ok(false)) => {}

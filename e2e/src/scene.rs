@@ -20,6 +20,8 @@ use crate::{
 
 pub(crate) const NEEDS: Needs = Needs {
     debian: &[
+        ("dhcp", "containernetworking-plugins"),
+        ("dnsmasq", "dnsmasq-base"),
         ("etcd", "etcd-server"),
         ("ip", "iproute2"),
         ("iptables", "iptables"),

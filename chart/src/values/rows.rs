@@ -94,7 +94,7 @@ pub static VALUES: &[Row] = &[
     row("manifests.clusterRoleBinding", Switch, Some("true"), "Their bindings."),
     row("manifests.configMap", Switch, Some("true"), "The daemon's file; needed by the DaemonSet."),
     row("manifests.daemonSet", Switch, Some("true"), "The daemon itself."),
-    row("manifests.dhcpDaemonSet", Switch, Some("false"), "Must be false: the built-in dhcp comes with a later release."),
+    row("manifests.dhcpDaemonSet", Switch, Some("false"), "Whether each daemon keeps its node's plugin dhcp serving leases; there is no further pod."),
     row("manifests.customResourceDefinition", Switch, None, "No effect: the definition is in the chart of the same name with -crd (a key of v4.3.008)."),
     row("global", OpenGroup, None, "What a distro tells all its charts."),
     row("global.systemDefaultRegistry", Text, Some(r#""""#), "Put before every image, with a slash between."),

@@ -9,7 +9,7 @@ use node::{
 };
 
 use super::Setting;
-use crate::{certificate, confmgr};
+use crate::{certificate, confmgr, dhcp};
 
 /// Removes the configuration first, then what was installed.
 pub async fn run(setting: &Setting) -> anyhow::Result<()> {
@@ -41,6 +41,9 @@ pub async fn run(setting: &Setting) -> anyhow::Result<()> {
     }
     for path in install::remove_others(&root, &[])? {
         writeln!(out, "removed {path}")?;
+    }
+    if dhcp::end() > 0 {
+        writeln!(out, "ended the plugin dhcp that held leases")?;
     }
     if let Some(settings) = &config.certificate
         && certificate::forget(&root, settings)?

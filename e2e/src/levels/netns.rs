@@ -2,6 +2,7 @@
 //!
 //! The test is the runtime: it makes the namespaces and calls the shim as the specification says.
 
+mod dhcp;
 mod plug;
 
 use std::path::Path;
@@ -85,6 +86,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         Ok(())
     })?;
     daemon = scene.networks_change(work, daemon, report)?;
+    daemon = scene.leases(work, daemon, report)?;
     report.check("state outlives a killed daemon", || {
         scene.attaches("survivor", Some("storage"), &["eth0", "net1"])?;
         scene.node.end(&daemon, "KILL")?;
@@ -117,7 +119,7 @@ fn scene(work: &Workplace) -> anyhow::Result<Scene> {
             "cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug",
             // There is none before a file lies in the directory of that name.
             "auxiliaryCNIChainName": "vendor",
-            "dynamicNetworks": true,
+            "dhcp": true, "dynamicNetworks": true,
         })
         .to_string(),
     )?;

@@ -273,7 +273,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "manifests.dhcpDaemonSet",
         "true",
-        Refused("comes with a later release: set it to false"),
+        Shows(r#"\"dhcp\": true"#),
     ),
     row("manifests.customResourceDefinition", "true", Idle),
     row(
