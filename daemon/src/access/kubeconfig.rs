@@ -136,6 +136,7 @@ pub(crate) fn parse<E: std::error::Error + 'static>(
         server: Server {
             url,
             authority,
+            authority_file: None,
             name: cluster.tls_server_name,
         },
         credential: files.credential(user)?,

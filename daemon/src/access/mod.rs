@@ -35,6 +35,8 @@ pub(crate) struct Server {
     url: Uri,
     /// Who signed its certificate, in PEM.
     authority: Option<Vec<u8>>,
+    /// Where that is kept up to date.
+    authority_file: Option<PathBuf>,
     /// The name in its certificate, where it is not the one in the address.
     name: Option<String>,
 }
@@ -141,15 +143,16 @@ fn account() -> Result<Access, AccessError> {
     let variable = |name| env::var(name).map_err(|_| AccessError::Nobody);
     let host = variable("KUBERNETES_SERVICE_HOST")?;
     let port = variable("KUBERNETES_SERVICE_PORT")?;
-    let authority = Path::new(ACCOUNT).join("ca.crt");
-    let authority = fs::read(&authority).map_err(|source| AccessError::Account {
-        path: authority,
+    let file = Path::new(ACCOUNT).join("ca.crt");
+    let authority = fs::read(&file).map_err(|source| AccessError::Account {
+        path: file.clone(),
         source,
     })?;
     Ok(Access {
         server: Server {
             url: address(&host, &port).map_err(AccessError::Address)?,
             authority: Some(authority),
+            authority_file: Some(file),
             name: None,
         },
         credential: Credential::TokenFile(Path::new(ACCOUNT).join("token")),

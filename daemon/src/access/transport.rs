@@ -1,15 +1,18 @@
 //! The kube crate's client over connections of our own: TLS by rustls, the address in front of each request, the credential in it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use hyper::{
     Request,
     header::{AUTHORIZATION, HeaderValue, USER_AGENT},
     http::{Uri, uri::PathAndQuery},
 };
-use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{Client as Pool, connect::HttpConnector},
+    client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
 use kube::client::Body;
@@ -29,6 +32,9 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// A watch is silent for minutes: only this tells that its other end is gone. Three questions, then the connection has ended.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_RETRIES: u32 = 3;
+
+/// Connections that are kept open.
+type Pool = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// What requests carry.
 enum Authorization {
@@ -52,9 +58,9 @@ pub(crate) fn client_as(access: &Access) -> Result<kube::Client, AccessError> {
             Authorization::File(file)
         }
     };
-    let pool = Pool::builder(TokioExecutor::new()).build(connector(access)?);
+    let connections = Connections::new(access.clone())?;
     let server = access.server.url.clone();
-    let service = tower::util::MapRequest::new(pool, move |mut request: Request<Body>| {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
         *request.uri_mut() = absolute(&server, request.uri());
         let headers = request.headers_mut();
         let program = concat!("multus-daemon/", env!("CARGO_PKG_VERSION"));
@@ -67,12 +73,44 @@ pub(crate) fn client_as(access: &Access) -> Result<kube::Client, AccessError> {
         if let Some(value) = value {
             headers.insert(AUTHORIZATION, value);
         }
-        request
+        connections.pool().request(request)
     });
     Ok(kube::Client::new(service, "default"))
 }
 
-fn connector(access: &Access) -> Result<hyper_rustls::HttpsConnector<HttpConnector>, AccessError> {
+/// Connections to the API server, made anew when another authority signs its certificates. As with the token no clock is asked: the
+/// file is read with each request.
+struct Connections {
+    now: Mutex<(Access, Pool)>,
+}
+
+impl Connections {
+    fn new(access: Access) -> Result<Self, AccessError> {
+        let pool = Client::builder(TokioExecutor::new()).build(connector(&access)?);
+        Ok(Self {
+            now: Mutex::new((access, pool)),
+        })
+    }
+
+    /// Those of the moment; the last ones while what the file holds cannot be used.
+    fn pool(&self) -> Pool {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let (access, pool) = &mut *now;
+        let file = access.server.authority_file.as_deref();
+        let found = file.and_then(|file| std::fs::read(file).ok());
+        if found.is_some() && found != access.server.authority {
+            let mut newer = access.clone();
+            newer.server.authority = found;
+            if let Ok(connector) = connector(&newer) {
+                *pool = Client::builder(TokioExecutor::new()).build(connector);
+                *access = newer;
+            }
+        }
+        pool.clone()
+    }
+}
+
+fn connector(access: &Access) -> Result<HttpsConnector<HttpConnector>, AccessError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -170,6 +208,7 @@ mod tests {
                 server: Server {
                     url: url.parse().unwrap(),
                     authority: authority.map(<[u8]>::to_vec),
+                    authority_file: None,
                     name: None,
                 },
                 credential,
