@@ -191,6 +191,7 @@ fn absolute(server: &Uri, request: &Uri) -> Uri {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::certificate::authority::{Authority, in_pem};
 
     #[test]
     fn requests_go_below_the_address() {
@@ -199,6 +200,34 @@ mod tests {
         };
         assert_eq!(full("https://a:1", "/api?x=y"), "https://a:1/api?x=y");
         assert_eq!(full("https://a/k8s/c/", "/api"), "https://a/k8s/c/api");
+    }
+
+    #[tokio::test]
+    async fn another_authority_counts_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.crt");
+        let [one, two] = [Authority::new(), Authority::new()]
+            .map(|one| in_pem("CERTIFICATE", &one.certificate()).into_bytes());
+        let connections = Connections::new(Access {
+            server: Server {
+                url: "https://a".parse().unwrap(),
+                authority: Some(one.clone()),
+                authority_file: Some(file.clone()),
+                name: None,
+            },
+            credential: Credential::Nobody,
+        });
+        let connections = connections.unwrap();
+        let trusted = || {
+            connections.pool();
+            let now = connections.now.lock().unwrap();
+            now.0.server.authority.clone().unwrap()
+        };
+        assert!(trusted() == one, "there is no file");
+        std::fs::write(&file, "half").unwrap();
+        assert!(trusted() == one, "somebody is about to write it");
+        std::fs::write(&file, &two).unwrap();
+        assert!(trusted() == two);
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ pub fn common_name(node: &str) -> String {
 
 #[cfg(test)]
 #[path = "../../tests/it/authority.rs"]
-mod authority;
+pub(crate) mod authority;
 #[cfg(test)]
 pub(crate) mod testing {
     //! Requests as others might make them.
