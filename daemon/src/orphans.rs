@@ -65,12 +65,14 @@ impl std::fmt::Display for Name {
 
 /// Ends the plugins of daemons that are no more, and says how many there were.
 pub fn end() -> usize {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return 0;
-    };
-    let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let grace = Instant::now() + GRACE;
-    ids.filter(|pid| end_one(*pid, grace)).count()
+    processes().filter(|pid| end_one(*pid, grace)).count()
+}
+
+/// The ids of all processes; none where they cannot be listed.
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 fn end_one(pid: i32, grace: Instant) -> bool {
@@ -117,10 +119,6 @@ fn end_one(pid: i32, grace: Instant) -> bool {
 
 /// Asks every process that carries this variable to end; how many there were.
 pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return 0;
-    };
-    let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let is_marked = |pid: i32| {
         is_counted_as_we_are(pid) && carried(pid, variable).is_some_and(|found| found == value)
     };
@@ -132,7 +130,8 @@ pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
         }
         pidfd_send_signal(&process, Signal::TERM).ok()
     };
-    ids.filter(|pid| is_marked(*pid) && end(*pid).is_some())
+    processes()
+        .filter(|pid| is_marked(*pid) && end(*pid).is_some())
         .count()
 }
 

@@ -198,8 +198,7 @@ impl Drop for Socket {
 
 /// Whether somebody takes connections under the name that shims know.
 pub fn is_served(root: &Root, dir: &Path) -> bool {
-    root.open_dir(dir)
-        .is_ok_and(|dir| answers(&proc_path(&dir).join(api::SOCKET_NAME)))
+    is_served_at(root, &dir.join(api::SOCKET_NAME))
 }
 
 /// Whether somebody takes connections at a path.

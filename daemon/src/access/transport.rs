@@ -86,7 +86,7 @@ struct Connections {
 
 impl Connections {
     fn new(access: Access) -> Result<Self, AccessError> {
-        let pool = Client::builder(TokioExecutor::new()).build(connector(&access)?);
+        let pool = pool(&access)?;
         Ok(Self {
             now: Mutex::new((access, pool)),
         })
@@ -101,13 +101,17 @@ impl Connections {
         if found.is_some() && found != access.server.authority {
             let mut newer = access.clone();
             newer.server.authority = found;
-            if let Ok(connector) = connector(&newer) {
-                *pool = Client::builder(TokioExecutor::new()).build(connector);
+            if let Ok(trusting) = self::pool(&newer) {
+                *pool = trusting;
                 *access = newer;
             }
         }
         pool.clone()
     }
+}
+
+fn pool(access: &Access) -> Result<Pool, AccessError> {
+    Ok(Client::builder(TokioExecutor::new()).build(connector(access)?))
 }
 
 fn connector(access: &Access) -> Result<HttpsConnector<HttpConnector>, AccessError> {
