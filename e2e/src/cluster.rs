@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     control::{Control, Extent},
+    direct::Direct,
     inspect::{Addresses, addresses},
     kubelet::{self, Cgroup},
     lan::Lan,
@@ -29,6 +30,8 @@ pub(crate) struct Member {
 pub(crate) struct Cluster {
     pub(crate) members: Vec<Member>,
     pub(crate) control: Control,
+    /// For questions that come often: a kubectl for each would keep the machine from what is tested.
+    pub(crate) direct: Direct,
     _lan: Lan,
 }
 
@@ -68,9 +71,11 @@ impl Cluster {
                 _cgroup: cgroup,
             });
         }
+        let direct = Direct::start(&members[0].node, &control)?;
         let cluster = Self {
             members,
             control,
+            direct,
             _lan: lan,
         };
         sh::until(90, "every node is Ready", || {
@@ -125,15 +130,12 @@ impl Cluster {
     /// Waits until a pod runs, and looks inside.
     pub(crate) fn inside(&self, pod: &str) -> anyhow::Result<Addresses> {
         sh::until(90, &format!("{pod} runs"), || {
-            let object = self.get(&["pod", pod])?;
+            let object = self.pod(pod)?;
             let phase = object["status"]["phase"].as_str().unwrap_or_default();
-            ensure!(
-                phase == "Running",
-                "it is {phase}: {}",
-                self.last_event(pod)
-            );
+            ensure!(phase == "Running", "it is {phase}");
             Ok(())
-        })?;
+        })
+        .with_context(|| self.last_event(pod))?;
         Ok(addresses(
             &self.kubectl(&["exec", pod, "--", "ip", "-o", "address"])?,
         ))
@@ -147,7 +149,7 @@ impl Cluster {
             names == interfaces,
             "inside {pod} are {inside:?}, expected {interfaces:?}"
         );
-        let object = self.get(&["pod", pod])?;
+        let object = self.pod(pod)?;
         let own = object["status"]["podIP"]
             .as_str()
             .context("a running pod has an address")?;
@@ -161,6 +163,12 @@ impl Cluster {
         );
         objects::status_tells(&object, &inside).with_context(|| pod.to_owned())?;
         Ok(inside)
+    }
+
+    /// A pod of the default namespace, as it is now.
+    pub(crate) fn pod(&self, name: &str) -> anyhow::Result<Value> {
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        self.direct.ask("GET", &path, &Value::Null)?.json()
     }
 
     /// Deletes pods and waits until they have gone.

@@ -223,20 +223,19 @@ fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 
 /// Waits until a release of Helm has a newer revision than this; gives the revision.
 pub(crate) fn released(cluster: &Cluster, release: &str, after: u64) -> anyhow::Result<u64> {
+    let secrets = format!(
+        "/api/v1/namespaces/{NAMESPACE}/secrets?labelSelector=owner%3Dhelm,name%3D{release},status%3Ddeployed"
+    );
     sh::until(90, &format!("a job has installed {release}"), || {
-        let selector = format!("--selector=owner=helm,name={release},status=deployed");
-        let found = cluster.get(&["secrets", &format!("--namespace={NAMESPACE}"), &selector])?;
+        let found = cluster.direct.ask("GET", &secrets, &Value::Null)?.json()?;
         let items = found["items"].as_array().into_iter().flatten();
         let versions = items.filter_map(|one| one["metadata"]["labels"]["version"].as_str());
         let newest = versions.filter_map(|text| text.parse().ok()).max();
         let newest = newest.unwrap_or(0);
-        ensure!(
-            newest > after,
-            "revision {newest} is there: {}",
-            words(cluster, release)
-        );
+        ensure!(newest > after, "revision {newest} is there");
         Ok(newest)
     })
+    .with_context(|| words(cluster, release))
 }
 
 /// What the job of a chart last said.

@@ -210,16 +210,17 @@ impl Scene<'_> {
     pub(super) fn is_ready(&self, name: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let nodes = cluster.members.len();
+        let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{name}");
         sh::until(60, "the DaemonSet is ready", || {
-            let set = cluster.get(&["daemonset", name, NAMESPACE])?;
+            let set = cluster.direct.ask("GET", &path, &Value::Null)?.json()?;
             let ready = &set["status"]["numberReady"];
             ensure!(
                 ready.as_u64() == Some(nodes as u64),
-                "{ready} of {nodes} are ready: {}",
-                self.complaints(name)
+                "{ready} of {nodes} are ready"
             );
             Ok(())
-        })?;
+        })
+        .with_context(|| self.complaints(name))?;
         self.each(|member| {
             let places = &member.runtime.places;
             for file in [

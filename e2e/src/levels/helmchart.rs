@@ -263,7 +263,7 @@ impl Scene<'_> {
             sh::until(90, &format!("{name} goes"), || {
                 let chart = ["helmchart", &name, NAMESPACE, "--ignore-not-found"];
                 let left = self.cluster.kubectl(&[&["get"], &chart[..]].concat())?;
-                ensure!(left.is_empty(), "{left}: {}", words(&self.cluster, &name));
+                ensure!(left.is_empty(), "{left}");
                 let selector = format!("--selector=owner=helm,name={name}");
                 let left = self.cluster.get(&["secrets", NAMESPACE, &selector])?;
                 ensure!(
@@ -271,7 +271,8 @@ impl Scene<'_> {
                     "its release"
                 );
                 Ok(())
-            })?;
+            })
+            .with_context(|| words(&self.cluster, &name))?;
         }
         self.is_clean()
     }

@@ -158,14 +158,8 @@ impl Scene<'_> {
         for name in &late {
             cluster.has(name, &["eth0", "net1"])?;
         }
-        for name in pods {
-            cluster.kubectl(&[
-                "wait",
-                "--for=delete",
-                &format!("pod/{name}"),
-                "--timeout=60s",
-            ])?;
-        }
+        let wait = ["wait", "pod", "--for=delete", "--timeout=60s"];
+        cluster.kubectl(&[&wait[..], &names[..]].concat())?;
         self.is_deployed(chart)
     }
 

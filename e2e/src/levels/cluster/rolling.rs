@@ -13,17 +13,17 @@ use super::{NAMESPACE, Scene};
 use crate::{direct::Direct, inspect::nothing_left, objects, sh};
 
 /// Pods made every second; each is deleted as soon as it was seen whole.
-const PODS_A_SECOND: usize = 8;
-/// A machine that cannot keep up is not given more: so many may be on their way.
-const ON_THEIR_WAY: usize = 64;
+const PODS_A_SECOND: usize = 6;
+/// A machine that cannot keep up is not given more: so many may be on their way, five on each node.
+const ON_THEIR_WAY: usize = 30;
 /// The stream ends by then, whatever the update does.
 const PATIENCE: Duration = Duration::from_mins(4);
 /// Where pods are.
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// What is known of the stream.
-struct Stream {
-    direct: Direct,
+struct Stream<'a> {
+    direct: &'a Direct,
     made: usize,
     /// Made and not yet seen whole.
     awaited: BTreeSet<String>,
@@ -34,7 +34,7 @@ impl Scene<'_> {
     pub(super) fn rolling_update(&self, chart: &str) -> anyhow::Result<String> {
         let cluster = &self.cluster;
         let mut stream = Stream {
-            direct: Direct::start(cluster.server(), &cluster.control)?,
+            direct: &cluster.direct,
             made: 0,
             awaited: BTreeSet::new(),
         };
@@ -62,7 +62,7 @@ impl Scene<'_> {
             if updated.is_none() && stream.awaited.len() + PODS_A_SECOND <= ON_THEIR_WAY {
                 self.more(&mut stream)?;
             }
-            if second > 1 && updated.is_none() && is_rolled_out(&stream.direct, chart)? {
+            if second > 1 && updated.is_none() && is_rolled_out(stream.direct, chart)? {
                 updated = Some((stream.made, start.elapsed()));
             }
             // The pace of the stream; nothing is waited for here.
@@ -84,7 +84,7 @@ impl Scene<'_> {
     }
 
     /// Makes the next pods, spread over the nodes.
-    fn more(&self, stream: &mut Stream) -> anyhow::Result<()> {
+    fn more(&self, stream: &mut Stream<'_>) -> anyhow::Result<()> {
         let members = &self.cluster.members;
         for number in stream.made..stream.made + PODS_A_SECOND {
             let node = &members[number % members.len()].node.name;
@@ -111,7 +111,7 @@ fn is_rolled_out(direct: &Direct, chart: &str) -> anyhow::Result<bool> {
     )
 }
 
-impl Stream {
+impl Stream<'_> {
     fn pods(&self) -> anyhow::Result<Vec<Value>> {
         let path = format!("{PODS}?labelSelector=stream%3D1");
         let mut list = self.direct.ask("GET", &path, &Value::Null)?.json()?;

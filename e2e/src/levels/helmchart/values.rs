@@ -2,6 +2,8 @@
 //!
 //! Values that do not disturb each other go together; no pod of ours runs meanwhile, so that no other pod could start, which jobs have to bear.
 
+use std::iter;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
@@ -128,16 +130,36 @@ fn go_together(one: &Wanted, other: &Wanted) -> bool {
 
 /// Whether what comes of the other is not to be seen beside this one.
 fn disturbs(one: &Wanted, other: &Wanted) -> bool {
-    let hides = |one: &Wanted| one.text.is_some_and(|(_, is_there)| !is_there);
     let is_above = format!("{}.", other.path).starts_with(&format!("{}.", one.path));
-    // One image lies over the other; a repository is told with the usual tag, and a tag with the usual repository.
+    // A repository is told with the usual tag, and a tag with the usual repository.
+    let of_image = |one: &Wanted| {
+        let part = one.path.split_once("mage.").map(|(_, part)| part);
+        part == Some("repository") || part == Some("tag")
+    };
+    // One image lies over the other.
     let is_over = one.path.starts_with("thickPlugin.image.") && other.path.starts_with("image.");
-    let is_half = one.path.ends_with("image.repository") && other.path.ends_with("image.tag");
     // The daemon's file has one level of logging.
-    let is_file = one.path == "config.daemon_conf";
-    // What is left out shows nothing of itself.
-    let is_whole = one.path == "manifests.daemonSet" || !one.with.is_empty();
-    is_above || is_over || is_half || is_file || (hides(one) && (is_whole || !hides(other)))
+    let is_file = one.path == "config.daemon_conf" && other.path.starts_with("config.");
+    let is_same = one.text == other.text || (of_image(one) && of_image(other));
+    is_above || is_over || is_file || is_same || (takes_away(one) && hides(one, other))
+}
+
+/// Whether something is no longer there with this value.
+fn takes_away(one: &Wanted) -> bool {
+    one.text.is_some_and(|(_, is_there)| !is_there)
+}
+
+/// Whether a value that takes something away takes what the other is told by, or the other brings it back.
+fn hides(one: &Wanted, other: &Wanted) -> bool {
+    // The approver has objects of every kind.
+    let of_certificates = |one: &Wanted| {
+        let mut paths = iter::once(one.path).chain(one.with.iter().copied());
+        paths.any(|path| path.starts_with("perNodeCertificate."))
+    };
+    let subject = |one: &Wanted| one.path.split_once('.').map(|(subject, _)| subject);
+    one.path == "manifests.daemonSet"
+        || of_certificates(other)
+        || (subject(one) == subject(other) && !takes_away(other))
 }
 
 /// One file with all of them, and what they need to be seen.
@@ -179,6 +201,6 @@ mod tests {
         let groups = groups(&told);
         let count: usize = groups.iter().map(Vec::len).sum();
         assert_eq!(count, told.len());
-        assert!(groups.len() < 10, "{} groups", groups.len());
+        assert!(groups.len() < 6, "{} groups", groups.len());
     }
 }

@@ -229,8 +229,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     certified(
         "perNodeCertificate.approver.resources",
-        "{limits: {cpu: 77m}}",
-        Shows(r#""cpu":"77m""#),
+        "{limits: {cpu: 78m}}",
+        Shows(r#""cpu":"78m""#),
     ),
     row(
         "definitionValidation.enabled",
