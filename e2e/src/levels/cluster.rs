@@ -50,7 +50,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         "the daemon is ready on every node, from the imported image",
         || scene.is_deployed("rke2-multus"),
     )?;
-    scene.pods_come_and_go("rke2-multus", report)?;
+    scene.pods_are_disturbed("rke2-multus", report)?;
     let stream = report.check(
         "a rolling update under a stream of pods: all come whole",
         || scene.rolling_update("rke2-multus"),

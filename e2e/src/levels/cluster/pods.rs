@@ -17,8 +17,31 @@ const BURST: usize = 4;
 const GATEWAY: &str = "10.20.0.1";
 
 impl Scene<'_> {
+    /// The life of pods with a chart installed; its daemons are disturbed meanwhile.
+    pub(super) fn pods_are_disturbed(&self, chart: &str, report: &mut Report) -> Result<(), Ended> {
+        let pods = self.pods_come(chart, report)?;
+        report.check(
+            &format!("{chart}: the daemons' pods are deleted while pods come and go"),
+            || self.disturb(chart, &pods),
+        )?;
+        self.pods_go(chart, &self.late(), report)
+    }
+
     /// The life of pods with a chart installed.
     pub(super) fn pods_come_and_go(&self, chart: &str, report: &mut Report) -> Result<(), Ended> {
+        let pods = self.pods_come(chart, report)?;
+        self.pods_go(chart, &pods, report)
+    }
+
+    fn pods_go(&self, chart: &str, pods: &[String], report: &mut Report) -> Result<(), Ended> {
+        report.check(&format!("{chart}: deleted pods leave nothing"), || {
+            self.cluster.delete(pods)?;
+            self.each(|member| nothing_left(&member.node))
+        })
+    }
+
+    /// Pods of every kind, looked into.
+    fn pods_come(&self, chart: &str, report: &mut Report) -> Result<Vec<String>, Ended> {
         let cluster = &self.cluster;
         let of = |what: &str| format!("{chart}: {what}");
         let pods = report.check(&of("pods of every kind start on every node"), || {
@@ -48,14 +71,7 @@ impl Scene<'_> {
                 Ok(())
             })
         })?;
-        report.check(
-            &of("the daemons' pods are deleted while pods come and go"),
-            || self.disturb(chart, &pods),
-        )?;
-        report.check(&of("deleted pods leave nothing"), || {
-            cluster.delete(&self.late())?;
-            self.each(|member| nothing_left(&member.node))
-        })
+        Ok(pods)
     }
 
     /// One pod of each kind on each node.
