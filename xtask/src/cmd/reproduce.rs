@@ -1,6 +1,9 @@
 //! `reproduce`: a second release of the same commit, from another checkout at another path, must have the same bytes.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, bail, ensure};
 use xshell::cmd;
@@ -17,11 +20,14 @@ use crate::{
 /// Make the release again in a clone elsewhere, and compare
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install"
+    after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install\n  cargo xtask reproduce --first dist"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     arches: Arches,
+    /// Release of this commit, for the same architectures; made unless given
+    #[arg(long, value_name = "DIR")]
+    first: Option<PathBuf>,
     /// Get missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
@@ -30,13 +36,18 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
-    let first = project.memory().join("reproduce-dist");
-    dist::make(&project, &args.arches, &first, args.install)?;
+    let first = if let Some(first) = &args.first {
+        std::env::current_dir()?.join(first)
+    } else {
+        let first = project.memory().join("reproduce-dist");
+        dist::make(&project, &args.arches, &first, args.install)?;
+        first
+    };
     against(&project, &args.arches, &first)
 }
 
 /// Makes the release again and compares it with that in `first`.
-pub(crate) fn against(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<()> {
+fn against(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<()> {
     ensure!(
         !project.is_dirty(),
         "files of the checkout differ from its commit, which is what is made again: commit or stash them first"

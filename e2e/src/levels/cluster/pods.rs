@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Pods of a burst on each node.
-const BURST: usize = 4;
+const BURST: usize = 2;
 /// An address of the second network that may be a gateway.
 const GATEWAY: &str = "10.20.0.1";
 

@@ -13,9 +13,9 @@ use super::{NAMESPACE, Scene};
 use crate::{direct::Direct, inspect::nothing_left, objects, sh};
 
 /// Pods made every second; each is deleted as soon as it was seen whole.
-const PODS_A_SECOND: usize = 6;
-/// A machine that cannot keep up is not given more: so many may be on their way, five on each node.
-const ON_THEIR_WAY: usize = 30;
+const PODS_A_SECOND: usize = 4;
+/// A machine that cannot keep up is not given more: so many may be on their way, four on each node.
+const ON_THEIR_WAY: usize = 24;
 /// The stream ends by then, whatever the update does.
 const PATIENCE: Duration = Duration::from_mins(4);
 /// Where pods are.
