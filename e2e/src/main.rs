@@ -17,6 +17,7 @@ mod inspect;
 mod kubelet;
 mod lan;
 mod layout;
+mod leases;
 mod levels;
 mod node;
 mod objects;

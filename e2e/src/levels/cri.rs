@@ -27,6 +27,7 @@ pub(crate) const NEEDS: Needs = Needs {
     debian: &[
         ("busybox", "busybox-static"),
         ("containerd", "containerd"),
+        ("dnsmasq", "dnsmasq-base"),
         ("etcd", "etcd-server"),
         ("ip", "iproute2"),
         ("iptables", "iptables"),

@@ -18,7 +18,7 @@ use crate::{
     hashes::Hashes,
     inspect::nothing_left,
     layout::{Generation, Layout},
-    objects,
+    leases, objects,
     report::{Ended, Report},
     sh,
     tools::{Module, Needs},
@@ -151,15 +151,51 @@ impl Scene<'_> {
             ensure!(servers.scan(self, K3S, &[])?.is_empty());
             Ok(())
         })?;
-        report.check("a HelmChartConfig changes a value on every node", || {
-            let values = "config: {daemon_conf: {logLevel: debug}}\n";
+        report.check("a HelmChartConfig changes values on every node", || {
+            let values =
+                "config: {daemon_conf: {logLevel: debug}}\nmanifests: {dhcpDaemonSet: true}\n";
             self.cluster.apply(&[config("k3s-multus", values)])?;
             released(&self.cluster, "k3s-multus", revision)?;
             let file = self.daemon_file("k3s-multus")?;
             ensure!(file["logLevel"] == "debug", "the daemon's file is {file}");
             self.is_ready("k3s-multus")?;
             self.pods("configured")
-        })
+        })?;
+        report.check(
+            "its dhcp: on both nodes pods have addresses from servers",
+            || self.leased(),
+        )
+    }
+
+    /// Pods of a network whose addresses come from a server, on every node.
+    fn leased(&self) -> anyhow::Result<()> {
+        let members = &self.cluster.members;
+        let mut others = Vec::new();
+        for member in members {
+            let plugin = leases::bring_plugin(&member.node, &member.runtime.places.bin_dir)?;
+            others.push((plugin, leases::serve(&member.node)?));
+        }
+        self.each(|member| leases::are_kept(&member.node))?;
+        let names = self.names("leased");
+        let mut objects = vec![leases::network()];
+        for (member, name) in members.iter().zip(&names) {
+            objects.push(objects::pod(name, &member.node.name, Some("leased")));
+        }
+        self.cluster.apply(&objects)?;
+        for name in &names {
+            let inside = self.cluster.has(name, &["eth0", "net1"])?;
+            let address = inside["net1"].first().context("net1 has no address")?;
+            ensure!(address.starts_with(leases::PREFIX), "{name} has {address}");
+        }
+        self.cluster.delete(&names)?;
+        self.each(|member| nothing_left(&member.node))?;
+        for (member, (plugin, server)) in members.iter().zip(others) {
+            leases::end(&member.node, &server)?;
+            if let Some(plugin) = plugin {
+                fs::remove_file(plugin)?;
+            }
+        }
+        Ok(())
     }
 
     fn k3s_goes(
@@ -179,7 +215,8 @@ impl Scene<'_> {
                 }
                 // Both have the same words, and the Addon is one.
                 ensure!(servers.scan(self, K3S, &[])? == ["applied multus.yaml"]);
-                self.is_gone("k3s")
+                self.is_gone("k3s")?;
+                self.each(|member| leases::nobody_holds(&member.node))
             },
         )?;
         report.check("definitions of networks stay", || self.definitions_stay())?;
