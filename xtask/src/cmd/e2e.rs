@@ -21,6 +21,10 @@ use crate::{
 #[command(
     after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e faults --part kill --seed 7"
 )]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(crate) struct Args {
     /// What to test on
     #[arg(value_enum)]
