@@ -1,6 +1,13 @@
 //! Archives in one pass: entries become tar, tar becomes zstd, and what is written is hashed on its way.
+//!
+//! Entries are had a few ahead, on a thread of their own beside zstd's workers. They are blobs, which have their digests for names
+//! since their image was made, and are not hashed again.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    sync::mpsc::sync_channel,
+    thread,
+};
 
 use archive::{
     digest::{Digest, Hasher},
@@ -19,6 +26,11 @@ pub enum Error {
     #[error("cannot write the archive")]
     Io(#[from] io::Error),
 }
+
+/// Entries that wait to be packed.
+const AHEAD: usize = 4;
+/// Bytes that are still in a processor's cache when they are hashed.
+const PIECE: usize = 128 << 10;
 
 /// Writes everything on, and hashes it.
 pub struct Hashing<W> {
@@ -45,7 +57,7 @@ impl<W> Hashing<W> {
 
 impl<W: Write> Write for Hashing<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.out.write(bytes)?;
+        let len = self.out.write(&bytes[..bytes.len().min(PIECE)])?;
         self.hasher.update(&bytes[..len]);
         self.len += len as u64;
         Ok(len)
@@ -67,18 +79,24 @@ pub struct Packed {
 
 /// Writes an archive of `size` bytes ([`tar::size`]) whose entries come one by one.
 pub fn write<W: Write>(
-    entries: impl IntoIterator<Item = io::Result<Entry>>,
+    entries: impl IntoIterator<Item = io::Result<Entry>, IntoIter: Send>,
     size: u64,
     settings: Settings,
     out: W,
 ) -> Result<(W, Packed), Error> {
     let encoder = zstd::encoder(Hashing::new(out), size, settings)?;
-    let mut writer = Writer::new(encoder);
-    for entry in entries {
-        writer.add(&entry?)??;
-    }
-    let (out, digest, len) = writer.finish()?.finish()?.finish();
-    Ok((out, Packed { digest, len }))
+    let (give, take) = sync_channel(AHEAD);
+    let mut entries = entries.into_iter();
+    thread::scope(|scope| {
+        // Ends with the entries, or when nobody takes them any more.
+        scope.spawn(move || entries.try_for_each(|entry| give.send(entry)));
+        let mut writer = Writer::new(encoder);
+        for entry in take {
+            writer.add(&entry?)??;
+        }
+        let (out, digest, len) = writer.finish()?.finish()?.finish();
+        Ok((out, Packed { digest, len }))
+    })
 }
 
 /// The same in memory.
@@ -108,6 +126,13 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_makes_no_archive_is_named() {
+        let entries = [Entry::file("a", 0o644, "1"), Entry::file("../b", 0o644, "")];
+        let error = bytes(&entries, zstd::ARCHIVE).unwrap_err();
+        assert!(matches!(error, Error::Tar(tar::Error::Path(path)) if path == "../b"));
+    }
+
+    #[test]
     fn a_size_that_is_not_true_is_refused() {
         let entries = [Entry::file("a", 0o644, "1")];
         let size = tar::size(&entries) + 512;
@@ -117,7 +142,10 @@ mod tests {
 
     #[test]
     fn an_entry_that_cannot_be_had_ends_it() {
-        let entries = [Err(io::Error::from(io::ErrorKind::NotFound))];
+        // Many more than wait: nobody is left behind who would give them.
+        let first = Err(io::Error::from(io::ErrorKind::NotFound));
+        let others = (0..100).map(|nth| Ok(Entry::file(nth.to_string(), 0o644, "")));
+        let entries = std::iter::once(first).chain(others);
         let outcome = write(entries, 1024, zstd::ARCHIVE, Vec::new());
         assert!(matches!(outcome, Err(Error::Io(_))));
     }

@@ -1,14 +1,16 @@
 //! zstd with the parameters of a release, and a frame header reader that proves them.
 //!
-//! The number of workers only matters as zero or not; the pledged size, the level and the window are part of the result.
+//! The number of workers only matters as zero or not; the pledged size, the level, the window and the jobs are part of the result.
 //! K3s and RKE2 decode with at most 32 MiB, so no window here is larger than [`MAX_WINDOW`].
 
 use std::io::{self, Read as _, Write as _};
 
+use ::zstd::zstd_safe::CParameter;
+
 /// Largest window that importers on a node decode.
 pub const MAX_WINDOW: u64 = 32 << 20;
 /// A worker count above zero; see above.
-const WORKERS: u32 = 2;
+pub const WORKERS: u32 = 2;
 
 /// How to compress.
 #[derive(Debug, Clone, Copy)]
@@ -17,23 +19,28 @@ pub struct Settings {
     pub level: i32,
     /// Largest window, as a power of two.
     pub window_log: u32,
+    /// Bytes that a worker takes at a time; 0 leaves that to zstd.
+    pub job: u32,
 }
 
 /// For layers, which are made once and kept: small.
 pub const LAYER: Settings = Settings {
     level: 19,
     window_log: 23,
+    job: 0,
 };
-/// For archives of layers that are compressed already.
+/// For archives of layers that are compressed already. Jobs of a window stay in a processor's caches, and all workers end together.
 pub const ARCHIVE: Settings = Settings {
     level: 3,
     window_log: 21,
+    job: 2 << 20,
 };
 
 /// For differences, which are made on workstations: old and new must both be seen.
 const PATCH: Settings = Settings {
     level: 19,
     window_log: 27,
+    job: 0,
 };
 
 /// What a frame says about itself.
@@ -77,8 +84,18 @@ pub fn encoder<W: io::Write>(
     size: u64,
     settings: Settings,
 ) -> io::Result<::zstd::Encoder<'static, W>> {
+    encoder_of(WORKERS, out, size, settings)
+}
+
+fn encoder_of<W: io::Write>(
+    workers: u32,
+    out: W,
+    size: u64,
+    settings: Settings,
+) -> io::Result<::zstd::Encoder<'static, W>> {
     let mut encoder = ::zstd::Encoder::new(out, settings.level)?;
-    encoder.multithread(WORKERS)?;
+    encoder.multithread(workers)?;
+    encoder.set_parameter(CParameter::JobSize(settings.job))?;
     encoder.window_log(settings.window_log)?;
     encoder.include_checksum(true)?;
     encoder.include_contentsize(true)?;
@@ -199,6 +216,23 @@ mod tests {
             assert_eq!(frame(&packed), Some(expected), "{len}");
             assert_eq!(decompress(&packed, 10 << 20).unwrap(), bytes);
         }
+    }
+
+    #[test]
+    fn the_number_of_workers_is_not_in_the_bytes() {
+        let bytes = noise(9 << 20);
+        let pack = |workers, piece: usize| {
+            let mut encoder = encoder_of(workers, Vec::new(), bytes.len() as u64, ARCHIVE).unwrap();
+            for piece in bytes.chunks(piece) {
+                encoder.write_all(piece).unwrap();
+            }
+            encoder.finish().unwrap()
+        };
+        let one = pack(1, bytes.len());
+        for (workers, piece) in [(1, 4093), (2, 131_072), (3, 512), (7, bytes.len())] {
+            assert!(pack(workers, piece) == one, "{workers} workers, {piece}");
+        }
+        assert_eq!(decompress(&one, 9 << 20).unwrap(), bytes);
     }
 
     #[test]

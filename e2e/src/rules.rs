@@ -53,6 +53,13 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
         Some(dir) if !options.exchange => Programs::peer(dir),
         _ => Programs::ours(work),
     };
+    if let Some(text) = &options.case {
+        let is_known = cases::all().any(|case| options.wants(case.name));
+        report.check(&format!("cases are named with `{text}`"), || {
+            anyhow::ensure!(is_known, "no case has it in its name: look at --table");
+            Ok(())
+        })?;
+    }
     let bench = report.check(
         "a node with an API server and a plugin that records",
         || Bench::new(work, programs?),

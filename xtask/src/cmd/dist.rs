@@ -148,11 +148,13 @@ pub(crate) fn describe(
 ) -> anyhow::Result<()> {
     let release = Release::of(origin, tree, images, charts);
     release.budgets_hold()?;
-    tree.add(release::FILE, release.to_bytes()?);
-    let files = tree.0.iter().filter(|(path, _)| *path != release::SUMS);
-    let sums = files.map(|(path, file)| (path.as_str(), sha256(&file.bytes)));
-    let sums = lists::sums(sums);
-    tree.add(release::SUMS, sums);
+    let description = release.to_bytes()?;
+    let mut sums = vec![(release::FILE, sha256(&description))];
+    for file in &release.files {
+        sums.push((&file.path, Digest::from_hex(&file.sha256)?));
+    }
+    tree.add(release::FILE, description);
+    tree.add(release::SUMS, lists::sums(sums));
     Ok(())
 }
 

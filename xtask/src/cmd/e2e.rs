@@ -1,6 +1,9 @@
 //! `e2e LEVEL`: privileged tests of the built release on real programs.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -16,7 +19,11 @@ use crate::{
 /// Run one level of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --peer ../multus/bin"
+    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e faults --part kill --seed 7"
+)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
 )]
 pub(crate) struct Args {
     /// What to test on
@@ -34,9 +41,21 @@ pub(crate) struct Args {
     /// rules: exchange the release's programs with the peer's in the middle of pods' lives
     #[arg(long, requires = "peer")]
     exchange: bool,
+    /// rules: only cases whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
+    /// rules: print which case shows which rule, and test nothing
+    #[arg(long, conflicts_with_all = ["dist", "install"])]
+    table: bool,
     /// faults: ten times as many kills
     #[arg(long)]
     long: bool,
+    /// faults: choose as the run did that printed this seed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// faults: one part alone
+    #[arg(long, value_parser = ["kill", "server", "files", "clock"])]
+    part: Option<String>,
 }
 
 /// The levels, cheapest first.
@@ -69,22 +88,41 @@ pub(crate) enum Level {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
+    if args.table {
+        return start(&project, args.level, &["--table".into()]);
+    }
+    let here = std::env::current_dir()?;
     let dist = match &args.dist {
-        Some(dist) => std::env::current_dir()?.join(dist),
+        Some(dist) => here.join(dist),
         None => current_dist(&project, args.install)?,
     };
-    let mut further = Vec::new();
-    if let Some(peer) = &args.peer {
-        let peer = std::env::current_dir()?.join(peer);
-        further.extend(["--peer".into(), peer.into_os_string()]);
+    one(
+        &project,
+        args.level,
+        &dist,
+        args.install,
+        &further(args, &here),
+    )
+}
+
+/// What the levels are told beside the release; folders as they are seen from here.
+fn further(args: &Args, here: &Path) -> Vec<OsString> {
+    let switches = [("--exchange", args.exchange), ("--long", args.long)];
+    let options = [
+        (
+            "--peer",
+            args.peer.as_ref().map(|peer| here.join(peer).into()),
+        ),
+        ("--case", args.case.as_ref().map(OsString::from)),
+        ("--seed", args.seed.map(|seed| seed.to_string().into())),
+        ("--part", args.part.as_ref().map(OsString::from)),
+    ];
+    let given = switches.into_iter().filter(|(_, is_given)| *is_given);
+    let mut words: Vec<OsString> = given.map(|(name, _)| name.into()).collect();
+    for (name, value) in options {
+        words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
     }
-    if args.exchange {
-        further.push("--exchange".into());
-    }
-    if args.long {
-        further.push("--long".into());
-    }
-    one(&project, args.level, &dist, args.install, &further)
+    words
 }
 
 /// A release for this machine, made anew where sources changed.
@@ -104,25 +142,65 @@ pub(crate) fn arches() -> anyhow::Result<Arches> {
 pub(crate) fn one(
     project: &Project,
     level: Level,
-    dist: &std::path::Path,
+    dist: &Path,
     install: bool,
     further: &[OsString],
 ) -> anyhow::Result<()> {
     if matches!(level, Level::Chart | Level::Upgrade) && install {
         download::all(project)?;
     }
+    let mut words = vec!["--dist".into(), dist.into()];
+    words.extend(install.then(|| "--install".into()));
+    words.extend_from_slice(further);
+    start(project, level, &words)
+}
+
+fn start(project: &Project, level: Level, words: &[OsString]) -> anyhow::Result<()> {
     let level = level
         .to_possible_value()
         .context("every level has a name")?;
     let level = level.get_name();
-    let install = install.then_some("--install");
     talk::say(&format!("e2e {level}"));
     let shell = project.shell()?;
     cmd!(
         shell,
-        "cargo run --quiet --locked --package e2e -- {level} --dist {dist} {install...} {further...}"
+        "cargo run --quiet --locked --package e2e -- {level} {words...}"
     )
     .quiet()
     .run()
     .with_context(|| format!("e2e {level}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn check(line: &str, expected: &str) {
+        let line = Line::try_parse_from(format!("e2e {line}").split(' ')).unwrap();
+        let words = further(&line.args, Path::new("/here"));
+        let words: Vec<_> = words.iter().filter_map(|word| word.to_str()).collect();
+        assert_eq!(words.join(" "), expected);
+    }
+
+    #[test]
+    fn a_level_is_told_what_it_may_be_told() {
+        check("netns", "");
+        check("rules --case annotation", "--case annotation");
+        check(
+            "rules --peer ../bin --exchange --case add",
+            "--exchange --peer /here/../bin --case add",
+        );
+        check(
+            "faults --part kill --seed 7 --long",
+            "--long --seed 7 --part kill",
+        );
+    }
 }

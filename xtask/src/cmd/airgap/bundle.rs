@@ -76,12 +76,16 @@ pub(crate) fn tree(layout: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
         let archive = delta::archive(&part)?;
         let list = lists::references(&part).into_bytes();
         let [zst, gz, name] = lists::names(arch);
-        let files = [(zst, archive.zst), (gz, archive.gz), (name, list)];
+        let files = [
+            (zst, archive.full.zst, archive.zst),
+            (gz, archive.full.gz, archive.gz),
+            (name, sha256(&list), list),
+        ];
         let sums = files
             .iter()
-            .map(|(name, bytes)| (name.as_str(), sha256(bytes)));
+            .map(|(name, digest, _)| (name.as_str(), *digest));
         tree.add(format!("airgap/sha256sum-{arch}.txt"), lists::sums(sums));
-        for (name, bytes) in files {
+        for (name, _, bytes) in files {
             tree.add(format!("airgap/{name}"), bytes);
         }
         let rke2 = format!("airgap/rke2/rke2-images-multus.linux-{arch}.txt");
@@ -100,10 +104,10 @@ fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> 
             "nothing is new for {arch}: --base is this release"
         );
         let entries = delta::make(&old, &new)?;
-        let (bytes, _) = pack::bytes(&entries, zstd::ARCHIVE)?;
+        let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
         let name = format!("multus-airgap-delta-{arch}.tar.zst");
         talk::say(&format!("{name}: {} bytes", bytes.len()));
-        let sums = lists::sums([(name.as_str(), sha256(&bytes))]);
+        let sums = lists::sums([(name.as_str(), packed.digest)]);
         tree.add(format!("sha256sum-{arch}.txt"), sums);
         tree.add(name, bytes);
     }
