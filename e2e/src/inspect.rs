@@ -31,7 +31,7 @@ pub(crate) fn addresses(text: &str) -> Addresses {
     found
 }
 
-/// Everything on the node that exists because of pods: links, leases, state, results, journal.
+/// Everything on the node that exists because of pods: links, leases, state, results, journal, device information.
 pub(crate) fn leftovers(node: &Node) -> anyhow::Result<Vec<String>> {
     let mut left = links(node)?;
     let networks = "/var/lib/cni/networks";
@@ -44,7 +44,11 @@ pub(crate) fn leftovers(node: &Node) -> anyhow::Result<Vec<String>> {
                 .map(|name| format!("lease {folder}/{name}")),
         );
     }
-    for folder in ["/var/lib/cni/multus", "/var/lib/cni/results"] {
+    for folder in [
+        "/var/lib/cni/multus",
+        "/var/lib/cni/results",
+        "/run/k8s.cni.cncf.io/devinfo/cni",
+    ] {
         files(node, folder, &mut left)?;
     }
     Ok(left)

@@ -94,8 +94,8 @@ pub(crate) fn join(
 ) -> anyhow::Result<Cgroup> {
     let cgroup = Cgroup::new(&node.name)?;
     let address = format!("https://{}:6443", server.address());
-    let [kubelet, proxy, config] =
-        ["kubelet.conf", "proxy.conf", "kubelet.yaml"].map(|name| node.dir.join(name));
+    let kubelet = kubeconfig(node);
+    let [proxy, config] = ["proxy.conf", "kubelet.yaml"].map(|name| node.dir.join(name));
     let token = format!("node{}", node.number);
     control.pki.kubeconfig(&kubelet, &address, &token)?;
     control.pki.kubeconfig(&proxy, &address, "proxy")?;
@@ -123,6 +123,11 @@ pub(crate) fn join(
             ])
     })?;
     Ok(cgroup)
+}
+
+/// The kubelet's own kubeconfig: with its rights act the drivers of its node, too.
+pub(crate) fn kubeconfig(node: &Node) -> PathBuf {
+    node.dir.join("kubelet.conf")
 }
 
 fn configuration(control: &Control, runtime: &Runtime, cgroup: &Cgroup) -> String {

@@ -15,6 +15,8 @@ use crate::{report::say, sh, workplace};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Module {
     Containerd,
+    /// Our own, on Kubernetes' libraries.
+    DraDriver,
     Helm,
     HelmController,
     Kubernetes,
@@ -34,10 +36,19 @@ impl Module {
     fn name(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
+            Self::DraDriver => "dra-driver",
             Self::Helm => "helm",
             Self::HelmController => "helm-controller",
             Self::Kubernetes => "kubernetes",
             Self::Plugins => "plugins",
+        }
+    }
+
+    /// The file that says what is built: a list of packages, or a program.
+    fn source(self) -> &'static str {
+        match self {
+            Self::DraDriver => "main.go",
+            _ => "tools.go",
         }
     }
 
@@ -66,7 +77,7 @@ impl Module {
                 );
                 vec!["-trimpath".to_owned(), set]
             }
-            Self::Helm | Self::HelmController | Self::Plugins => Vec::new(),
+            Self::DraDriver | Self::Helm | Self::HelmController | Self::Plugins => Vec::new(),
         })
     }
 }
@@ -137,7 +148,7 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         let path = source.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    let (pins, list) = (read("go.mod")?, read("tools.go")?);
+    let (pins, list) = (read("go.mod")?, read(module.source())?);
     let flags = module.flags(&pins)?;
     let stamp = format!("{pins}\n{list}\n{}", flags.join(" "));
     let stamp_file = tools.join(format!("{}.stamp", module.name()));
@@ -167,17 +178,19 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         .args(flags)
         .arg("-o")
         .arg(format!("{}/", out.display()))
-        .args(imports(&list));
+        .args(packages_of(&list));
     sh::run(&mut go).with_context(|| format!("cannot build {}", module.name()))?;
     fs::write(stamp_file, stamp)?;
     Ok(())
 }
 
-/// The packages that a `tools.go` names.
-fn imports(list: &str) -> Vec<&str> {
-    list.lines()
+/// The packages that a `tools.go` names; a program is its own.
+fn packages_of(source: &str) -> Vec<&str> {
+    let named = source
+        .lines()
         .filter_map(|line| line.trim().strip_prefix("_ \"")?.strip_suffix('"'))
-        .collect()
+        .collect::<Vec<_>>();
+    if named.is_empty() { vec!["."] } else { named }
 }
 
 /// The version of a requirement in a `go.mod`.
@@ -197,10 +210,27 @@ mod tests {
     #[test]
     fn packages_and_pins_are_read() {
         let list = "package tools\n\nimport (\n\t_ \"a.example/x\"\n\t_ \"a.example/y/cmd\"\n)\n";
-        assert_eq!(imports(list), ["a.example/x", "a.example/y/cmd"]);
+        assert_eq!(packages_of(list), ["a.example/x", "a.example/y/cmd"]);
+        assert_eq!(packages_of("package main\n\nimport \"os\"\n"), ["."]);
         let module = "module m\n\nrequire a.example/x v1.2.3\n\nrequire (\n\tb.example/y v0.1.0 // indirect\n)\n";
         assert_eq!(pinned(module, "a.example/x").unwrap(), "v1.2.3");
         assert_eq!(pinned(module, "b.example/y").unwrap(), "v0.1.0");
         assert!(pinned(module, "c").is_err());
+    }
+
+    #[test]
+    fn the_driver_speaks_the_release_that_is_run() {
+        let read = |name: &str| {
+            let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
+            fs::read_to_string(tools.join(name).join("go.mod")).unwrap()
+        };
+        let version = |module: &str, name| {
+            let version = pinned(module, name).unwrap();
+            version.split_once('.').unwrap().1.to_owned()
+        };
+        assert_eq!(
+            version(&read("dra-driver"), "k8s.io/dynamic-resource-allocation"),
+            version(&read("kubernetes"), "k8s.io/kubernetes")
+        );
     }
 }

@@ -1,12 +1,11 @@
-//! The device plugin (v1beta1): four devices of one resource on two NUMA nodes. A container sees in its environment which it got, and the
-//! node is told of each in a device information file.
+//! The device plugin (v1beta1): four devices of one resource on two NUMA nodes, the last given first. A container sees in its
+//! environment which it got, and the node is told of each in a device information file.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
-use serde_json::json;
 use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Endpoint};
 use tonic_prost::ProstCodec;
 
@@ -28,18 +27,19 @@ pub(crate) const DEVICES: [(&str, i64); 4] = [
 /// Where the kubelet and its device plugins meet.
 const FOLDER: &str = "/var/lib/kubelet/device-plugins";
 const SOCKET: &str = "e2e-nic.sock";
-/// Where networks look for what is known about devices.
-const INFO: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
 
 /// Registers with the kubelet and serves it.
 pub(crate) fn run() -> anyhow::Result<()> {
-    fs::create_dir_all(INFO)?;
+    fs::create_dir_all(super::INFORMATION)?;
     for (id, _) in DEVICES {
-        let name = format!("{RESOURCE}-{id}-device.json").replace('/', "-");
-        let info = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": id}});
-        fs::write(Path::new(INFO).join(name), info.to_string())?;
+        let (file, told) = super::information(RESOURCE, id);
+        fs::write(file, told.to_string())?;
     }
-    super::threads()?.block_on(async {
+    let threads = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    threads.block_on(async {
         let socket = Path::new(FOLDER).join(SOCKET);
         let served = tokio::spawn(async move { grpc::serve(&socket, Arc::new(answer)).await });
         register().await?;
@@ -74,10 +74,18 @@ async fn register() -> anyhow::Result<()> {
 
 fn answer(path: &str, message: &[u8]) -> Answer {
     match path.rsplit('/').next() {
-        Some("GetDevicePluginOptions" | "PreStartContainer" | "GetPreferredAllocation") => {
-            Answer::One(Vec::new())
+        Some("GetDevicePluginOptions") => {
+            let options = DevicePluginOptions {
+                get_preferred_allocation_available: true,
+            };
+            Answer::One(options.encode_to_vec())
         }
+        Some("PreStartContainer") => Answer::One(Vec::new()),
         Some("ListAndWatch") => Answer::First(devices().encode_to_vec()),
+        Some("GetPreferredAllocation") => match PreferredAllocationRequest::decode(message) {
+            Ok(request) => Answer::One(preferred(request).encode_to_vec()),
+            Err(_) => Answer::Unknown,
+        },
         Some("Allocate") => match AllocateRequest::decode(message) {
             Ok(request) => Answer::One(allocated(&request).encode_to_vec()),
             Err(_) => Answer::Unknown,
@@ -96,6 +104,22 @@ fn devices() -> ListAndWatchResponse {
     };
     ListAndWatchResponse {
         devices: DEVICES.map(device).to_vec(),
+    }
+}
+
+/// The last devices go first, so that the order of a pod's devices is not that of its containers.
+fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse {
+    let of_container = |asked: ContainerPreferredAllocationRequest| {
+        let mut ids = asked.available_device_ids;
+        ids.sort();
+        let count = usize::try_from(asked.allocation_size).unwrap_or_default();
+        ContainerPreferredAllocationResponse {
+            device_ids: ids.split_off(ids.len().saturating_sub(count)),
+        }
+    };
+    let requests = request.container_requests.into_iter();
+    PreferredAllocationResponse {
+        container_responses: requests.map(of_container).collect(),
     }
 }
 
@@ -151,6 +175,38 @@ struct TopologyInfo {
 struct NumaNode {
     #[prost(int64, tag = "1")]
     id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct DevicePluginOptions {
+    #[prost(bool, tag = "2")]
+    get_preferred_allocation_available: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PreferredAllocationRequest {
+    #[prost(message, repeated, tag = "1")]
+    container_requests: Vec<ContainerPreferredAllocationRequest>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ContainerPreferredAllocationRequest {
+    #[prost(string, repeated, tag = "1")]
+    available_device_ids: Vec<String>,
+    #[prost(int32, tag = "3")]
+    allocation_size: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PreferredAllocationResponse {
+    #[prost(message, repeated, tag = "1")]
+    container_responses: Vec<ContainerPreferredAllocationResponse>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ContainerPreferredAllocationResponse {
+    #[prost(string, repeated, tag = "1")]
+    device_ids: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

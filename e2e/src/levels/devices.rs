@@ -1,14 +1,12 @@
 //! Level `devices`: networks that want a device, on a real kubelet with a device plugin and a DRA driver, and networks of a pod that
 //! runs there. The daemon runs on the node itself, without an image.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
-    drivers::{device_plugin, dra},
+    drivers::{self, device_plugin, dra},
     inspect::nothing_left,
     layout::{Generation, Layout},
     objects,
@@ -21,25 +19,41 @@ use crate::{
 
 pub(crate) const NEEDS: Needs = Needs {
     debian: super::cri::NEEDS.debian,
-    modules: &[Module::Plugins, Module::Containerd, Module::Kubernetes],
+    modules: &[
+        Module::Plugins,
+        Module::Containerd,
+        Module::DraDriver,
+        Module::Kubernetes,
+    ],
 };
 
 const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
-const STATE: &str = "/var/lib/cni/multus";
+/// Where the kubelet tells who has which device.
+const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     let scene = report.check("a node with a kubelet is Ready", || {
         let cluster = Cluster::start(work, &[(Layout::Kubeadm, Generation::Two)])?;
         Ok(Scene { work, cluster })
     })?;
-    report.check("the daemon becomes ready", || scene.start_daemon())?;
+    let node = scene.cluster.server();
+    report.check("the daemon becomes ready", || {
+        drivers::start(node)?;
+        scene.start_daemon()
+    })?;
     report.check(
         "the kubelet takes the device plugin and the DRA driver",
-        || scene.start_drivers(),
+        || {
+            scene.cluster.apply(&dra::classes())?;
+            drivers::are_taken(&scene.cluster, &node.name)
+        },
     )?;
     report.check(
         "networks get the devices of containers in their order",
-        || scene.gives_devices(),
+        || {
+            scene.make()?;
+            scene.gives_devices()
+        },
     )?;
     report.check(
         "a pod with fewer devices than networks does not start, and says why",
@@ -48,15 +62,20 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     report.check("networks get the devices of claims", || {
         scene.gives_claimed()
     })?;
+    report.check("networks get the devices of a claim by its name", || {
+        scene.gives_by_claim()
+    })?;
     report.check(
         "a running pod gets a network with a device of its own",
         || scene.plugs(),
     )?;
+    report.check("without the kubelet's socket its notes tell", || {
+        scene.reads_notes()
+    })?;
     report.check("deleted pods leave nothing", || {
-        scene
-            .cluster
-            .delete(&["ordered", "claimed"].map(str::to_owned))?;
-        nothing_left(scene.cluster.server())
+        let pods = ["ordered", "claimed", "reserved", "noted"];
+        scene.cluster.delete(&pods.map(str::to_owned))?;
+        nothing_left(node)
     })
 }
 
@@ -68,17 +87,12 @@ struct Scene<'a> {
 impl Scene<'_> {
     fn start_daemon(&self) -> anyhow::Result<()> {
         let (node, cluster) = (self.cluster.server(), &self.cluster);
-        let mut definitions = Vec::new();
-        for (name, resource) in [("nic", device_plugin::RESOURCE), ("claimed", dra::RESOURCE)] {
-            let config = json!({
-                "cniVersion": "1.0.0", "type": "bridge", "bridge": format!("br-{name}"),
-                "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.20.0.0/24"}]]},
-            });
-            let mut definition = objects::network(name, &config);
-            definition["metadata"]["annotations"] =
-                json!({"k8s.v1.cni.cncf.io/resourceName": resource});
-            definitions.push(definition);
-        }
+        let definitions = [
+            ("nic", device_plugin::RESOURCE),
+            ("claimed", dra::RESOURCE),
+            ("by-claim", "reserved"),
+        ]
+        .map(|(name, resource)| drivers::network(name, resource, "10.20.0.0/24"));
         objects::definitions(self.work, &cluster.control, node, &definitions)?;
         let places = &cluster.members[0].runtime.places;
         let config = json!({
@@ -101,21 +115,6 @@ impl Scene<'_> {
         .map(drop)
     }
 
-    fn start_drivers(&self) -> anyhow::Result<()> {
-        let (node, own) = (self.cluster.server(), std::env::current_exe()?);
-        for name in [device_plugin::NAME, dra::NAME] {
-            node.serve(name, &own, |command| command.arg(name))?;
-        }
-        self.cluster.apply(&dra::objects(&node.name))?;
-        let expected = device_plugin::DEVICES.len().to_string();
-        sh::until(60, "the node has devices", || {
-            let object = self.cluster.get(&["node", &node.name])?;
-            let count = &object["status"]["allocatable"][device_plugin::RESOURCE];
-            ensure!(count.as_str() == Some(&expected), "allocatable are {count}");
-            Ok(())
-        })
-    }
-
     /// A pod whose containers want so many devices each.
     fn pod(&self, name: &str, networks: &str, devices: &[u8]) -> Value {
         let mut pod = objects::pod(name, &self.cluster.server().name, Some(networks));
@@ -129,90 +128,57 @@ impl Scene<'_> {
         pod
     }
 
+    /// All pods but the last: they come up beside each other.
+    fn make(&self) -> anyhow::Result<()> {
+        let template = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "nics"},
+            "spec": {"spec": dra::request(dra::CLASS, 2)},
+        });
+        let claim = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "reserved"},
+            "spec": dra::request(dra::BARE_CLASS, 1),
+        });
+        self.cluster.apply(&[
+            template,
+            claim,
+            self.pod("ordered", "nic,nic,nic", &[1, 2]),
+            self.pod("short", "nic,nic", &[1]),
+            claiming(
+                "claimed",
+                "claimed,claimed",
+                json!({"resourceClaimTemplateName": "nics"}),
+            ),
+            claiming(
+                "reserved",
+                "by-claim",
+                json!({"resourceClaimName": "reserved"}),
+            ),
+        ])
+    }
+
     fn gives_devices(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.apply(&[self.pod("ordered", "nic,nic,nic", &[1, 2])])?;
         cluster.has("ordered", &["eth0", "net1", "net2", "net3"])?;
-        let mut expected = Vec::new();
-        for container in ["c9", "c8"] {
-            let words = [
-                "exec",
-                "ordered",
-                "-c",
-                container,
-                "--",
-                "/bin/busybox",
-                "env",
-            ];
-            let text = cluster.kubectl(&words)?;
-            let start = format!("{}=", device_plugin::VARIABLE);
-            let given = text.lines().find_map(|line| line.strip_prefix(&start));
-            let given = given.with_context(|| format!("{container} sees no {start}: {text}"))?;
-            let mut ids: Vec<String> = given.split_whitespace().map(str::to_owned).collect();
-            ids.sort();
-            expected.append(&mut ids);
-        }
-        let told = self.told("ordered")?;
+        let of = |container| {
+            let place = ("ordered", container);
+            drivers::seen(cluster, place, device_plugin::VARIABLE)
+        };
+        let (first, second) = (of("c9")?, of("c8")?);
+        ensure!(
+            first > second,
+            "the order of {first:?} and {second:?} is that of all"
+        );
+        let told = drivers::told(cluster.server(), "ordered")?;
         let ids: Vec<_> = told.values().cloned().collect();
         ensure!(
-            ids == expected,
-            "containers have {expected:?}, networks {told:?}"
+            ids == [&first[..], &second].concat(),
+            "containers have {first:?} and {second:?}, networks {told:?}"
         );
-        self.status_tells_of("ordered", &told)
-    }
-
-    /// What plugins were told of their device, by interface: in what is kept of their ADD.
-    fn told(&self, pod: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        let node = self.cluster.server();
-        let folder = format!("{STATE}/.multus-rs");
-        let mut told = BTreeMap::new();
-        for name in node.list(&folder)? {
-            let path = node.path(&format!("{folder}/{name}"));
-            if !path.is_file() {
-                continue;
-            }
-            let state: Value = serde_json::from_slice(&std::fs::read(path)?)?;
-            for delegate in state["delegates"].as_array().into_iter().flatten() {
-                let id = delegate["requested"]["device_id"].as_str();
-                if let (true, Some(id)) = (state["pod"]["name"] == pod, id) {
-                    let interface = delegate["ifname"].as_str().unwrap_or_default();
-                    told.insert(interface.to_owned(), id.to_owned());
-                }
-            }
-        }
-        let results = format!("{STATE}/results");
-        for (interface, id) in &told {
-            let kept = node.list(&results)?.into_iter().find(|name| {
-                name.ends_with(&format!("-{interface}"))
-                    && std::fs::read_to_string(node.path(&format!("{results}/{name}")))
-                        .is_ok_and(|text| text.contains(&format!("\"deviceID\":\"{id}\"")))
-            });
-            ensure!(kept.is_some(), "no plugin of {interface} was told of {id}");
-        }
-        Ok(told)
-    }
-
-    fn status_tells_of(&self, pod: &str, told: &BTreeMap<String, String>) -> anyhow::Result<()> {
-        let object = self.cluster.get(&["pod", pod])?;
-        let text = object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
-            .as_str()
-            .context("no status")?;
-        let status: Vec<Value> = serde_json::from_str(text)?;
-        for one in &status {
-            let interface = one["interface"].as_str().unwrap_or_default();
-            let address = one["device-info"]["pci"]["pci-address"].as_str();
-            let expected = told.get(interface).map(String::as_str);
-            ensure!(
-                address == expected,
-                "{interface}: {expected:?}, the status tells {one}"
-            );
-        }
-        Ok(())
+        drivers::status_tells_of(cluster, "ordered", &told)
     }
 
     fn refuses(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.apply(&[self.pod("short", "nic,nic", &[1])])?;
         sh::until(60, "an event says why", || {
             let events = cluster.get(&["events", "--field-selector=involvedObject.name=short"])?;
             let mut events = events["items"].as_array().into_iter().flatten();
@@ -230,35 +196,54 @@ impl Scene<'_> {
 
     fn gives_claimed(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        let template = json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "nics"},
-            "spec": {"spec": {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic", "count": 2}}]}}},
-        });
-        let mut pod = objects::pod("claimed", "", Some("claimed,claimed"));
-        // The scheduler is who gives claims their devices.
-        if let Some(spec) = pod["spec"].as_object_mut() {
-            spec.remove("nodeName");
-        }
-        pod["spec"]["resourceClaims"] =
-            json!([{"name": "nics", "resourceClaimTemplateName": "nics"}]);
-        pod["spec"]["containers"][0]["resources"] = json!({"claims": [{"name": "nics"}]});
-        cluster.apply(&[template, pod])?;
         cluster.has("claimed", &["eth0", "net1", "net2"])?;
-        let told = self.told("claimed")?;
-        let mut ids: Vec<_> = told.values().map(String::as_str).collect();
-        ids.sort_unstable();
-        let expected = dra::DEVICES.map(|(_, id)| id);
+        let told = drivers::told(cluster.server(), "claimed")?;
+        let ids: Vec<_> = told.values().map(String::as_str).collect();
+        let expected = drivers::claimed(cluster, "claimed")?;
         ensure!(
-            ids == expected,
+            ids == expected && ids.len() == 2,
             "the claim has {expected:?}, networks {told:?}"
         );
+        let seen = drivers::seen(cluster, ("claimed", "main"), dra::VARIABLE)?;
+        let all = dra::DEVICES.map(|(_, id)| id);
+        ensure!(seen == all, "the container sees {seen:?}");
+        drivers::status_tells_of(cluster, "claimed", &told)
+    }
+
+    /// The driver has no attributes for its device: as up to upstream's 4.3.0, the definition names a claim, and the runtime the device.
+    fn gives_by_claim(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has("reserved", &["eth0", "net1"])?;
+        let told = drivers::told(cluster.server(), "reserved")?;
+        ensure!(
+            told.values().eq([dra::BARE.1]),
+            "the claim has {:?}, networks {told:?}",
+            dra::BARE
+        );
+        let seen = drivers::seen(cluster, ("reserved", "main"), dra::VARIABLE)?;
+        ensure!(seen == [dra::BARE.1], "the container sees {seen:?}");
         Ok(())
+    }
+
+    /// A kubelet that does not listen has noted who has what in its checkpoint.
+    fn reads_notes(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        std::fs::remove_file(cluster.server().path(KUBELET)).context(KUBELET)?;
+        cluster.apply(&[self.pod("noted", "nic", &[1])])?;
+        cluster.has("noted", &["eth0", "net1"])?;
+        let seen = drivers::seen(cluster, ("noted", "c9"), device_plugin::VARIABLE)?;
+        let told = drivers::told(cluster.server(), "noted")?;
+        ensure!(
+            told.values().eq(&seen),
+            "the container has {seen:?}, networks {told:?}"
+        );
+        drivers::status_tells_of(cluster, "noted", &told)
     }
 
     /// The kubelet has given the pod three devices; its second network goes, and its device is free for another.
     fn plugs(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        let before = self.told("ordered")?;
+        let before = drivers::told(cluster.server(), "ordered")?;
         let ask = |networks: &str| {
             let annotation = format!("k8s.v1.cni.cncf.io/networks={networks}");
             cluster.kubectl(&["annotate", "--overwrite", "pod", "ordered", &annotation])
@@ -271,11 +256,17 @@ impl Scene<'_> {
         sh::until(60, "a network comes", || {
             cluster.has("ordered", &["eth0", "late", "net1", "net2"])
         })?;
-        let after = self.told("ordered")?;
+        let after = drivers::told(cluster.server(), "ordered")?;
         ensure!(
             after["late"] == before["net3"],
             "before: {before:?}, after: {after:?}"
         );
-        self.status_tells_of("ordered", &after)
+        drivers::status_tells_of(cluster, "ordered", &after)
     }
+}
+
+fn claiming(name: &str, networks: &str, claim: Value) -> Value {
+    let mut pod = objects::pod(name, "", Some(networks));
+    drivers::claim(&mut pod, claim);
+    pod
 }
