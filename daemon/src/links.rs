@@ -49,9 +49,14 @@ impl LinkProbe for NetnsProbe {
         self.inside(netns, move || Ok(index(&ifname)?.is_some()))
     }
 
-    fn set_default_route(&self, netns: &str, route: &DefaultRoute) -> io::Result<()> {
-        let route = route.clone();
-        self.inside(netns, move || replace_default_routes(&route))
+    fn set_default_routes(
+        &self,
+        netns: &str,
+        family: Family,
+        routes: &[DefaultRoute],
+    ) -> io::Result<()> {
+        let routes = routes.to_vec();
+        self.inside(netns, move || replace_default_routes(family, &routes))
     }
 }
 
@@ -98,24 +103,36 @@ fn index(ifname: &str) -> io::Result<Option<u32>> {
     }
 }
 
-/// Takes all default routes of the family away but the one that is wanted, which is made if it is not there.
-fn replace_default_routes(route: &DefaultRoute) -> io::Result<()> {
-    let interface = index(&route.ifname)?
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such interface in the pod"))?;
+/// Takes all default routes of the family away but those that are wanted, and makes what is not there.
+fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result<()> {
+    let wanted = routes
+        .iter()
+        .map(|route| match index(&route.ifname)? {
+            Some(interface) => Ok((interface, route)),
+            None => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "no such interface in the pod",
+            )),
+        })
+        .collect::<io::Result<Vec<_>>>()?;
     let socket = netlink_socket()?;
-    let is_wanted =
-        |found: &Found| found.interface == Some(interface) && found.gateway == route.gateway;
-    let (wanted, others): (Vec<_>, Vec<_>) = default_routes(&socket, route.family)?
-        .into_iter()
-        .partition(is_wanted);
-    for other in &others {
-        ask(&socket, &netlink::delete(other))?;
+    let found = default_routes(&socket, family)?;
+    let is_it = |found: &Found, (interface, route): &(u32, &DefaultRoute)| {
+        found.interface == Some(*interface) && found.gateway == route.gateway
+    };
+    for other in &found {
+        if !wanted.iter().any(|one| is_it(other, one)) {
+            ask(&socket, &netlink::delete(other))?;
+        }
     }
-    if wanted.is_empty() {
-        ask(
-            &socket,
-            &netlink::add(route.family, interface, route.gateway),
-        )?;
+    for one in &wanted {
+        if !found.iter().any(|found| is_it(found, one)) {
+            let (interface, route) = one;
+            ask(
+                &socket,
+                &netlink::add(family, *interface, route.gateway, route.metric),
+            )?;
+        }
     }
     Ok(())
 }
@@ -201,11 +218,11 @@ mod tests {
     #[test]
     fn an_interface_that_is_not_there_is_told() {
         let route = DefaultRoute {
-            family: Family::V4,
             ifname: "no-such-link".into(),
             gateway: None,
+            metric: 0,
         };
-        let error = replace_default_routes(&route).unwrap_err();
+        let error = replace_default_routes(Family::V4, &[route]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

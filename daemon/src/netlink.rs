@@ -16,7 +16,8 @@ const REQUEST: u16 = 0x1;
 const ACKNOWLEDGE: u16 = 0x4;
 const INTERRUPTED: u16 = 0x10;
 const DUMP: u16 = 0x300;
-const CREATE_NEW: u16 = 0x600;
+/// Beside those that are there.
+const CREATE: u16 = 0x400;
 
 /// Lengths of a message's header, and of what follows it about a route.
 const HEADER: usize = 16;
@@ -30,6 +31,7 @@ const UNICAST: u8 = 1;
 
 const INTERFACE: u16 = 4;
 const GATEWAY: u16 = 5;
+const METRIC: u16 = 6;
 
 /// A default route of the main table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +68,7 @@ pub(crate) fn delete(route: &Found) -> Vec<u8> {
 }
 
 /// Makes a default route.
-pub(crate) fn add(family: Family, interface: u32, gateway: Option<IpAddr>) -> Vec<u8> {
+pub(crate) fn add(family: Family, interface: u32, gateway: Option<IpAddr>, metric: u32) -> Vec<u8> {
     let scope = if gateway.is_some() { UNIVERSE } else { LINK };
     let mut body = vec![
         number(family),
@@ -85,7 +87,10 @@ pub(crate) fn add(family: Family, interface: u32, gateway: Option<IpAddr>) -> Ve
         Some(IpAddr::V6(gateway)) => attribute(&mut body, GATEWAY, &gateway.octets()),
         None => {}
     }
-    message(NEW_ROUTE, REQUEST | ACKNOWLEDGE | CREATE_NEW, &body)
+    if metric != 0 {
+        attribute(&mut body, METRIC, &metric.to_ne_bytes());
+    }
+    message(NEW_ROUTE, REQUEST | ACKNOWLEDGE | CREATE, &body)
 }
 
 /// Reads one datagram of the kernel's; what it refuses is an error with its number.
@@ -203,7 +208,7 @@ mod tests {
 
     fn route(table: u8, kind: u8, destination: u8, gateway: &str, interface: u32) -> Vec<u8> {
         let gateway: IpAddr = gateway.parse().unwrap();
-        let mut bytes = add(Family::of(gateway), interface, Some(gateway));
+        let mut bytes = add(Family::of(gateway), interface, Some(gateway), 0);
         bytes[HEADER + 1] = destination;
         bytes[HEADER + 4] = table;
         bytes[HEADER + 7] = kind;
@@ -234,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_route_to_a_link_has_no_gateway() {
-        let bytes = add(Family::V4, 7, None);
+        let bytes = add(Family::V4, 7, None, 0);
         let answer = read(&bytes).unwrap();
         assert_eq!(
             (answer.found[0].interface, answer.found[0].gateway),

@@ -198,7 +198,8 @@ impl Engine {
             attached.push(self.run_one(call, delegate, master, unserved)?);
             call.request.waiting.or_give_up()?;
         }
-        self.settle_routes(call, state, &mut attached)?;
+        let record = |state: &State| store.record(state).map_err(|error| state_error(&error));
+        self.settle_routes(call, state, &mut attached, &[], record)?;
         Ok(attached)
     }
 
@@ -327,6 +328,7 @@ pub(super) fn new_state(
             capability_args: invocation::capability_args(attachment, netconf),
             args: None,
             progress: Progress::Planned,
+            displaced: Vec::new(),
         })
     });
     Ok(State {

@@ -48,19 +48,24 @@ pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
 pub trait LinkProbe: Send + Sync {
     /// Whether the namespace holds an interface of that name.
     fn link_exists(&self, netns: &str, ifname: &str) -> io::Result<bool>;
-    /// Makes this the only default route of its family in the namespace.
-    fn set_default_route(&self, netns: &str, route: &DefaultRoute) -> io::Result<()>;
+    /// Makes these the only default routes of the family in the namespace; of two with one metric, the later is in force.
+    fn set_default_routes(
+        &self,
+        netns: &str,
+        family: Family,
+        routes: &[DefaultRoute],
+    ) -> io::Result<()>;
 }
 
-/// The one default route of a family.
+/// A default route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultRoute {
-    /// The family.
-    pub family: Family,
     /// Its interface.
     pub ifname: String,
     /// Its gateway; without one it leads to the link.
     pub gateway: Option<IpAddr>,
+    /// Its metric; 0 is the family's usual one.
+    pub metric: u32,
 }
 
 /// One ADD, DEL or CHECK of the runtime, its environment already parsed.

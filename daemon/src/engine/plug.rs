@@ -160,6 +160,7 @@ fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netconf) -> Deleg
         capability_args: invocation::capability_args(attachment, netconf),
         args: None,
         progress: Progress::Planned,
+        displaced: Vec::new(),
         ifname,
     }
 }

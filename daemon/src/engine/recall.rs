@@ -115,5 +115,6 @@ fn attachment(entry: &Entry) -> Result<Delegate, String> {
         capability_args: entry.capability_args.clone(),
         args: Some(entry.cni_args.clone()).filter(|args| !args.is_empty()),
         progress: Progress::Started,
+        displaced: Vec::new(),
     })
 }

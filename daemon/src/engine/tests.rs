@@ -10,6 +10,7 @@ mod given;
 mod plug;
 mod recall;
 mod routes;
+mod routes_back;
 mod sweep;
 mod undeletable;
 mod unplug;

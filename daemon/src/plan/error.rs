@@ -152,7 +152,7 @@ pub enum PlanError {
     },
     /// A name that is neither a definition nor a configuration on disk.
     #[error(
-        "getNetDelegate: cannot find network: {name}: no network-attachment-definition {namespace}/{name}, and no configuration of that name in {}", dir.display()
+        "getNetDelegate: cannot find network: {name}: create network-attachment-definition {namespace}/{name}, or a configuration of that name in {}", dir.display()
     )]
     NoNetwork {
         /// The name.
@@ -227,6 +227,11 @@ impl PlanError {
     pub fn event(&self) -> Option<(&'static str, String)> {
         match self {
             Self::NoDefinition { .. } => Some(("NoNetworkFound", self.to_string())),
+            Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. }
+                if matches!(**cause, Self::NoNetwork { .. }) =>
+            {
+                Some(("NoNetworkFound", self.to_string()))
+            }
             _ => None,
         }
     }

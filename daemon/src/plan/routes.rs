@@ -1,5 +1,9 @@
 //! Which attachment has a pod's default routes: at most one gateway a family over all of the pod's networks.
 //! Which routes there are in the end is decided where results are known.
+//!
+//! The network standard (1.3, 4.1.2.1.9) wants the key on one network alone. Upstream takes it on several with a gateway a family over
+//! all of them, and pods with a network for each family rely on that: so we take what is unambiguous, and refuse the rest, which the
+//! standard would have us pass over: two gateways of one family, and an empty list beside any other.
 
 use std::net::IpAddr;
 

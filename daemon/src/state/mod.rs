@@ -13,6 +13,7 @@ use std::net::IpAddr;
 
 use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
+use cni::types::Route;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -87,6 +88,8 @@ pub struct Delegate {
     pub args: Option<Vec<(String, String)>>,
     /// How far it is.
     pub progress: Progress,
+    /// Default routes that its plugins made, and that are another network's as long as that asks for them.
+    pub displaced: Vec<Route>,
 }
 
 /// What of a pod's selection has to be known again at DEL.

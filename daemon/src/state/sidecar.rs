@@ -10,6 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::config::NetworkConfig;
 use cni::env::ContainerId;
+use cni::types::CniResult;
+use cni::version::Version;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -46,6 +48,9 @@ struct Entry {
     requested: Requested,
     capability_args: Map<String, Value>,
     config: String,
+    /// In the form of results, routes alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    displaced: Option<CniResult>,
 }
 
 /// Writes the sidecar of `state` for an upstream file with this content, and for the one that this is to replace.
@@ -110,6 +115,11 @@ fn entry(delegate: &Delegate) -> Entry {
         requested: delegate.requested.clone(),
         capability_args: delegate.capability_args.clone(),
         config: STANDARD.encode(delegate.config.bytes()),
+        displaced: (!delegate.displaced.is_empty()).then(|| CniResult {
+            cni_version: Version::LATEST.to_string(),
+            routes: delegate.displaced.clone(),
+            ..CniResult::default()
+        }),
     }
 }
 
@@ -123,6 +133,7 @@ fn delegate(entry: Entry) -> Result<Delegate, String> {
         capability_args: entry.capability_args,
         args: None,
         progress: entry.progress,
+        displaced: entry.displaced.map(|of| of.routes).unwrap_or_default(),
     })
 }
 

@@ -271,6 +271,7 @@ fn from_upstream(
                 config: saved.config,
                 requested: saved.requested,
                 progress: Progress::Unknown,
+                displaced: Vec::new(),
             }),
             Err(error) => damage = Some(format!("delegate {index}: {error}")),
         }

@@ -60,6 +60,7 @@ fn delegate(name: &str, ifname: &str, config: &str, progress: Progress) -> Deleg
         capability_args: Map::new(),
         args: None,
         progress,
+        displaced: Vec::new(),
     }
 }
 

@@ -6,12 +6,12 @@ use std::sync::PoisonError;
 
 use cni::cache::Entry as Cached;
 use cni::env::{ContainerId, IfName};
-use cni::types::CniError;
+use cni::types::{CniError, CniResult};
 use tracing::warn;
 
 use super::super::invocation::{self, Call};
 use super::super::sweep::in_store;
-use super::super::{Engine, Request, Waiting, recall};
+use super::super::{Engine, Request, Waiting, recall, routes};
 use super::steps::Work;
 use super::{Running, delegate};
 use crate::engine::{AddError, Attached};
@@ -86,7 +86,11 @@ impl Engine {
             annotated(&state, &entries, netconf).into_iter().unzip();
         let wants: Vec<Wants> = selections.iter().map(wanted).collect();
         let todo = changes(&has, &wants);
-        if todo.is_empty() && !state.untold {
+        let owes_routes = || {
+            let result = |index: usize| kept_result(&state.delegates[index], &entries);
+            !routes::owed(&state.delegates, result).is_empty()
+        };
+        if todo.is_empty() && !state.untold && !owes_routes() {
             return Ok(Followed::default());
         }
         for (there, wanted) in &todo.kept {
@@ -255,6 +259,14 @@ fn wanted(selection: &Selection) -> Wants {
         interface: selection.interface.clone(),
         wishes: invocation::wishes(selection),
     }
+}
+
+/// What a network gave, as far as it was kept.
+fn kept_result(delegate: &Delegate, entries: &[Cached]) -> Option<CniResult> {
+    let entry = entries
+        .iter()
+        .find(|entry| recall::is_of(entry, delegate))?;
+    entry.parse_result(delegate.config.version()).ok()
 }
 
 /// A result is cached when the last plugin has succeeded.

@@ -86,7 +86,8 @@ impl Engine {
                 }
             }
             running.name_all();
-            running.detach(&request.ifname)
+            running.detach(&request.ifname)?;
+            running.give_routes_back()
         })
     }
 
@@ -160,6 +161,7 @@ fn remembered(request: &Request, config: &NetworkConfig, entries: &[Entry]) -> D
         capability_args: Map::new(),
         args: None,
         progress: Progress::Started,
+        displaced: Vec::new(),
     };
     if let Some(entry) = entries.iter().find(|entry| recall::is_of(entry, &delegate)) {
         delegate.capability_args = entry.capability_args.clone();

@@ -5,9 +5,9 @@ use cni::env::IfName;
 use cni::types::CniError;
 use tracing::{info, warn};
 
-use super::{Followed, Running, failed, name_taken};
+use super::{Followed, Running, failed, name_taken, state_error};
 use crate::engine::Attached;
-use crate::state::{Delegate, Progress};
+use crate::state::{Delegate, Progress, State};
 
 /// What is to be done to one container.
 pub(super) struct Work {
@@ -40,7 +40,7 @@ impl Running<'_> {
 
     pub(super) fn apply(&mut self, work: Work) -> Followed {
         let mut followed = Followed::default();
-        match self.replace(work.first, &work.out, work.replacing) {
+        match self.replace(work.first, &work.out, work.replacing, &work.last) {
             Ok(done) => followed = done,
             Err(error) => {
                 followed.failure = Some(error.into());
@@ -54,6 +54,9 @@ impl Running<'_> {
                 Err(error) => followed.stuck.push(error),
             }
         }
+        if let Err(error) = self.give_routes_back() {
+            followed.stuck.push(error);
+        }
         followed
     }
 
@@ -63,6 +66,7 @@ impl Running<'_> {
         first: Vec<Delegate>,
         out: &[IfName],
         replacing: Vec<Delegate>,
+        leaving: &[IfName],
     ) -> Result<Followed, CniError> {
         let mut followed = Followed::default();
         let mut fresh: Vec<IfName> = Vec::new();
@@ -94,11 +98,14 @@ impl Running<'_> {
                 gone.extend(old);
             }
             attach(running, replacing)?;
-            running.settle(&fresh)
+            running.settle(&fresh, leaving)
         };
         if let Err(error) = steps(self) {
             self.undo(&fresh);
             self.restore(gone);
+            if let Err(error) = self.routes_as_before() {
+                warn!(%error, "the default routes of before");
+            }
             return Err(error);
         }
         let names = gone.into_iter().map(|d| (d.name, d.ifname.to_string()));
@@ -107,19 +114,58 @@ impl Running<'_> {
     }
 
     /// The pod's default routes, where a network that is new has them.
-    fn settle(&self, fresh: &[IfName]) -> Result<(), CniError> {
+    fn settle(&mut self, fresh: &[IfName], leaving: &[IfName]) -> Result<(), CniError> {
         let has_route = |delegate: &Delegate| {
             fresh.contains(&delegate.ifname) && delegate.requested.default_route.is_some()
         };
-        if !self.state.delegates.iter().any(has_route) {
-            return Ok(());
+        if self.state.delegates.iter().any(has_route) {
+            self.settle_all(leaving)?;
         }
+        Ok(())
+    }
+
+    fn settle_all(&mut self, leaving: &[IfName]) -> Result<(), CniError> {
         let mut all = self.now();
         if all.len() != self.state.delegates.len() {
             let text = "default routes need the results of all networks of the pod, and some were not kept";
             return Err(CniError::new(CniError::IO_FAILURE, text));
         }
-        self.engine.settle_routes(&self.call, &self.state, &mut all)
+        let Self {
+            engine,
+            call,
+            state,
+            store,
+            ..
+        } = self;
+        let record = |state: &State| store.record(state).map_err(|error| state_error(&error));
+        engine.settle_routes(call, state, &mut all, leaving, record)
+    }
+
+    /// Default routes that were another network's as long as that asked for them.
+    pub(super) fn give_routes_back(&mut self) -> Result<(), CniError> {
+        let lost = |delegate: &Delegate| !delegate.displaced.is_empty();
+        if !self.state.delegates.iter().any(lost) {
+            return Ok(());
+        }
+        let mut all = self.now();
+        let Self {
+            engine,
+            call,
+            state,
+            store,
+            ..
+        } = self;
+        let record = |state: &State| store.record(state).map_err(|error| state_error(&error));
+        engine.give_routes_back(call, state, &mut all, record)
+    }
+
+    /// What a change that failed may have done to them.
+    fn routes_as_before(&mut self) -> Result<(), CniError> {
+        let asks = |delegate: &Delegate| delegate.requested.default_route.is_some();
+        if self.state.delegates.iter().any(asks) {
+            self.settle_all(&[])?;
+        }
+        self.give_routes_back()
     }
 
     /// Attaches once more what has gone in vain.

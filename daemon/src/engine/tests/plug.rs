@@ -310,8 +310,12 @@ fn a_network_that_is_plugged_may_bring_the_default_route() {
     let asked = json!([{"name": "a"}, {"name": "b", "default-route": ["10.0.0.1"]}]).to_string();
     let followed = world.follow("c1", &asked).unwrap();
     assert!(followed.failure.is_none(), "{followed:?}");
-    let routes = world.plugins.routes.lock().unwrap().clone();
-    let set: Vec<_> = routes.iter().map(|one| one.ifname.as_str()).collect();
+    let set: Vec<_> = world
+        .set_routes()
+        .into_iter()
+        .flat_map(|(_, routes)| routes)
+        .map(|route| route.ifname)
+        .collect();
     assert_eq!(set, ["net2"]);
     let now = followed.now.unwrap();
     assert_eq!(

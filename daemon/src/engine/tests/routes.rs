@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::{SetRoutes, World};
 use crate::engine::{Added, DefaultRoute};
 use crate::netstatus;
 use crate::plan::Family;
@@ -16,12 +16,13 @@ fn world() -> World {
     world
 }
 
-fn route(family: Family, ifname: &str, gateway: &str) -> DefaultRoute {
-    DefaultRoute {
-        family,
+fn route(family: Family, ifname: &str, gateway: &str) -> SetRoutes {
+    let route = DefaultRoute {
         ifname: ifname.to_owned(),
         gateway: gateway.parse::<IpAddr>().ok(),
-    }
+        metric: 0,
+    };
+    (family, vec![route])
 }
 
 /// `dst gw` of each route in the results, by network.
@@ -156,7 +157,7 @@ fn an_empty_list_without_a_route_to_keep_fails_the_pod() {
 #[test]
 fn a_route_that_cannot_be_set_undoes_the_pod() {
     let world = world();
-    *world.plugins.no_route.lock().unwrap() = Some(101);
+    world.plugins.no_route_after(0);
     let error = world
         .add("c1", r#"[{"name":"a","default-route":["10.9.9.9"]}]"#)
         .unwrap_err();

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::{Added, DefaultRoute, Engine, Followed, LinkProbe, Patience, Request, Waiting};
 use crate::netconf::Netconf;
-use crate::plan::{Definitions, NETWORKS_ANNOTATION, Nad, PodView};
+use crate::plan::{Definitions, Family, NETWORKS_ANNOTATION, Nad, PodView};
 
 /// One call of a plugin.
 #[derive(Debug, Clone)]
@@ -33,6 +33,9 @@ impl Call {
     }
 }
 
+/// The default routes that a family was given at once.
+pub(super) type SetRoutes = (Family, Vec<DefaultRoute>);
+
 /// What happens when a plugin runs, besides being written down.
 type Hook = Arc<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
 
@@ -43,11 +46,18 @@ pub(super) struct Plugins {
     hook: Mutex<Option<Hook>>,
     pub(super) links: Mutex<BTreeSet<String>>,
     /// Default routes that were set, in order.
-    pub(super) routes: Mutex<Vec<DefaultRoute>>,
-    /// Why the next one cannot be.
-    pub(super) no_route: Mutex<Option<i32>>,
+    pub(super) routes: Mutex<Vec<SetRoutes>>,
+    /// How many can be set before one that cannot.
+    no_route: Mutex<Option<usize>>,
     /// What ADD answers for an interface, besides its usual keys.
     pub(super) answers: Mutex<HashMap<String, Value>>,
+}
+
+impl Plugins {
+    /// After so many default routes, one cannot be set.
+    pub(super) fn no_route_after(&self, count: usize) {
+        *self.no_route.lock().unwrap() = Some(count);
+    }
 }
 
 impl Exec for Plugins {
@@ -106,11 +116,20 @@ impl LinkProbe for Plugins {
         Ok(self.links.lock().unwrap().contains(ifname))
     }
 
-    fn set_default_route(&self, _netns: &str, route: &DefaultRoute) -> io::Result<()> {
-        if let Some(error) = self.no_route.lock().unwrap().take() {
-            return Err(io::Error::from_raw_os_error(error));
+    fn set_default_routes(
+        &self,
+        _netns: &str,
+        family: Family,
+        routes: &[DefaultRoute],
+    ) -> io::Result<()> {
+        let mut spared = self.no_route.lock().unwrap();
+        match spared.take() {
+            Some(0) => return Err(io::Error::from_raw_os_error(101)),
+            Some(count) => *spared = Some(count - 1),
+            None => {}
         }
-        self.routes.lock().unwrap().push(route.clone());
+        let mut set = self.routes.lock().unwrap();
+        set.push((family, routes.to_vec()));
         Ok(())
     }
 }
@@ -247,7 +266,7 @@ impl World {
     }
 
     /// The default routes that were set.
-    pub(super) fn set_routes(&self) -> Vec<DefaultRoute> {
+    pub(super) fn set_routes(&self) -> Vec<SetRoutes> {
         self.plugins.routes.lock().unwrap().clone()
     }
 

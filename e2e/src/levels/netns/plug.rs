@@ -64,6 +64,10 @@ impl Scene {
                 self.gets("changing", &["eth0", "late", "net1"]).map(drop)
             },
         )?;
+        report.check(
+            "the default route goes to a plugged network, and back when that goes",
+            || self.routes_change(),
+        )?;
         report.check("another controller plugs and unplugs one network", || {
             self.delegates("changing")
         })?;
@@ -72,6 +76,57 @@ impl Scene {
             nothing_left(&self.node)
         })?;
         Ok(daemon)
+    }
+
+    /// The primary's is by its gateway, whoever has it meanwhile; a change that fails midway leaves it where it was.
+    fn routes_change(&self) -> anyhow::Result<()> {
+        let pod = "changing";
+        let before = self.default_routes(pod)?;
+        ensure!(
+            before.len() == 1 && before[0].contains("dev eth0"),
+            "{before:?}"
+        );
+        let storage = |gateway: &str, interface: &str| {
+            json!([{"name": "storage", "interface": interface, "default-route": [gateway]}])
+                .to_string()
+        };
+        self.asks(pod, &storage("10.20.0.1", "route0"))?;
+        self.gets(pod, &["eth0", "route0"])?;
+        self.leads(pod, &["default via 10.20.0.1 dev route0".to_owned()])?;
+        // Another network takes it over, and both give it back.
+        self.asks(pod, &storage("10.20.0.1", "route1"))?;
+        self.gets(pod, &["eth0", "route1"])?;
+        self.leads(pod, &["default via 10.20.0.1 dev route1".to_owned()])?;
+        self.asks(pod, "storage,storage@late")?;
+        self.gets(pod, &["eth0", "late", "net1"])?;
+        self.leads(pod, &before)?;
+        self.asks(pod, &storage("10.99.0.1", "route0"))?;
+        self.says(pod, "FailedAddNetwork", "10.99.0.1")?;
+        self.leads(pod, &before)?;
+        self.asks(pod, "storage,storage@late")?;
+        self.gets(pod, &["eth0", "late", "net1"])?;
+        // Plugins compare the routes of their cached results with the kernel's.
+        self.verb("CHECK", pod, None).map(drop)
+    }
+
+    /// The IPv4 default routes inside, as iproute prints them.
+    fn default_routes(&self, pod: &str) -> anyhow::Result<Vec<String>> {
+        let words = [
+            "ip", "netns", "exec", pod, "ip", "-4", "route", "show", "default",
+        ];
+        let text = self.node.run(&words)?;
+        Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    fn leads(&self, pod: &str, expected: &[String]) -> anyhow::Result<()> {
+        sh::until(PATIENCE, "the default route is as it should be", || {
+            let found = self.default_routes(pod)?;
+            ensure!(
+                found == expected,
+                "default routes are {found:?}, not {expected:?}"
+            );
+            Ok(())
+        })
     }
 
     fn asks(&self, pod: &str, networks: &str) -> anyhow::Result<()> {

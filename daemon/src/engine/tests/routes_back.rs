@@ -1,0 +1,162 @@
+//! Default routes of a pod whose networks change: who had them before has them again.
+
+use serde_json::{Value, json};
+
+use super::world::World;
+
+/// The default network has a default route of each family, and network `b` one of IPv4.
+fn running(networks: &str) -> World {
+    let world = World::new();
+    let both = json!([{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "10.244.0.0/16"}]);
+    world.answer("eth0", json!({"routes": both}));
+    let own = json!({"routes": [{"dst": "0.0.0.0/0", "priority": 50}], "ips": [{"interface": 0, "address": "10.9.0.9/24", "gateway": "10.9.0.1"}]});
+    world.answer("own0", own);
+    world.add("c1", networks).unwrap();
+    set(&world);
+    world
+}
+
+/// `family: gateway interface, …` of what was set since the last look.
+fn set(world: &World) -> Vec<String> {
+    let routes = std::mem::take(&mut *world.plugins.routes.lock().unwrap());
+    let one = |route: &crate::engine::DefaultRoute| {
+        let gateway = route.gateway.map_or("-".to_owned(), |one| one.to_string());
+        format!("{gateway} {}", route.ifname)
+    };
+    routes
+        .iter()
+        .map(|(family, routes)| {
+            let all: Vec<_> = routes.iter().map(one).collect();
+            format!("{family}: {}", all.join(", "))
+        })
+        .collect()
+}
+
+/// The routes in the cached result of the default network.
+fn cached(world: &World) -> Value {
+    let path = "var/lib/cni/multus/results/cbr0-c1-eth0";
+    let text = std::fs::read_to_string(world.dir.path().join(path)).unwrap();
+    let entry: Value = serde_json::from_str(&text).unwrap();
+    entry["result"]["routes"].clone()
+}
+
+fn all_of_primary() -> Value {
+    json!([{"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "10.244.0.0/16"}])
+}
+
+const V4: &str = r#"{"name":"a","default-route":["10.0.0.1"]}"#;
+
+#[test]
+fn a_network_that_goes_gives_the_default_route_back() {
+    let world = running(&format!("[{V4}]"));
+    assert_eq!(cached(&world).as_array().unwrap().len(), 2);
+    let followed = world.follow("c1", "").unwrap();
+    assert!(followed.stuck.is_empty(), "{followed:?}");
+    assert_eq!(set(&world), ["IPv4: 10.244.0.1 eth0"]);
+    // The cache of results and the status tell so.
+    let expected = json!([{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "10.244.0.0/16"}]);
+    assert_eq!(cached(&world), expected);
+    assert_eq!(followed.now.unwrap()[0].result.routes.len(), 3);
+    // Once is enough.
+    let id = "c1".parse().unwrap();
+    world.engine.told(&id, &world.netconf()).unwrap();
+    assert!(world.follow("c1", "").unwrap().now.is_none());
+    assert!(set(&world).is_empty() && world.state("c1")["delegates"][0]["displaced"].is_null());
+}
+
+#[test]
+fn every_network_gets_its_own_back_with_its_metric() {
+    let world = running(
+        r#"[{"name":"b","interface":"own0"},{"name":"a","default-route":["10.0.0.1","fd00::1"]}]"#,
+    );
+    world
+        .follow("c1", r#"[{"name":"b","interface":"own0"}]"#)
+        .unwrap();
+    let mut families = set(&world);
+    families.sort();
+    assert_eq!(
+        families,
+        [
+            "IPv4: 10.244.0.1 eth0, 10.9.0.1 own0",
+            "IPv6: fd00:244::1 eth0"
+        ]
+    );
+    assert_eq!(cached(&world), all_of_primary());
+}
+
+#[test]
+fn a_successor_takes_it_over() {
+    let world = running(&format!("[{V4}]"));
+    let asked = r#"[{"name":"b","default-route":["10.0.0.2"]}]"#;
+    world.follow("c1", asked).unwrap();
+    assert_eq!(set(&world), ["IPv4: 10.0.0.2 net2"]);
+    // What was there at first is known all the same.
+    world.follow("c1", "").unwrap();
+    assert_eq!(set(&world), ["IPv4: 10.244.0.1 eth0"]);
+    assert_eq!(cached(&world).as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn other_families_stay_with_who_asks_for_them() {
+    let world = running(
+        r#"[{"name":"a","default-route":["10.0.0.1"]},{"name":"b","default-route":["fd00::1"]}]"#,
+    );
+    world
+        .follow("c1", r#"[{"name":"b","default-route":["fd00::1"]}]"#)
+        .unwrap();
+    assert_eq!(set(&world), ["IPv4: 10.244.0.1 eth0"]);
+    // An empty list asks for what the network has.
+    let world = running(&format!("[{V4}]"));
+    world
+        .follow(
+            "c1",
+            r#"[{"name":"b","interface":"own0","default-route":[]}]"#,
+        )
+        .unwrap();
+    assert_eq!(set(&world), ["IPv4: 10.9.0.1 own0"]);
+    assert_eq!(cached(&world).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_change_that_fails_leaves_the_default_route_as_it_was() {
+    let world = running("");
+    world.fail(&["ADD bridge"]);
+    let followed = world
+        .follow("c1", &format!(r#"[{V4},{{"name":"b"}}]"#))
+        .unwrap();
+    assert!(followed.failure.is_some());
+    assert_eq!(cached(&world).as_array().unwrap().len(), 3);
+    // Where the kernel refuses the second of two, the first is taken back.
+    world.on_call(|_| Ok(()));
+    let refused = json!([{"name": "a", "default-route": ["10.0.0.1", "fd00::1"]}]).to_string();
+    world.plugins.no_route_after(1);
+    let followed = world.follow("c1", &refused).unwrap();
+    assert!(followed.failure.is_some(), "{followed:?}");
+    let mut families = set(&world);
+    families.sort();
+    assert_eq!(
+        families,
+        [
+            "IPv4: 10.0.0.1 net1",
+            "IPv4: 10.244.0.1 eth0",
+            "IPv6: fd00:244::1 eth0"
+        ]
+    );
+    assert_eq!(cached(&world).as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_route_that_cannot_be_given_back_is_tried_again() {
+    let world = running(&format!("[{V4}]"));
+    world.plugins.no_route_after(0);
+    let followed = world.follow("c1", "").unwrap();
+    let told = &followed.stuck[0].msg;
+    for words in ["shop/cart-0", "IPv4 default route", "cbr0"] {
+        assert!(told.contains(words), "no {words} in {told}");
+    }
+    let id = "c1".parse().unwrap();
+    world.engine.told(&id, &world.netconf()).unwrap();
+    let followed = world.follow("c1", "").unwrap();
+    assert!(followed.stuck.is_empty(), "{followed:?}");
+    assert_eq!(set(&world), ["IPv4: 10.244.0.1 eth0"]);
+}
