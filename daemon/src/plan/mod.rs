@@ -116,6 +116,14 @@ pub fn selected(
     admit(attachment, pod, inputs)
 }
 
+/// The attachment for a definition that no pod has selected yet: what is wrong with it whoever selects it.
+pub fn defined(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+    let attachment = nad::from_nad(nad, None, inputs)?;
+    refuse_multus(&attachment)?;
+    allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
+    Ok(attachment)
+}
+
 /// A configuration that somebody gave outright, as its plugins get it.
 pub fn bare(config: &[u8], netconf: &Netconf) -> Result<NetworkConfig, PlanError> {
     let unusable = |reason| PlanError::Given { reason };
