@@ -16,6 +16,8 @@ pub const PATH_DELEGATE: &str = "/delegate";
 pub const PATH_HEALTHZ: &str = "/healthz";
 /// Answers while ADD can be served; daemons before it existed answer 404.
 pub const PATH_READYZ: &str = "/readyz";
+/// What went wrong of late, as JSON; daemons before it existed answer 404.
+pub const PATH_FAILURES: &str = "/failures";
 
 /// File name of the socket.
 pub const SOCKET_NAME: &str = "multus.sock";

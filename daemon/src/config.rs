@@ -3,6 +3,8 @@
 mod effect;
 mod typo;
 
+pub use typo::distance;
+
 use std::path::{Path, PathBuf};
 
 use cni::version::{SUPPORTED, Version};

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod state;
 
 pub mod access;
+pub mod answer;
 pub mod approve;
 pub mod brief;
 mod call;
@@ -25,6 +26,7 @@ pub mod dhcp;
 mod dirwatch;
 pub mod exec;
 mod failure;
+pub mod failures;
 pub mod hotplug;
 pub mod journal;
 pub mod leftovers;

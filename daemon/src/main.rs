@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use daemon::{
     approve::ServiceAccount,
     causes::causes,
-    commands::{self, Setting},
+    commands::{self, Setting, pod::PodName},
     config,
     run::{self, Identity},
 };
@@ -90,6 +90,12 @@ enum Command {
         /// Let pods of this service account ask for their node, too, as namespace/name.
         #[arg(long)]
         service_account: Option<ServiceAccount>,
+    },
+    /// Say what this node knows of a pod's networks, as JSON: for kubectl multus.
+    #[command(after_help = "Example:\n  multus-daemon pod shop/cart-0")]
+    Pod {
+        /// The pod as namespace/name.
+        pod: PodName,
     },
     /// Ask the running daemon.
     #[command(after_help = "Example:\n  multus-daemon status --ready")]
@@ -173,6 +179,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             log_to_stderr("verbose", arguments.log_format);
             runtime()?.block_on(commands::approve::run(service_account))
         }
+        Command::Pod { pod } => commands::pod::run(&setting, &pod),
         Command::Status { ready } => commands::status::run(&setting, ready),
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     engine::Engine,
     exec::{Place, RuntimeExec},
     failure,
+    failures::Failures,
     hotplug::{self, Follower},
     journal, leftovers,
     links::NetnsProbe,
@@ -115,6 +116,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         config: Arc::clone(&daemon.config),
         readiness: Arc::clone(&daemon.readiness),
         metrics: Arc::clone(&metrics),
+        failures: Failures::default(),
         busy: watch::Sender::new(0),
     });
     let upkeep = Arc::new(Upkeep {

@@ -165,11 +165,12 @@ async fn route(
     service: Arc<Service>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    const PATHS: [&str; 4] = [
+    const PATHS: [&str; 5] = [
         api::PATH_CNI,
         api::PATH_DELEGATE,
         api::PATH_HEALTHZ,
         api::PATH_READYZ,
+        api::PATH_FAILURES,
     ];
     let path = request.uri().path();
     let handler = PATHS.into_iter().find(|known| *known == path);
@@ -192,9 +193,15 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
             None => answer(StatusCode::OK, ""),
             Some(problem) => answer(StatusCode::INTERNAL_SERVER_ERROR, problem),
         },
-        (api::PATH_CNI | api::PATH_DELEGATE | api::PATH_HEALTHZ | api::PATH_READYZ, _) => {
-            answer(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n")
-        }
+        (api::PATH_FAILURES, Method::GET) => answer(StatusCode::OK, service.failures.to_json()),
+        (
+            api::PATH_CNI
+            | api::PATH_DELEGATE
+            | api::PATH_HEALTHZ
+            | api::PATH_READYZ
+            | api::PATH_FAILURES,
+            _,
+        ) => answer(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),
         _ => answer(StatusCode::NOT_FOUND, ""),
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     config::Config,
     engine::{self, AddError, Added, Engine, Waiting},
     failure::Failure,
+    failures::Failures,
     hotplug, journal,
     metrics::Metrics,
     netconf::Netconf,
@@ -41,6 +42,8 @@ pub struct Service {
     pub readiness: Arc<Readiness>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What went wrong of late.
+    pub failures: Failures,
     /// How many verbs are under way.
     pub busy: watch::Sender<usize>,
 }
@@ -103,21 +106,28 @@ impl Service {
             .request
             .as_ref()
             .map_or(("", ""), |r| (r.container_id.as_str(), r.ifname.as_str()));
-        let pod = call
+        let pod_name = call
             .pod
             .as_ref()
             .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
         let _span =
-            info_span!("cni", command = %call.command, container_id = id, ifname, pod).entered();
+            info_span!("cni", command = %call.command, container_id = id, ifname, pod = pod_name)
+                .entered();
         let start = Instant::now();
         let answer = serve(&call, request);
         self.metrics
             .verb(call.command.as_str(), answer.is_ok(), start.elapsed());
         if answer.is_ok() {
             debug!("done");
+            if call.command == Command::Add {
+                self.failures.forget(&pod_name);
+            }
         }
         answer.map_err(|error| {
             let failure = Failure::new(&call, error);
+            let verb = call.command.as_str();
+            self.failures
+                .note(&failure.id, &pod_name, verb, &failure.error);
             warn!(
                 id = failure.id,
                 code = failure.error.code,

@@ -11,7 +11,7 @@ use xshell::{Shell, cmd};
 
 /// Folders with the sources of what is shipped.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "api", "archive", "chart", "cni", "daemon", "distro", "node", "shim",
+    "api", "archive", "chart", "cni", "daemon", "distro", "kubectl", "node", "shim",
 ];
 /// Folders whose content, besides that of [`PROGRAMS`], decides about a release.
 pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];

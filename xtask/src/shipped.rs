@@ -7,9 +7,10 @@ use include_dir::{Dir, include_dir};
 use crate::{pages, tree::Tree};
 
 /// Held to their command lines by a test of each program.
-static PROGRAMS: [Dir<'static>; 2] = [
+static PROGRAMS: [Dir<'static>; 3] = [
     include_dir!("$CARGO_MANIFEST_DIR/../daemon/pages"),
     include_dir!("$CARGO_MANIFEST_DIR/../distro/pages"),
+    include_dir!("$CARGO_MANIFEST_DIR/../kubectl/pages"),
 ];
 
 /// All of them, by their place in a release.
@@ -47,6 +48,8 @@ mod tests {
             "completions/multus-distro.bash",
             "completions/multus-daemon.fish",
             "completions/_multus-distro",
+            "man/kubectl-multus-lint.1",
+            "completions/kubectl-multus.bash",
         ] {
             let page = tree.get(path).unwrap_or_else(|| panic!("no {path}"));
             assert!(page.len() > 100, "{path}");

@@ -25,6 +25,9 @@ _multus__daemon() {
             multus__daemon,install)
                 cmd="multus__daemon__subcmd__install"
                 ;;
+            multus__daemon,pod)
+                cmd="multus__daemon__subcmd__pod"
+                ;;
             multus__daemon,run)
                 cmd="multus__daemon__subcmd__run"
                 ;;
@@ -41,7 +44,7 @@ _multus__daemon() {
 
     case "${cmd}" in
         multus__daemon)
-            opts="-v -h --config --root --log-format --version --help run install uninstall discover approve status"
+            opts="-v -h --config --root --log-format --version --help run install uninstall discover approve pod status"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -145,6 +148,32 @@ _multus__daemon() {
                     COMPREPLY=($(compgen -W "thick" -- "${cur}"))
                     return 0
                     ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__daemon__subcmd__pod)
+            opts="-h --config --root --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -35,6 +35,7 @@ complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "install
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "uninstall" -d 'Take configuration and shim off this node'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "discover" -d 'Say where this node\'s runtime has its CNI directories'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "approve" -d 'Approve the certificates that nodes ask for themselves, deny all others of that kind'
+complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "pod" -d 'Say what this node knows of a pod\'s networks, as JSON: for kubectl multus'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "status" -d 'Ask the running daemon'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F
@@ -65,6 +66,11 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand approve" -l 
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand approve" -l log-format -d 'How log lines look' -r -f -a "text\t''
 json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand approve" -s h -l help -d 'Print help'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -l config -d 'The daemon\'s configuration file' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -l log-format -d 'How log lines look' -r -f -a "text\t''
+json\t''"
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -s h -l help -d 'Print help'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l log-format -d 'How log lines look' -r -f -a "text\t''

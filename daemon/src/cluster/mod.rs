@@ -13,6 +13,7 @@ pub use ownership::Ownership;
 pub use store::{Definitions, PodKey, Pods};
 #[cfg(test)]
 pub(crate) use types::read_definition;
+pub use types::{definition, pod_view};
 pub use watch::{follow_daemon_set, follow_definitions, follow_pods};
 
 use std::{sync::Arc, time::Duration};

@@ -66,6 +66,12 @@ impl kube::Resource for Definition {
     }
 }
 
+/// A definition of any shape, as somebody wrote it.
+pub fn definition(object: Value) -> Result<Arc<Nad>, String> {
+    let read = serde_json::from_value(object).map(nad);
+    read.map_err(|error| error.to_string())
+}
+
 /// What a plan reads of a definition.
 pub(super) fn nad(definition: Definition) -> Arc<Nad> {
     let mut annotations = definition.metadata.annotations.unwrap_or_default();
@@ -84,7 +90,7 @@ pub(crate) fn read_definition(object: &[u8]) -> Option<Arc<Nad>> {
 }
 
 /// What a plan reads of a pod.
-pub(super) fn pod_view(metadata: ObjectMeta) -> PodView {
+pub fn pod_view(metadata: ObjectMeta) -> PodView {
     let mut annotations = metadata.annotations.unwrap_or_default();
     let is_static = plan::is_static(&annotations);
     annotations.retain(|key, _| plan::POD_ANNOTATIONS.contains(&key.as_str()));

@@ -3,6 +3,7 @@
 pub mod approve;
 pub mod discover;
 pub mod install;
+pub mod pod;
 pub mod status;
 pub mod uninstall;
 

@@ -13,6 +13,8 @@ use super::Setting;
 use crate::socket::own_name;
 
 const PATIENCE: Duration = Duration::from_secs(3);
+/// More than any answer.
+const MOST: u64 = 4 << 20;
 
 /// With `ready` the daemon must be ready, without it must answer.
 pub fn run(setting: &Setting, ready: bool) -> anyhow::Result<()> {
@@ -30,7 +32,8 @@ pub fn run(setting: &Setting, ready: bool) -> anyhow::Result<()> {
     anyhow::bail!("not ready: {}", body.trim())
 }
 
-fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
+/// What the daemon answers on a path of its socket: status and body.
+pub(super) fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
     let config = setting.config()?;
     let root = setting.root()?;
     let dir = root
@@ -53,7 +56,7 @@ fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
     )?;
     let mut answer = String::new();
     stream
-        .take(64 << 10)
+        .take(MOST)
         .read_to_string(&mut answer)
         .context("the daemon did not answer in time")?;
     let (head, body) = answer

@@ -54,7 +54,7 @@ fn meant(key: &str) -> Option<&'static str> {
 }
 
 /// How many bytes have to be put in, taken out or changed.
-fn distance(from: &str, to: &str) -> usize {
+pub fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (at, left) in from.bytes().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], at + 1);

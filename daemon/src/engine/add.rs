@@ -141,11 +141,10 @@ impl Engine {
                 })?;
             }
         }
+        let names = state.delegates.iter().map(|delegate| delegate.ifname.as_str());
+        let repeated = plan::repeated(names);
         for (index, delegate) in state.delegates.iter().enumerate() {
-            let twice = state.delegates[..index]
-                .iter()
-                .any(|other| other.ifname == delegate.ifname);
-            if twice {
+            if repeated == Some(index) {
                 return Err(failed(&state.pod, delegate, name_taken(delegate)));
             }
             self.check_link(call, &state.pod, delegate)?;

@@ -18,6 +18,9 @@ use crate::{
     upkeep::Upkeep,
 };
 
+/// What was asked for where no verb was.
+const HOT_PLUG: &str = "hot plug";
+
 /// What a look needs.
 pub struct Follower {
     /// Runs the verbs.
@@ -101,16 +104,16 @@ fn follow(
             return false;
         }
     };
-    let mut is_well = true;
+    let (mut is_well, is_here) = (true, !containers.is_empty());
     for id in containers {
         match engine.follow(&id, &netconf, pod, path) {
             Err(failure) => {
                 is_well = false;
-                tell_of_failure(cluster, pod, failure);
+                tell_of_failure(service, cluster, pod, failure);
             }
             Ok(followed) => {
                 let status = followed.now.as_deref().and_then(netstatus::build);
-                is_well &= tell(cluster, pod, followed);
+                is_well &= tell(service, cluster, pod, followed);
                 if let Some(status) = status {
                     let written = cluster.write_status(pod, &status);
                     let told = written.and_then(|()| engine.told(&id, &netconf));
@@ -121,11 +124,16 @@ fn follow(
             }
         }
     }
+    // An ADD that failed is no business of this look.
+    if is_well && is_here {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        service.failures.forget(&name);
+    }
     is_well
 }
 
 /// What the pod's owner gets to know; whether there is nothing left to do.
-fn tell(cluster: &Cluster, pod: &PodView, followed: Followed) -> bool {
+fn tell(service: &Service, cluster: &Cluster, pod: &PodView, followed: Followed) -> bool {
     tell_of_attached(cluster, pod, &followed.attached);
     for attached in &followed.attached {
         info!(network = attached.name, ifname = attached.ifname, "plugged");
@@ -136,23 +144,29 @@ fn tell(cluster: &Cluster, pod: &PodView, followed: Followed) -> bool {
         cluster.event(pod, false, "RemovedInterface", message);
     }
     for error in &followed.stuck {
-        warn_of(cluster, pod, "FailedDelNetwork", &error.msg, error);
+        warn_of(service, cluster, pod, "FailedDelNetwork", &error.msg, error);
     }
     let is_well = followed.stuck.is_empty() && followed.failure.is_none();
     if let Some(failure) = followed.failure {
-        tell_of_failure(cluster, pod, failure);
+        tell_of_failure(service, cluster, pod, failure);
     }
     is_well
 }
 
-fn tell_of_failure(cluster: &Cluster, pod: &PodView, AddError { error, event }: AddError) {
+fn tell_of_failure(
+    service: &Service,
+    cluster: &Cluster,
+    pod: &PodView,
+    AddError { error, event }: AddError,
+) {
     let failed = || ("FailedAddNetwork", error.msg.clone());
     let (reason, message) = event.unwrap_or_else(failed);
-    warn_of(cluster, pod, reason, &message, &error);
+    warn_of(service, cluster, pod, reason, &message, &error);
 }
 
 /// In whole to the log, in short to the pod, under one id.
 fn warn_of(
+    service: &Service,
     cluster: &Cluster,
     pod: &PodView,
     reason: &'static str,
@@ -161,6 +175,7 @@ fn warn_of(
 ) {
     let name = format!("{}/{}", pod.namespace, pod.name);
     let id = brief::id(&name, error, &[]);
+    service.failures.note(&id, &name, HOT_PLUG, error);
     let details = &error.details;
     warn!(id, reason, details, %error, "the networks of a running pod; it is tried again");
     cluster.event(pod, true, reason, brief::event(message, &id, &name));

@@ -29,6 +29,8 @@ pub use pod::{
 };
 pub use routes::{Family, check_selections};
 
+use std::collections::BTreeSet;
+
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value};
 
@@ -116,6 +118,14 @@ pub fn selected(
     admit(attachment, pod, inputs)
 }
 
+/// The attachment for a definition that no pod has selected yet: what is wrong with it whoever selects it.
+pub fn defined(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+    let attachment = nad::from_nad(nad, None, inputs)?;
+    refuse_multus(&attachment)?;
+    allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
+    Ok(attachment)
+}
+
 /// A configuration that somebody gave outright, as its plugins get it.
 pub fn bare(config: &[u8], netconf: &Netconf) -> Result<NetworkConfig, PlanError> {
     let unusable = |reason| PlanError::Given { reason };
@@ -171,6 +181,12 @@ pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
     refuse_multus(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
     Ok(attachment.config)
+}
+
+/// Which of these interface names stands there a second time, the first that does.
+pub fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<usize> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().position(|name| !seen.insert(name))
 }
 
 /// Whether a plugin of this type is multus: it would wait for itself.

@@ -15,7 +15,7 @@ use crate::{
     tree::Tree,
 };
 
-/// Build static multus-shim, multus-daemon and multus-distro for each architecture
+/// Build static multus-shim, multus-daemon, multus-distro and kubectl-multus for each architecture
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist"
@@ -34,12 +34,31 @@ pub(crate) struct Args {
 /// The programs of one architecture by name.
 pub(crate) type Binaries = BTreeMap<String, Vec<u8>>;
 
-/// Package, program and cargo profile.
-const SHIPPED: &[(&str, &str, &str)] = &[
-    ("shim", "multus-shim", "shim"),
-    ("daemon", "multus-daemon", "release"),
-    ("distro", "multus-distro", "release"),
+/// One run of cargo.
+struct Run {
+    profile: &'static str,
+    /// Packages and their programs.
+    programs: &'static [(&'static str, &'static str)],
+}
+
+/// Cargo unites the features of all that it builds at once; what a person's desk needs must not come into a node's programs.
+const RUNS: &[Run] = &[
+    Run {
+        profile: "release",
+        programs: &[("daemon", "multus-daemon"), ("distro", "multus-distro")],
+    },
+    Run {
+        profile: "shim",
+        programs: &[("shim", "multus-shim")],
+    },
+    Run {
+        profile: "release",
+        programs: &[("kubectl", "kubectl-multus")],
+    },
 ];
+
+/// Bytes that the program for desks may have; nobody starts it a thousand times.
+const KUBECTL_BUDGET: u64 = 10_000_000;
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -104,12 +123,17 @@ pub(crate) fn all(
 
 /// The programs that every architecture has.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    SHIPPED.iter().map(|(_, name, _)| *name)
+    let programs = RUNS.iter().flat_map(|run| run.programs);
+    programs.map(|(_, name)| *name)
 }
 
 /// Bytes that a program may have.
 pub(crate) fn budget(arch: Arch, program: &str) -> Option<u64> {
-    (program == "multus-shim").then_some(arch.facts().shim_budget)
+    match program {
+        "multus-shim" => Some(arch.facts().shim_budget),
+        "kubectl-multus" => Some(KUBECTL_BUDGET),
+        _ => None,
+    }
 }
 
 fn check(project: &Project, arch: Arch, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
@@ -166,14 +190,11 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
     shell.set_var("SOURCE_DATE_EPOCH", "0");
     shell.set_var("LC_ALL", "C");
     shell.set_var("TZ", "UTC");
-    let mut profiles: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (package, _, profile) in SHIPPED {
-        profiles
-            .entry(*profile)
-            .or_default()
-            .extend(["--package", *package]);
-    }
-    for (profile, packages) in profiles {
+    for Run { profile, programs } in RUNS {
+        let packages = programs
+            .iter()
+            .flat_map(|(package, _)| ["--package", package]);
+        let packages: Vec<_> = packages.collect();
         talk::say(&format!("building {} {}", arch.name(), packages.join(" ")));
         let mut build = cmd!(
             shell,
@@ -202,14 +223,14 @@ fn foreign_variables() -> impl Iterator<Item = std::ffi::OsString> {
 
 fn read(project: &Project, arch: Arch) -> anyhow::Result<Binaries> {
     let mut programs = Binaries::new();
-    for (_, name, profile) in SHIPPED {
-        let path = project
-            .target
-            .join(arch.facts().triple)
-            .join(profile)
-            .join(name);
-        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        programs.insert((*name).to_owned(), bytes);
+    for run in RUNS {
+        let dir = project.target.join(arch.facts().triple).join(run.profile);
+        for (_, name) in run.programs {
+            let path = dir.join(name);
+            let bytes =
+                fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            programs.insert((*name).to_owned(), bytes);
+        }
     }
     Ok(programs)
 }

@@ -86,6 +86,7 @@ mod tests {
         check("charts/assets/k3s-multus/k3s-multus-5.0.0.tgz", Some(CHART));
         check("manifests/rke2/multus.yaml", Some(MANIFEST));
         assert!(of_file("bin/arm/multus-shim", &[Arch::Arm]).is_some());
+        assert!(of_file("bin/arm/kubectl-multus", &[Arch::Arm]).is_some());
         check("bin/amd64/multus-shim", None);
     }
 

@@ -1,0 +1,195 @@
+//! What one node knows of one pod's networks: out of its state and its result cache, with what its daemon says.
+//! `multus-daemon pod` prints it and `kubectl multus` reads it. Reading is all that is done here; nothing is locked.
+
+use std::{path::Path, sync::Arc};
+
+use cni::{
+    args,
+    cache::{self, Entry},
+    env::{ContainerId, IfName},
+    version::Version,
+};
+use node::root::{Root, proc_path};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    failures::Remembered,
+    state::{Delegate, PodRef, Progress, State, StateError, Store},
+};
+
+/// What changes the meaning of known fields raises it.
+pub const SCHEMA: u32 = 1;
+
+/// The whole answer. Fields that a reader does not know are those of a newer daemon.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The program's version.
+    pub version: String,
+    /// The node's name in the cluster.
+    pub node: String,
+    /// Why the daemon does not serve pods; absent when it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The daemon's file, key by key.
+    pub options: Map<String, Value>,
+    /// The pod's containers that have networks.
+    pub containers: Vec<Container>,
+    /// What went wrong with the pod of late, the newest last.
+    pub failures: Vec<Remembered>,
+    /// What could not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
+}
+
+/// One sandbox of the pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Container {
+    /// Its id at the runtime.
+    #[serde(rename = "containerID")]
+    pub id: String,
+    /// The uid of the pod that it was made for; empty when it is not known.
+    pub uid: String,
+    /// Its networks in the order in which they were attached.
+    pub attachments: Vec<Attachment>,
+}
+
+/// One network of a container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attachment {
+    /// What status and events call the network.
+    pub network: String,
+    /// The interface in the container.
+    pub interface: String,
+    /// The types of its plugins in their order.
+    pub plugins: Vec<String>,
+    /// How far it is.
+    pub progress: Step,
+    /// What its plugins gave it, each with its prefix length.
+    pub addresses: Vec<String>,
+    /// Since when it is attached, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// The device that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+}
+
+/// How far an attachment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Step {
+    /// Its turn has not come.
+    Planned,
+    /// Its plugins are at work, or were when they were killed.
+    Started,
+    /// Its plugins have answered.
+    Attached,
+    /// Its plugins failed, and what they did is not undone yet.
+    Failed,
+    /// It is detached.
+    Removed,
+}
+
+/// The containers of a pod, and what could not be read.
+pub fn containers(
+    root: &Arc<Root>,
+    cni_dir: &Path,
+    (namespace, name): (&str, &str),
+) -> Result<(Vec<Container>, Vec<String>), StateError> {
+    let store = Store::new(Arc::clone(root), cni_dir);
+    let results = store.results_dir();
+    let dir = root.open_dir(&results).ok();
+    let usual = IfName::parse("eth0").expect("a name that interfaces have");
+    let (mut found, mut unread) = (Vec::new(), Vec::new());
+    for id in store.known()? {
+        let state = match store.load(&id, &usual) {
+            Ok(None) => continue,
+            Ok(Some(state)) => state,
+            Err(StateError::Damaged { left, .. }) => *left,
+            Err(error) => {
+                unread.push(error.to_string());
+                continue;
+            }
+        };
+        let is_other = state.pod.namespace != namespace || state.pod.name != name;
+        if is_other && state.pod != PodRef::default() {
+            continue;
+        }
+        let entries = dir.as_ref().map_or_else(Vec::new, |dir| {
+            cache::of_container(&proc_path(dir), &id).unwrap_or_default()
+        });
+        // Upstream's state names no pod, but what its plugins got does.
+        if is_other && !entries.iter().any(|entry| is_of(entry, namespace, name)) {
+            continue;
+        }
+        let since = |delegate: &Delegate| {
+            let ifname = &delegate.ifname;
+            let path = cache::path(&results, &delegate.config.name, &id, ifname).ok()?;
+            u64::try_from(root.modified(path)?).ok()
+        };
+        found.push(container(&id, &state, &entries, &since));
+    }
+    Ok((found, unread))
+}
+
+fn is_of(entry: &Entry, namespace: &str, name: &str) -> bool {
+    let is = |key, expected| args::get(&entry.cni_args, key) == Some(expected);
+    is("K8S_POD_NAMESPACE", namespace) && is("K8S_POD_NAME", name)
+}
+
+fn container(
+    id: &ContainerId,
+    state: &State,
+    entries: &[Entry],
+    since: &dyn Fn(&Delegate) -> Option<u64>,
+) -> Container {
+    let attachments = state.delegates.iter().map(|delegate| {
+        let entry = entries.iter().find(|entry| {
+            entry.network_name == delegate.config.name && entry.if_name == delegate.ifname.as_str()
+        });
+        Attachment {
+            network: delegate.name.clone(),
+            interface: delegate.ifname.to_string(),
+            plugins: delegate
+                .config
+                .plugins
+                .iter()
+                .map(|plugin| plugin.kind.clone())
+                .collect(),
+            progress: step(delegate.progress, entry.is_some()),
+            addresses: entry.map(addresses).unwrap_or_default(),
+            since: since(delegate),
+            device: delegate.requested.device_id.clone(),
+        }
+    });
+    Container {
+        id: id.to_string(),
+        uid: state.pod.uid.clone(),
+        attachments: attachments.collect(),
+    }
+}
+
+fn step(progress: Progress, has_result: bool) -> Step {
+    match progress {
+        Progress::Planned => Step::Planned,
+        Progress::Started | Progress::Unknown if has_result => Step::Attached,
+        Progress::Started | Progress::Unknown => Step::Started,
+        Progress::Failed { .. } => Step::Failed,
+        Progress::Removed => Step::Removed,
+    }
+}
+
+fn addresses(entry: &Entry) -> Vec<String> {
+    let result = entry.parse_result(Version::LATEST);
+    let ips = result.map(|result| result.ips).unwrap_or_default();
+    ips.into_iter().map(|ip| ip.address).collect()
+}
+
+#[cfg(test)]
+mod tests;

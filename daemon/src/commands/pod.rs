@@ -1,0 +1,92 @@
+//! `multus-daemon pod NAMESPACE/NAME`: what this node knows of a pod's networks, for `kubectl multus`, which runs it in the daemon's pod.
+//! State is read from its files, so that it is told even where the daemon hangs; failures and readiness are asked of the daemon.
+
+use std::{io::Write, str::FromStr, sync::Arc};
+
+use anyhow::Context as _;
+
+use super::{Setting, status::ask};
+use crate::{
+    answer::{self, Answer},
+    causes::causes,
+    failures::Remembered,
+};
+
+/// A pod as `namespace/name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodName {
+    namespace: String,
+    name: String,
+}
+
+impl FromStr for PodName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => Err("write it as namespace/name".to_owned()),
+        }
+    }
+}
+
+/// Prints the answer.
+pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
+    let config = setting.config()?;
+    let root = Arc::new(setting.root()?);
+    let PodName { namespace, name } = pod;
+    let (containers, mut unread) = answer::containers(&root, &config.cni_dir, (namespace, name))
+        .context("cannot read the node's state")?;
+    let problem = match ask(setting, api::PATH_READYZ) {
+        Ok((200, _)) => None,
+        Ok((_, body)) => Some(body.trim().to_owned()),
+        Err(error) => Some(causes(error.as_ref())),
+    };
+    let failures = failures(setting).unwrap_or_else(|error| {
+        unread.push(format!(
+            "what went wrong of late: {}",
+            causes(error.as_ref())
+        ));
+        Vec::new()
+    });
+    let pod = format!("{namespace}/{name}");
+    let answer = Answer {
+        schema: answer::SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node: setting.identity.node.clone(),
+        problem,
+        options: config.raw,
+        containers,
+        failures: failures.into_iter().filter(|one| one.pod == pod).collect(),
+        unread,
+    };
+    let text = serde_json::to_string_pretty(&answer)? + "\n";
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn failures(setting: &Setting) -> anyhow::Result<Vec<Remembered>> {
+    let (status, body) = ask(setting, api::PATH_FAILURES)?;
+    anyhow::ensure!(status == 200, "the daemon answers with status {status}");
+    serde_json::from_str(&body).context("the daemon's answer is no list of failures")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_has_a_namespace_and_a_name() {
+        let pod: PodName = "shop/cart-0".parse().unwrap();
+        assert_eq!(
+            (pod.namespace.as_str(), pod.name.as_str()),
+            ("shop", "cart-0")
+        );
+        for text in ["cart-0", "/cart-0", "shop/", ""] {
+            assert!(text.parse::<PodName>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_kubectl_multus_global_optspecs
+    string join \n kubeconfig= context= n/namespace= o/output= v/version h/help
+end
+
+function __fish_kubectl_multus_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_kubectl_multus_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_kubectl_multus_using_subcommand
+    set -l cmd (__fish_kubectl_multus_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -l context -d 'The kubeconfig\'s context; without it the current one' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s n -l namespace -d 'The namespace; without it that of the context' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s v -l version -d 'Print the version'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Say which networks a pod has'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "why" -d 'Say what keeps a pod from its networks, and what helps'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint" -d 'Judge network definitions and pods before they are applied, by the daemon\'s own rules'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l daemon-namespace -d 'Where the daemons\' pods are; without it all namespaces are looked through' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l context -d 'The kubeconfig\'s context; without it the current one' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s n -l namespace -d 'The namespace; without it that of the context' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l daemon-namespace -d 'Where the daemons\' pods are; without it all namespaces are looked through' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l context -d 'The kubeconfig\'s context; without it the current one' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s n -l namespace -d 'The namespace; without it that of the context' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l daemon-config -d 'The daemon\'s file (daemon-config.json of its ConfigMap), whose options decide; without it, the defaults' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l context -d 'The kubeconfig\'s context; without it the current one' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s n -l namespace -d 'The namespace; without it that of the context' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Look for networks that are not among the files in the cluster'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Fail on warnings, too'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'

@@ -1,0 +1,259 @@
+//! The cluster of the person who asks: their kubeconfig, and the few objects that are read.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use daemon::{causes::causes, cluster, plan::Nad};
+use kube::{
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, ListParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::GroupVersionKind,
+};
+use serde_json::Value;
+
+use crate::{facts::seconds, judge::Known, object::DEFINITION};
+
+/// An API server in reach answers in milliseconds.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// No answer takes longer.
+const READ_PATIENCE: Duration = Duration::from_secs(30);
+const NOT_FOUND: u16 = 404;
+
+/// Which cluster, as whom, and where in it.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context; without it the current one
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// The namespace; without it that of the context
+    #[arg(long, short = 'n', global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+}
+
+/// Access to it.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    /// Where names without one are.
+    pub(crate) namespace: String,
+}
+
+/// One event about a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) is_warning: bool,
+    pub(crate) count: u64,
+    /// When it happened last, in seconds since 1970.
+    pub(crate) at: u64,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig; nothing is asked yet.
+    pub(crate) async fn new(options: &Options) -> anyhow::Result<Self> {
+        let kubeconfig = match &options.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let kubeconfig = kubeconfig.map_err(|error| {
+            anyhow::anyhow!("{}: name a kubeconfig with --kubeconfig", causes(&error))
+        })?;
+        let chosen = KubeConfigOptions {
+            context: options.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen)
+            .await
+            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", causes(&error)))?;
+        config.connect_timeout = Some(CONNECT_PATIENCE);
+        config.read_timeout = Some(READ_PATIENCE);
+        let default = config.default_namespace.clone();
+        let client = Client::try_from(config)
+            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", causes(&error)))?;
+        Ok(Self {
+            client,
+            namespace: options.namespace.clone().unwrap_or(default),
+        })
+    }
+
+    /// A pod by its name, as kubectl takes it.
+    pub(crate) async fn pod(&self, name: &str) -> anyhow::Result<Value> {
+        let namespace = &self.namespace;
+        let what = format!("pod {namespace}/{name}");
+        let pods = resource("", "v1", "Pod", "pods");
+        let pod = self.get(&pods, namespace, name).await;
+        let pod = pod.with_context(|| format!("cannot read {what}"))?;
+        pod.with_context(|| format!("there is no {what}: name another namespace with -n"))
+    }
+
+    /// Looks for definitions that are not known yet. What cannot be looked for is told, and not known.
+    pub(crate) async fn complete(
+        &self,
+        known: &mut Known,
+        names: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), String> {
+        let kind = resource(
+            "k8s.cni.cncf.io",
+            "v1",
+            DEFINITION,
+            "network-attachment-definitions",
+        );
+        for (namespace, name) in names {
+            if known.nads.contains_key(&(namespace.clone(), name.clone())) {
+                continue;
+            }
+            let found = self.get(&kind, &namespace, &name).await;
+            let found = found.map_err(|error| {
+                format!("cannot read network-attachment-definition {namespace}/{name}: {error}")
+            })?;
+            if let Some(object) = found {
+                let nad: Arc<Nad> = cluster::definition(object)?;
+                known.add(&nad);
+            }
+        }
+        known.is_whole = true;
+        Ok(())
+    }
+
+    /// The events about a pod, the oldest first.
+    pub(crate) async fn events(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<Vec<Event>, String> {
+        let kind = resource("", "v1", "Event", "events");
+        let fields = format!("involvedObject.kind=Pod,involvedObject.name={name}");
+        let params = ListParams::default().fields(&fields);
+        let listed = self.list(&kind, Some(namespace), &params);
+        let mut events: Vec<_> = listed
+            .await?
+            .iter()
+            .filter(|event| is_about(event, uid))
+            .map(event)
+            .collect();
+        events.sort_by_key(|event| event.at);
+        Ok(events)
+    }
+
+    /// The pods of a node, of one namespace or of all.
+    pub(crate) async fn pods_of_node(
+        &self,
+        node: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Value>, String> {
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let pods = resource("", "v1", "Pod", "pods");
+        self.list(&pods, namespace, &params).await
+    }
+
+    async fn get(
+        &self,
+        kind: &ApiResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Refusal> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
+        match api.get(name).await {
+            Ok(object) => Ok(Some(to_value(object))),
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),
+            Err(error) => Err(Refusal(refusal(&error))),
+        }
+    }
+
+    async fn list(
+        &self,
+        kind: &ApiResource,
+        namespace: Option<&str>,
+        params: &ListParams,
+    ) -> Result<Vec<Value>, String> {
+        let client = self.client.clone();
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, kind),
+            None => Api::all_with(client, kind),
+        };
+        let listed = api.list(params).await.map_err(|error| refusal(&error))?;
+        Ok(listed.items.into_iter().map(to_value).collect())
+    }
+}
+
+/// What the API server says, or why it says nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refusal(String);
+
+/// The API server's own words, or those of the connection.
+pub(crate) fn refusal(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => causes(error),
+    }
+}
+
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+fn to_value(object: DynamicObject) -> Value {
+    serde_json::to_value(object).expect("an object that was read as JSON")
+}
+
+/// A namesake of before had another uid; for static pods kubelet has one of its own.
+fn is_about(event: &Value, uid: &str) -> bool {
+    let about = event.pointer("/involvedObject/uid").and_then(Value::as_str);
+    about.is_none_or(|about| about.is_empty() || about == uid || !about.contains('-'))
+}
+
+fn event(object: &Value) -> Event {
+    let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    let times = [
+        "/series/lastObservedTime",
+        "/lastTimestamp",
+        "/eventTime",
+        "/metadata/creationTimestamp",
+    ];
+    let at = times
+        .iter()
+        .find_map(|time| seconds(object.pointer(time)?.as_str()?));
+    Event {
+        reason: text("reason"),
+        message: text("message"),
+        is_warning: text("type") == "Warning",
+        count: object["count"].as_u64().unwrap_or(1),
+        at: at.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn events_of_both_apis_have_their_time() {
+        let old = json!({"reason": "A", "message": "m", "type": "Warning", "count": 3, "lastTimestamp": "1970-01-01T00:01:00Z"});
+        let new = json!({"reason": "B", "eventTime": "1970-01-01T00:02:00.000000Z", "lastTimestamp": null});
+        let expected = Event {
+            reason: "A".to_owned(),
+            message: "m".to_owned(),
+            is_warning: true,
+            count: 3,
+            at: 60,
+        };
+        assert_eq!(event(&old), expected);
+        assert_eq!((event(&new).at, event(&new).count), (120, 1));
+    }
+
+    #[test]
+    fn events_of_a_namesake_are_left_out() {
+        let of = |uid: &str| is_about(&json!({"involvedObject": {"uid": uid}}), "a-1");
+        assert!(of("a-1") && of("") && of("0f1e2d"));
+        assert!(!of("b-2"));
+        assert!(is_about(&json!({}), "a-1"));
+    }
+}

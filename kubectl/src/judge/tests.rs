@@ -1,0 +1,332 @@
+//! Objects as people write them, and what is said of them.
+
+use serde_json::json;
+
+use super::*;
+use crate::object::{Object, read};
+
+fn objects(all: &[Value]) -> Vec<Object> {
+    all.iter()
+        .flat_map(|one| read(one, "shop").unwrap())
+        .collect()
+}
+
+fn options(options: Value) -> Netconf {
+    let Value::Object(map) = options else {
+        panic!("{options}")
+    };
+    netconf(map).unwrap()
+}
+
+fn said(all: &[Value], netconf: &Netconf, is_whole: bool) -> Vec<String> {
+    let objects = objects(all);
+    let mut known = Known {
+        is_whole,
+        ..Known::default()
+    };
+    for object in &objects {
+        if let Object::Definition(definition) = object {
+            known.add(&definition.nad);
+        }
+    }
+    let remarks = objects.iter().flat_map(|object| match object {
+        Object::Definition(one) => definition(one, netconf),
+        Object::Pod(one) => pod(one, netconf, &known),
+    });
+    remarks
+        .map(|remark| format!("{}: {remark}", remark.severity()))
+        .collect()
+}
+
+/// Each of the remarks holds the words of its own.
+#[track_caller]
+fn check_with(all: &[Value], netconf: &Netconf, is_whole: bool, expected: &[&[&str]]) {
+    let said = said(all, netconf, is_whole);
+    assert_eq!(said.len(), expected.len(), "{said:#?}");
+    for (said, words) in said.iter().zip(expected) {
+        for word in *words {
+            assert!(said.contains(word), "no {word:?} in {said:?}");
+        }
+    }
+}
+
+#[track_caller]
+fn check(all: &[Value], expected: &[&[&str]]) {
+    check_with(all, &options(json!({})), false, expected);
+}
+
+fn nad(name: &str, config: &str) -> Value {
+    json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": name}, "spec": {"config": config}})
+}
+
+fn good(name: &str) -> Value {
+    nad(
+        name,
+        r#"{"cniVersion":"1.0.0","type":"bridge","ipam":{"type":"host-local"}}"#,
+    )
+}
+
+fn pod_of(networks: &str) -> Value {
+    json!({"kind": "Pod", "metadata": {"name": "cart", "annotations": {NETWORKS_ANNOTATION: networks}},
+        "spec": {"containers": [{"name": "c"}]}})
+}
+
+#[test]
+fn what_is_right_is_left_alone() {
+    check(&[], &[]);
+    check(&[good("storage"), pod_of("storage")], &[]);
+    check(&[good("storage"), pod_of("shop/storage@ext0,storage")], &[]);
+    check(
+        &[
+            json!({"kind": "Service", "metadata": {"name": "x"}}),
+            json!("text"),
+            json!(null),
+        ],
+        &[],
+    );
+    check(
+        &[json!({"kind": "Pod", "metadata": {"name": "plain"}, "spec": {"hostNetwork": true}})],
+        &[],
+    );
+}
+
+#[test]
+fn broken_definitions_are_refused() {
+    check(
+        &[nad("a", "{")],
+        &[&["error: ", "shop/a", "not a JSON object"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0"}"#)],
+        &[&["error: ", "shop/a"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","plugins":[]}"#)],
+        &[&["error: ", "shop/a"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","type":"multus"}"#)],
+        &[&["error: ", "own delegate"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"7.0.0","type":"bridge"}"#)],
+        &[&["error: ", "7.0.0", "1.1.0"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"x","type":"bridge"}"#)],
+        &[&["error: ", "cniVersion"]],
+    );
+    check(
+        &[nad("a", " ")],
+        &[&["note: ", "\"a\"", "/etc/cni/multus/net.d"]],
+    );
+    let mut object = good("a");
+    object["spec"]["config"] = json!({"type": "bridge"});
+    check(&[object], &[&["error: ", "must be text"]]);
+    let mut object = good("a");
+    object["apiVersion"] = json!("k8s.cni.cncf.io/v1beta1");
+    check(&[object], &[&["error: ", "v1beta1"]]);
+    let mut object = good("a");
+    object["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/resourcename": "x/y"});
+    check(
+        &[object],
+        &[&[
+            "error: ",
+            "resourcename",
+            "did you mean k8s.v1.cni.cncf.io/resourceName",
+        ]],
+    );
+    check(&[good("a.b")], &[&["warning: ", "short form", "a.b"]]);
+}
+
+#[test]
+fn annotations_are_read_as_the_daemon_reads_them() {
+    for (text, words) in [
+        (
+            "a/b/c",
+            &["error: ", "shop/cart", "Invalid network object"][..],
+        ),
+        ("Storage", &["error: ", "\"Storage\"", "lower case"]),
+        (
+            "storage@averyveryverylongname",
+            &["error: ", "interface name"],
+        ),
+        ("[{\"name\":\"storage\"", &["error: ", "not valid JSON"]),
+        ("{\"name\":\"storage\"}", &["error: ", "put [ ] around it"]),
+        (
+            "[{\"name\":\"storage\",\"mac\":\"x\"}]",
+            &["error: ", "hardware address"],
+        ),
+    ] {
+        check(&[good("storage"), pod_of(text)], &[words]);
+    }
+    let mut pod = pod_of("storage");
+    pod["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network": "storage"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["error: ", "did you mean k8s.v1.cni.cncf.io/networks?"]],
+    );
+    pod["metadata"]["annotations"] =
+        json!({"k8s.cni.cncf.io/networks": "storage", "k8s.v1.cni.cncf.io/network-status": "[]"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["error: ", "k8s.cni.cncf.io/networks is read by nobody"]],
+    );
+    pod["metadata"]["annotations"] = json!({LEGACY_ANNOTATION: "storage"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["warning: ", "legacyNetworksAnnotation"]],
+    );
+    let own = options(json!({"legacyNetworksAnnotation": true}));
+    check_with(&[good("storage"), pod], &own, true, &[]);
+}
+
+#[test]
+fn every_network_of_a_pod_is_looked_at() {
+    check(
+        &[pod_of("one,two")],
+        &[&["note: ", "shop/one"], &["note: ", "shop/two"]],
+    );
+    let whole = options(json!({}));
+    check_with(
+        &[pod_of("one,two")],
+        &whole,
+        true,
+        &[&["error: ", "(one)", "create it"], &["error: ", "(two)"]],
+    );
+    let isolated = options(json!({"namespaceIsolation": true}));
+    check_with(
+        &[pod_of("other/one")],
+        &isolated,
+        false,
+        &[&["error: ", "namespace isolation"]],
+    );
+    check_with(
+        &[pod_of("default/one")],
+        &isolated,
+        false,
+        &[&["note: ", "default/one"]],
+    );
+}
+
+#[test]
+fn what_no_plugin_serves_is_refused_unless_the_daemon_is_told_otherwise() {
+    let all = [
+        good("storage"),
+        pod_of(r#"[{"name":"storage","portMappings":[{"hostPort":1,"containerPort":2}]}]"#),
+    ];
+    check(
+        &all,
+        &[&[
+            "error: ",
+            "shop/storage",
+            "portMappings",
+            "add the capability",
+        ]],
+    );
+    check_with(
+        &all,
+        &options(json!({"unservedRequests": "silent"})),
+        true,
+        &[],
+    );
+    let allowed = options(json!({"allowedPlugins": ["macvlan"]}));
+    check_with(
+        &[good("storage")],
+        &allowed,
+        true,
+        &[&["error: ", "bridge", "allowedPlugins"]],
+    );
+}
+
+#[test]
+fn networks_of_one_pod_must_not_be_in_each_others_way() {
+    check(
+        &[good("storage"), pod_of("storage@ext0,storage@ext0")],
+        &[&["error: ", "ext0", "shop/storage"]],
+    );
+    check(
+        &[good("storage"), pod_of("storage@eth0")],
+        &[&["error: ", "eth0"]],
+    );
+    check(
+        &[good("storage"), pod_of("storage@net2,storage")],
+        &[&["error: ", "net2"]],
+    );
+    check(
+        &[
+            good("storage"),
+            pod_of(
+                r#"[{"name":"storage","default-route":["10.0.0.1"]},{"name":"storage","default-route":["10.0.0.2"]}]"#,
+            ),
+        ],
+        &[&["error: ", "default-route"]],
+    );
+}
+
+#[test]
+fn a_default_network_is_looked_at_too() {
+    let mut pod = pod_of("");
+    pod["metadata"]["annotations"] = json!({DEFAULT_NETWORK_ANNOTATION: "other"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["note: ", "kube-system/other"]],
+    );
+    pod["metadata"]["annotations"] = json!({DEFAULT_NETWORK_ANNOTATION: "a,b"});
+    check(&[pod], &[&["error: ", "more than one default network"]]);
+}
+
+#[test]
+fn devices_are_counted() {
+    let mut network = good("fast");
+    network["metadata"]["annotations"] = json!({RESOURCE_ANNOTATION: "x/fast"});
+    let mut pod = pod_of("fast,fast");
+    check(
+        &[network.clone(), pod.clone()],
+        &[&["error: ", "x/fast", "the pod has 0"]],
+    );
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1", "x/fast": "1"}});
+    check(
+        &[network.clone(), pod.clone()],
+        &[&["error: ", "x/fast", "the pod has 1"]],
+    );
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"x/fast": 2}});
+    check(&[network.clone(), pod.clone()], &[]);
+    pod["spec"]["containers"][0]["resources"] = json!({});
+    pod["spec"]["resourceClaims"] = json!([{"name": "c"}]);
+    check(&[network, pod], &[]);
+}
+
+#[test]
+fn pods_are_found_in_what_makes_them() {
+    let template = json!({"metadata": {"annotations": {NETWORKS_ANNOTATION: "Storage"}}, "spec": {"containers": []}});
+    for object in [
+        json!({"kind": "Deployment", "metadata": {"name": "cart"}, "spec": {"template": template}}),
+        json!({"kind": "CronJob", "metadata": {"name": "cart"}, "spec": {"jobTemplate": {"spec": {"template": template}}}}),
+        json!({"kind": "List", "items": [{"kind": "PodTemplate", "metadata": {"name": "cart"}, "template": template}]}),
+    ] {
+        check(&[object], &[&["error: ", "shop/cart", "lower case"]]);
+    }
+    let misplaced = json!({"kind": "Deployment", "metadata": {"name": "cart", "annotations": {NETWORKS_ANNOTATION: "storage"}},
+        "spec": {"template": {"metadata": {}, "spec": {"containers": []}}}});
+    check(
+        &[misplaced],
+        &[&["error: ", "on the Deployment itself", "pod template"]],
+    );
+}
+
+#[test]
+fn a_pod_on_the_nodes_network_gets_none() {
+    let mut pod = pod_of("storage");
+    pod["spec"]["hostNetwork"] = json!(true);
+    check(&[pod], &[&["error: ", "hostNetwork", NETWORKS_ANNOTATION]]);
+}
+
+#[test]
+fn the_daemons_file_is_read_as_it_reads_it() {
+    let wrong = json!({"namespaceIsolaton": true});
+    let error = netconf(wrong.as_object().unwrap().clone()).unwrap_err();
+    assert!(error.to_string().contains("did you mean"), "{error}");
+    assert_eq!(PRIMARY_INTERFACE, "eth0");
+}

@@ -1,0 +1,236 @@
+//! `kubectl-multus`: arguments, the command that was asked for, and how it ended.
+
+mod cluster;
+mod facts;
+mod judge;
+mod lint;
+mod manifest;
+mod node;
+mod object;
+mod remark;
+mod scene;
+mod status;
+mod table;
+mod why;
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand, ValueEnum, error::ErrorKind};
+use daemon::causes::causes;
+use rustls::crypto::ring;
+use serde::Serialize;
+
+use self::scene::Scene;
+
+/// Exit status when the command line is wrong.
+const BAD_USAGE: u8 = 2;
+/// Exit status when it could not be found out.
+const NO_ANSWER: u8 = 3;
+
+const ENDINGS: &str = "Exit status: 0 all is well, 1 something is wrong with what was looked at, 2 wrong command line, 3 it could not be found out";
+
+/// Networks of pods: which they have, why not, and what is wrong before they exist.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-multus",
+    bin_name = "kubectl multus",
+    disable_version_flag = true,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               definitions and pods before they are applied\n\n{ENDINGS}")
+)]
+struct Arguments {
+    #[command(flatten)]
+    cluster: cluster::Options,
+    /// For people, or for programs
+    #[arg(long, short = 'o', global = true, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Print the version
+    #[arg(long, short = 'v')]
+    version: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say which networks a pod has
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus status cart-0\n  kubectl multus status -n shop cart-0 -o json\n\nPlugins and times are the node's daemon's to know. It is asked as by `kubectl exec` in its pod, which takes the right\nto list pods and to create and get pods/exec in its namespace; without it, definitions and events are read.\n\n{ENDINGS}")
+    )]
+    Status(OfPod),
+    /// Say what keeps a pod from its networks, and what helps
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus why cart-0\n  kubectl multus why shop/cart-0 -o json\n\nIt reads the pod, its definitions, its events and its network status, and asks the node's daemon, as status does.\n\n{ENDINGS}")
+    )]
+    Why(OfPod),
+    /// Judge network definitions and pods before they are applied, by the daemon's own rules
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus lint network.yaml pod.yaml\n  helm template my-chart | kubectl multus lint -\n  kubectl multus lint manifests/ --cluster     networks may also be in the cluster\n\n{ENDINGS}")
+    )]
+    Lint(lint::Args),
+}
+
+#[derive(Debug, clap::Args)]
+struct OfPod {
+    /// The pod: NAME, pod/NAME or NAMESPACE/NAME
+    pod: String,
+    /// Where the daemons' pods are; without it all namespaces are looked through
+    #[arg(long, value_name = "NAME")]
+    daemon_namespace: Option<String>,
+}
+
+/// How answers look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+impl Output {
+    /// Prints an answer in one of its two forms.
+    fn print(self, answer: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+        let text = match self {
+            Self::Text => text(),
+            Self::Json => serde_json::to_string_pretty(answer)? + "\n",
+        };
+        match io::stdout().write_all(text.as_bytes()) {
+            // Whoever reads has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.context("cannot write the answer"),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Well,
+    Wrong,
+}
+
+impl Ending {
+    fn of(is_well: bool) -> Self {
+        if is_well { Self::Well } else { Self::Wrong }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => {
+            match error.kind() {
+                // There is nothing to say but what could be asked.
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
+                _ => say(&one_line(&error)),
+            }
+            return ExitCode::from(BAD_USAGE);
+        }
+        Err(help) => help.exit(),
+    };
+    match start(arguments) {
+        Ok(Ending::Well) => ExitCode::SUCCESS,
+        Ok(Ending::Wrong) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&causes(error.as_ref()));
+            ExitCode::from(NO_ANSWER)
+        }
+    }
+}
+
+/// A line for people. Nobody is left to be told when stderr is closed.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "kubectl-multus: {text}");
+}
+
+/// What clap lays out in paragraphs, as one line after the program's name.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
+    let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+fn start(arguments: Arguments) -> anyhow::Result<Ending> {
+    let Some(command) = arguments.command.filter(|_| !arguments.version) else {
+        writeln!(io::stdout(), "{}", api::version_line("kubectl-multus"))?;
+        return Ok(Ending::Well);
+    };
+    // Fails when somebody else did it, and nobody else is here.
+    let _ = ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let (options, output) = (&arguments.cluster, arguments.output);
+    runtime.block_on(async {
+        match command {
+            Command::Lint(args) => lint::run(&args, options, output).await,
+            Command::Status(of) => status::run(&of.scene(options).await?, output, now()),
+            Command::Why(of) => why::run(&of.scene(options).await?, output, now()),
+        }
+    })
+}
+
+impl OfPod {
+    async fn scene(&self, options: &cluster::Options) -> anyhow::Result<Scene> {
+        Scene::read(options, &self.pod, self.daemon_namespace.as_deref()).await
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+#[path = "../../xtask/src/pages.rs"]
+mod pages;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
+    #[test]
+    fn pages_are_those_of_the_command_line() {
+        pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
+    }
+
+    #[test]
+    fn every_command_shows_an_example_and_how_it_ends() {
+        let command = Arguments::command();
+        command.clone().debug_assert();
+        for command in command.get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap();
+            assert!(help.contains("  kubectl multus "), "{}", command.get_name());
+            assert!(help.contains("Exit status: "), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn cluster_options_may_follow_the_command() {
+        let words = [
+            "x",
+            "status",
+            "cart",
+            "-n",
+            "shop",
+            "--context",
+            "c",
+            "-o",
+            "json",
+        ];
+        let arguments = Arguments::parse_from(words);
+        assert_eq!(arguments.cluster.namespace.as_deref(), Some("shop"));
+        assert_eq!(arguments.output, Output::Json);
+        assert!(Arguments::try_parse_from(["x", "lint"]).is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! Documents out of files, folders and standard input: YAML with several in a file, and JSON.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+/// What stands for standard input.
+const STDIN: &str = "-";
+/// Files of a folder that are read; one that is named is read whatever it is called.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// One document, or why there is none.
+#[derive(Debug)]
+pub(crate) struct Document {
+    /// Where it stands.
+    pub(crate) place: Place,
+    /// What it holds.
+    pub(crate) content: Result<Value, String>,
+}
+
+/// Where a document begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The file.
+    pub(crate) file: String,
+    /// Its first line, from 1.
+    pub(crate) line: usize,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// All documents of all sources, in the order of their names.
+pub(crate) fn read(sources: &[String]) -> Vec<Document> {
+    let mut documents = Vec::new();
+    for source in sources {
+        if source == STDIN {
+            let mut text = String::new();
+            let read = io::stdin().read_to_string(&mut text);
+            documents.extend(of_file("stdin", read.map(|_| text)));
+            continue;
+        }
+        for path in files(Path::new(source)) {
+            let name = path.display().to_string();
+            documents.extend(of_file(&name, fs::read_to_string(&path)));
+        }
+    }
+    documents
+}
+
+/// A file, or all files below a folder that look like manifests; hidden ones and links to folders are left alone.
+fn files(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let Ok(entries) = fs::read_dir(path) else {
+        // Reading it as a file says why it cannot be read.
+        return vec![path.to_owned()];
+    };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let is_hidden = |path: &Path| {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        name.is_some_and(|name| name.starts_with('.'))
+    };
+    let is_meant = |path: &Path| {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        ending.is_some_and(|ending| ENDINGS.contains(&ending))
+    };
+    let mut found = Vec::new();
+    for path in paths.into_iter().filter(|path| !is_hidden(path)) {
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(files(&path));
+        } else if is_meant(&path) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
+    let place = |line| Place {
+        file: file.to_owned(),
+        line,
+    };
+    match text {
+        Ok(text) => parse(&text)
+            .into_iter()
+            .map(|(line, content)| Document {
+                place: place(line),
+                content,
+            })
+            .collect(),
+        Err(error) => vec![Document {
+            place: place(1),
+            content: Err(format!("cannot be read: {error}")),
+        }],
+    }
+}
+
+/// The documents of a text with the lines where they begin. Empty ones are none.
+fn parse(text: &str) -> Vec<(usize, Result<Value, String>)> {
+    if text.trim_start().starts_with(['{', '[']) && !text.contains("\n---") {
+        return parse_json(text);
+    }
+    let mut documents = Vec::new();
+    for (first, part) in parts(text) {
+        // A line that holds more than blanks and comments is where it begins for who reads it.
+        let is_content = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
+        let Some(skipped) = part.lines().position(is_content) else {
+            continue;
+        };
+        let parsed = serde_yaml::from_str::<Value>(&part);
+        let parsed = parsed.map_err(|error| {
+            format!("is no YAML: {error}; lines are counted from the document's own first one")
+        });
+        if !matches!(parsed, Ok(Value::Null)) {
+            documents.push((first + skipped, parsed));
+        }
+    }
+    documents
+}
+
+/// The parts between lines of `---`, each with the number of its first line.
+fn parts(text: &str) -> Vec<(usize, String)> {
+    let mut parts = vec![(1, String::new())];
+    for (index, line) in text.lines().enumerate() {
+        let is_end = line == "---" || line.starts_with("--- ") || line.starts_with("---\t");
+        if is_end {
+            // What follows on the same line belongs to the document.
+            let rest = line.trim_start_matches("---").trim_start();
+            let rest = if rest.starts_with('#') { "" } else { rest };
+            parts.push((index + 1, format!("{rest}\n")));
+        } else if let Some((_, part)) = parts.last_mut() {
+            part.push_str(line);
+            part.push('\n');
+        }
+    }
+    parts
+}
+
+/// One or more values; a list is that many documents.
+fn parse_json(text: &str) -> Vec<(usize, Result<Value, String>)> {
+    let mut documents = Vec::new();
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    loop {
+        let before = &text[..stream.byte_offset()];
+        let blanks = text[before.len()..]
+            .chars()
+            .take_while(|c| c.is_whitespace());
+        let line = 1 + before.matches('\n').count() + blanks.filter(|c| *c == '\n').count();
+        match stream.next() {
+            None => return documents,
+            Some(Ok(Value::Array(values))) => {
+                documents.extend(values.into_iter().map(|value| (line, Ok(value))));
+            }
+            Some(Ok(value)) => documents.push((line, Ok(value))),
+            Some(Err(error)) => {
+                documents.push((line, Err(format!("is no JSON: {error}"))));
+                return documents;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[(usize, Value)]) {
+        let found: Vec<_> = parse(text)
+            .into_iter()
+            .map(|(line, content)| (line, content.unwrap()))
+            .collect();
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn several_documents_know_their_lines() {
+        check("a: 1\n", &[(1, json!({"a": 1}))]);
+        check(
+            "# one\n---\n\n# two\na: 1\n---\n---\nb: |\n  {\n  --- \n  }\n--- # end\nc: [1]\n...\n",
+            &[
+                (5, json!({"a": 1})),
+                (8, json!({"b": "{\n--- \n}\n"})),
+                (13, json!({"c": [1]})),
+            ],
+        );
+        check("", &[]);
+        check("---\n# nothing\n---\n", &[]);
+    }
+
+    #[test]
+    fn json_is_read_as_such() {
+        check("{\"a\":\t1}", &[(1, json!({"a": 1}))]);
+        check(
+            "{\"a\": 1}\n\n{\"b\": 2}\n",
+            &[(1, json!({"a": 1})), (3, json!({"b": 2}))],
+        );
+        check(
+            "[{\"a\": 1}, {\"b\": 2}]",
+            &[(1, json!({"a": 1})), (1, json!({"b": 2}))],
+        );
+        check(
+            "{\"a\": 1}\n---\n{\"b\": 2}\n",
+            &[(1, json!({"a": 1})), (3, json!({"b": 2}))],
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_the_rest_is_read() {
+        let found = parse("a: [\n---\nb: 1\n");
+        assert!(found[0].1.as_ref().unwrap_err().contains("no YAML"));
+        assert_eq!(found[1].1, Ok(json!({"b": 1})));
+        let found = parse("{\"a\": 1}\n{,}");
+        assert_eq!(found[1].0, 2);
+        assert!(found[1].1.as_ref().unwrap_err().contains("no JSON"));
+    }
+
+    #[test]
+    fn of_a_folder_manifests_are_read_wherever_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("sub")).unwrap();
+        fs::create_dir_all(dir.path().join(".git")).unwrap();
+        for name in ["b.yaml", "sub/a.json", "README.md", ".git/c.yaml", "a.yml"] {
+            fs::write(dir.path().join(name), "{\"kind\": \"x\"}").unwrap();
+        }
+        let documents = read(&[dir.path().display().to_string()]);
+        let names: Vec<_> = documents
+            .iter()
+            .map(|one| {
+                let path = Path::new(&one.place.file).strip_prefix(dir.path()).unwrap();
+                path.display().to_string()
+            })
+            .collect();
+        assert_eq!(names, ["a.yml", "b.yaml", "sub/a.json"]);
+        let absent = read(&["/no/such.yaml".to_owned()]);
+        assert!(
+            absent[0]
+                .content
+                .as_ref()
+                .unwrap_err()
+                .contains("cannot be read")
+        );
+    }
+}

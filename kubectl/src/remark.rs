@@ -1,0 +1,110 @@
+//! What is to be said of an object, from a hint to what keeps a pod from its networks.
+
+use std::fmt;
+
+use daemon::plan::PlanError;
+use serde::{Serialize, Serializer};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// Could not be judged here.
+    Note,
+    /// Works, and is hardly meant.
+    Warning,
+    /// A pod will not get what it asks for.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// One thing that is wrong, or cannot be known. The texts say what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Remark {
+    /// In the daemon's own words.
+    #[error("{0}")]
+    Plan(#[from] PlanError),
+    /// The definition may be in the cluster.
+    #[error(
+        "network {namespace}/{name} is not among these files: it has to be in the cluster (--cluster looks)"
+    )]
+    NotAmongFiles { namespace: String, name: String },
+    /// Only a node could tell.
+    #[error(
+        "spec.config is empty: every node needs a configuration named \"{name}\" in {dir}, or a plugin of that name"
+    )]
+    OnEachNode { name: String, dir: String },
+    /// A definition with a version that no daemon understands.
+    #[error("cniVersion {version} is not understood: write one of {known}")]
+    Version { version: String, known: String },
+    /// The API server takes text alone.
+    #[error(
+        "spec.config must be text, the API server refuses anything else: put the JSON in quotes, or write `config: |` and indent it"
+    )]
+    ConfigNoText,
+    /// Another group or version of a kind of that name.
+    #[error("apiVersion is \"{found}\", but Multus reads k8s.cni.cncf.io/v1 alone: write that")]
+    ApiVersion { found: String },
+    /// The short form of an annotation cannot name it.
+    #[error(
+        "the annotation's short form cannot name it ({reason}): rename it, or have pods name it in the JSON form"
+    )]
+    Unspeakable { reason: String },
+    /// An annotation that nobody reads.
+    #[error("annotation {key} is read by nobody: did you mean {meant}?")]
+    Misspelt { key: String, meant: &'static str },
+    /// An annotation of the controller instead of its pods.
+    #[error(
+        "annotation {key} is on the {kind} itself, where nobody reads it: move it to its pod template's metadata.annotations"
+    )]
+    Misplaced { key: String, kind: String },
+    /// Such a pod never gets a network.
+    #[error(
+        "hostNetwork is true, and such a pod gets no network at all: remove hostNetwork, or annotation {key}"
+    )]
+    HostNetwork { key: &'static str },
+    /// The annotation of the original proposal, where it may not count.
+    #[error(
+        "annotation {} counts only where the daemon has legacyNetworksAnnotation: use {}",
+        daemon::plan::LEGACY_ANNOTATION,
+        daemon::plan::NETWORKS_ANNOTATION
+    )]
+    Legacy,
+    /// Two networks want one interface.
+    #[error(
+        "interface {interface} of network {network} is taken by a network before it: choose another, or leave it out"
+    )]
+    SameInterface { interface: String, network: String },
+    /// The same object twice.
+    #[error("it is defined more than once, here and in {other}: keep one")]
+    Twice { other: String },
+    /// What is no YAML or JSON.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl Remark {
+    /// How bad it is.
+    pub(crate) fn severity(&self) -> Severity {
+        match self {
+            Self::NotAmongFiles { .. } | Self::OnEachNode { .. } => Severity::Note,
+            Self::Unspeakable { .. } | Self::Legacy | Self::Twice { .. } => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+}
+
+impl Serialize for Remark {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

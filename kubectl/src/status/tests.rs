@@ -1,0 +1,130 @@
+//! Pods with and without an answer of their node's daemon.
+
+use daemon::netstatus;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::scene::tests::{Given, NOW, answer, attachment};
+
+const STATUS: &str = r#"[
+    {"name": "cbr0", "interface": "eth0", "ips": ["10.42.0.5"], "mac": "02:00:00:00:00:01", "default": true, "dns": {}, "gateway": ["10.42.0.1"]},
+    {"name": "shop/storage", "interface": "net1", "ips": ["10.20.0.5", "fd00::5"], "mac": "02:00:00:00:00:02", "dns": {}}
+]"#;
+
+fn given(networks: &str) -> Given {
+    let mut given = Given::pod(networks);
+    given.pod["metadata"]["annotations"][netstatus::ANNOTATION] = json!(STATUS);
+    given.pod["status"] = json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"});
+    given
+}
+
+fn full_answer() -> Value {
+    let mut answer = answer();
+    answer["containers"] = json!([
+        {"containerID": "old", "uid": "another", "attachments": [attachment("shop/gone", "net7", "attached")]},
+        {"containerID": "c", "uid": "u-1", "attachments": [
+            {"network": "cbr0", "interface": "eth0", "plugins": ["flannel", "portmap"], "progress": "attached",
+             "addresses": ["10.42.0.5/24"], "since": NOW - 7200},
+            {"network": "shop/storage", "interface": "net1", "plugins": ["bridge"], "progress": "attached",
+             "addresses": ["10.20.0.5/24"], "since": NOW - 90},
+        ]},
+    ]);
+    answer
+}
+
+#[track_caller]
+fn check(given: &Given, expected: &str) -> Report {
+    let report = report(&given.scene(), NOW);
+    assert_eq!(text(&report), expected);
+    report
+}
+
+#[test]
+fn plugins_and_times_are_the_daemons_to_tell() {
+    let mut given = given("storage");
+    given.asked = Some(full_answer());
+    let report = check(
+        &given,
+        "shop/cart on node-a, Running\n\n\
+         NETWORK        INTERFACE   ADDRESSES           MAC                 PLUGIN            AGE\n\
+         cbr0 *         eth0        10.42.0.5           02:00:00:00:00:01   flannel+portmap   120m\n\
+         shop/storage   net1        10.20.0.5,fd00::5   02:00:00:00:00:02   bridge            90s\n",
+    );
+    assert_eq!(report.networks[0].gateways, ["10.42.0.1"]);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["networks"][1]["since"], NOW - 90);
+    assert_eq!(json["missing"], json!([]));
+}
+
+#[test]
+fn without_an_answer_definitions_and_events_tell() {
+    let mut given = given("storage");
+    given.define(
+        "storage",
+        r#"{"cniVersion":"1.0.0","plugins":[{"type":"bridge"},{"type":"tuning"}]}"#,
+    );
+    given.event(
+        "AddedInterface",
+        "Add net1 [10.20.0.5/24] from shop/storage",
+        false,
+        NOW - 130,
+    );
+    given.event(
+        "AddedInterface",
+        "Add net1 [10.20.0.5/24] from shop/storage2",
+        false,
+        NOW - 10,
+    );
+    check(
+        &given,
+        "shop/cart on node-a, Running\n\n\
+         NETWORK        INTERFACE   ADDRESSES           MAC                 PLUGIN          AGE\n\
+         cbr0 *         eth0        10.42.0.5           02:00:00:00:00:01   -               <2h\n\
+         shop/storage   net1        10.20.0.5,fd00::5   02:00:00:00:00:02   bridge+tuning   2m10s\n\n\
+         note: the node's daemon was not asked: forbidden\n"
+            .replace("<2h", &format!("<{}", age(NOW - 1_767_225_600)))
+            .as_str(),
+    );
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let mut given = given("storage,storage,wire");
+    let mut told = full_answer();
+    let attachments = told["containers"][1]["attachments"].as_array_mut().unwrap();
+    attachments.push(attachment("shop/wire", "net2", "failed"));
+    given.asked = Some(told);
+    let report = report(&given.scene(), NOW);
+    assert_eq!(report.missing, ["shop/storage", "shop/wire"]);
+    assert_eq!(report.networks[2].note, Some("failed"));
+    let text = text(&report);
+    assert!(text.contains("shop/wire (failed)"), "{text}");
+    assert!(
+        text.contains("not attached: shop/wire; `kubectl multus why shop/cart` says why"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_network_without_an_interface_is_there_all_the_same() {
+    let mut given = given("storage,tune");
+    let mut told = full_answer();
+    let attachments = told["containers"][1]["attachments"].as_array_mut().unwrap();
+    attachments.push(attachment("shop/tune", "net2", "attached"));
+    given.asked = Some(told);
+    let report = report(&given.scene(), NOW);
+    assert_eq!((report.missing.len(), report.networks.len()), (0, 3));
+    assert_eq!(report.networks[2].note, None);
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_told() {
+    let mut given = Given::pod("storage");
+    given.pod["spec"]["nodeName"] = json!("");
+    given.pod["status"]["phase"] = json!("Pending");
+    check(
+        &given,
+        "shop/cart no node yet, Pending\n\nno networks are told of this pod\n\n\
+         not attached: shop/storage; `kubectl multus why shop/cart` says why\n",
+    );
+}

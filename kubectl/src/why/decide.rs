@@ -1,0 +1,268 @@
+//! The likely cause: a function over the pod, its definitions, events, status and the daemon's answer.
+//!
+//! What the cluster says now comes before what was told earlier: a definition that is missing is missing, whatever an event says.
+
+use daemon::plan::PlanError;
+
+use super::cause::{Cause, of_text};
+use crate::{
+    cluster::Event,
+    facts::Facts,
+    judge,
+    node::Asked,
+    remark::{Remark, Severity},
+    scene::Scene,
+};
+
+/// Reasons of events with which runtime and daemon tell that networks cannot be had.
+const FAILURES: [&str; 3] = [
+    "FailedCreatePodSandBox",
+    "FailedAddNetwork",
+    "NoNetworkFound",
+];
+
+/// What was decided.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) cause: Cause,
+    pub(super) what: String,
+    pub(super) cure: String,
+}
+
+impl Verdict {
+    fn new(cause: Cause, what: impl Into<String>) -> Self {
+        Self {
+            cause,
+            what: what.into(),
+            cure: cause.cure().to_owned(),
+        }
+    }
+}
+
+/// The likely cause.
+pub(super) fn decide(scene: &Scene, remarks: &[Remark]) -> Verdict {
+    let by_object = of_life(scene, remarks);
+    by_object
+        .or_else(|| of_remarks(remarks))
+        .or_else(|| of_node(&scene.asked))
+        .or_else(|| of_failures(scene))
+        .unwrap_or_else(|| of_absence(scene))
+}
+
+/// Where the pod is in its life, and whether it has what it asks for.
+fn of_life(scene: &Scene, remarks: &[Remark]) -> Option<Verdict> {
+    let facts = &scene.facts;
+    if facts.is_deleted {
+        let stuck = scene.events.iter().rev().find(|event| {
+            event.is_warning
+                && ["FailedDelNetwork", "FailedKillPod"].contains(&event.reason.as_str())
+        });
+        return Some(match stuck {
+            Some(event) => failed(&event.message),
+            None => Verdict::new(Cause::Ended, "the pod is being deleted"),
+        });
+    }
+    if ["Succeeded", "Failed"].contains(&facts.phase.as_str()) {
+        let what = format!(
+            "the pod has ended ({}), and its networks with it",
+            facts.phase
+        );
+        return Some(Verdict::new(Cause::Ended, what));
+    }
+    if let Some(verdict) = of_annotations(remarks) {
+        return Some(verdict);
+    }
+    let asks = !judge::selected(&facts.pod, &scene.netconf).is_empty();
+    if !asks && fault(remarks).is_none() && facts.is_up() {
+        let what = "the pod asks for no networks besides the cluster's default one";
+        return Some(Verdict::new(Cause::NothingAsked, what));
+    }
+    if facts.node.is_empty() {
+        let why = facts.unscheduled.clone().filter(|text| !text.is_empty());
+        let why = why.unwrap_or_else(|| "the scheduler has not decided yet".to_owned());
+        let next = fault(remarks).map(|next| format!("; once it has one, it will fail: {next}"));
+        let what = format!("the pod has no node: {why}{}", next.unwrap_or_default());
+        return Some(Verdict::new(Cause::NotScheduled, what));
+    }
+    (asks && missing(scene).is_empty()).then(|| of_whole(facts, remarks))
+}
+
+/// The pod has all that it asks for.
+fn of_whole(facts: &Facts, remarks: &[Remark]) -> Verdict {
+    let mut what = vec!["the pod has all networks that it asks for".to_owned()];
+    if !facts.waiting.is_empty() {
+        let reasons = facts.waiting.join(", ");
+        what.push(format!("it waits for something else: {reasons}"));
+    }
+    if let Some(fault) = fault(remarks) {
+        what.push(format!("another pod like it would fail by now: {fault}"));
+    }
+    Verdict::new(Cause::Well, what.join("; "))
+}
+
+/// The first remark that is an error.
+fn fault(remarks: &[Remark]) -> Option<&Remark> {
+    let is_error = |one: &&Remark| one.severity() == Severity::Error;
+    remarks.iter().find(is_error)
+}
+
+/// Networks that it asks for and that neither its status nor the daemon tells of.
+fn missing(scene: &Scene) -> Vec<String> {
+    let told = scene.facts.status.iter().flatten();
+    let told: Vec<_> = told.map(|one| one.name.as_str()).collect();
+    // What has no interface is in the state alone.
+    let containers = scene
+        .asked
+        .answer()
+        .map(|answer| answer.containers.as_slice());
+    let in_state = containers
+        .unwrap_or_default()
+        .iter()
+        .filter(|container| container.uid == scene.facts.pod.view.uid)
+        .flat_map(|container| &container.attachments)
+        .filter(|one| one.progress == daemon::answer::Step::Attached)
+        .map(|one| one.network.as_str())
+        .filter(|name| !told.contains(name));
+    let there: Vec<_> = told.iter().copied().chain(in_state).collect();
+    scene.facts.missing(&scene.netconf, there)
+}
+
+/// What makes the annotation mean nothing.
+fn of_annotations(remarks: &[Remark]) -> Option<Verdict> {
+    remarks.iter().find_map(|remark| {
+        let cause = match remark {
+            Remark::HostNetwork { .. } => Cause::HostNetwork,
+            Remark::Misspelt { .. } | Remark::Misplaced { .. } | Remark::Legacy => {
+                Cause::AnnotationMisspelt
+            }
+            _ => return None,
+        };
+        Some(Verdict::new(cause, remark.to_string()))
+    })
+}
+
+/// What the daemon's own rules say of the pod as it is now.
+fn of_remarks(remarks: &[Remark]) -> Option<Verdict> {
+    let fault = fault(remarks)?;
+    let cause = match fault {
+        Remark::Plan(error) => of_plan(error),
+        Remark::SameInterface { .. } => Cause::NetworksConflict,
+        _ => Cause::DefinitionBroken,
+    };
+    Some(Verdict::new(cause, fault.to_string()))
+}
+
+fn of_plan(error: &PlanError) -> Cause {
+    match error {
+        PlanError::Annotation { .. } | PlanError::ManyDefaults | PlanError::NoDefault => {
+            Cause::AnnotationInvalid
+        }
+        PlanError::NoDefinition { .. } | PlanError::NoNetwork { .. } => Cause::DefinitionMissing,
+        PlanError::Isolation { .. } => Cause::NamespaceIsolation,
+        PlanError::NotAllowed { .. } => Cause::PluginNotAllowed,
+        PlanError::Unserved { .. } => Cause::RequestUnserved,
+        PlanError::NoDevice { .. } | PlanError::Device { .. } | PlanError::Devices { .. } => {
+            Cause::DeviceMissing
+        }
+        PlanError::ManyGateways { .. } | PlanError::DefaultRouteTwice { .. } => {
+            Cause::NetworksConflict
+        }
+        PlanError::ClusterNetwork { cause, .. } | PlanError::DefaultNetwork { cause, .. } => {
+            of_plan(cause)
+        }
+        _ => Cause::DefinitionBroken,
+    }
+}
+
+/// A daemon that cannot serve anybody.
+fn of_node(asked: &Asked) -> Option<Verdict> {
+    let (cause, what) = match asked {
+        Asked::NoDaemon => (
+            Cause::DaemonMissing,
+            "there is no Multus daemon on the pod's node".to_owned(),
+        ),
+        Asked::NotRunning { daemon, reason } => (
+            Cause::DaemonNotReady,
+            format!("the daemon {daemon} does not run: {reason}"),
+        ),
+        Asked::Answered { daemon, answer } => {
+            let problem = answer.problem.as_ref()?;
+            let what = format!("the daemon {daemon} does not serve pods: {problem}");
+            (Cause::DaemonNotReady, what)
+        }
+        Asked::NoNode | Asked::Refused(_) => return None,
+    };
+    Some(Verdict::new(cause, what))
+}
+
+/// The newest of what went wrong, in the words of the daemon where they can be had.
+fn of_failures(scene: &Scene) -> Option<Verdict> {
+    let failures = scene
+        .asked
+        .answer()
+        .map(|answer| answer.failures.as_slice());
+    if let Some(failure) = failures.and_then(<[_]>::last) {
+        let details = match failure.details.as_str() {
+            "" => String::new(),
+            details => format!("; {details}"),
+        };
+        return Some(failed(&format!(
+            "{}{details} (id {})",
+            failure.msg, failure.id
+        )));
+    }
+    let is_failure = |event: &&Event| FAILURES.contains(&event.reason.as_str());
+    let last = scene.events.iter().rev().find(is_failure)?;
+    // A success after it makes it a thing of the past.
+    let healed = scene
+        .events
+        .iter()
+        .rev()
+        .find(|event| event.reason == "AddedInterface");
+    let is_past = healed.is_some_and(|event| event.at > last.at);
+    (!is_past).then(|| failed(&last.message))
+}
+
+fn failed(text: &str) -> Verdict {
+    Verdict::new(of_text(text), text)
+}
+
+/// Nothing has failed, and yet something is not there.
+fn of_absence(scene: &Scene) -> Verdict {
+    let facts = &scene.facts;
+    let missing = missing(scene).join(", ");
+    if !facts.is_up() {
+        return Verdict::new(
+            Cause::BeingAttached,
+            "the node has taken the pod and has told nothing of its networks so far: ask again in a moment",
+        );
+    }
+    let is_known = scene.asked.answer().map(|answer| {
+        answer
+            .containers
+            .iter()
+            .any(|one| one.uid == facts.pod.view.uid)
+    });
+    if facts.status.is_none() && is_known != Some(true) {
+        let what = format!(
+            "the pod runs without {missing}: its runtime has not asked Multus for it, as it was made before Multus was there or by another CNI configuration"
+        );
+        return Verdict::new(Cause::RuntimeBypass, what);
+    }
+    let what =
+        format!("the pod runs without {missing}: its annotation was changed after its start");
+    let dynamic = scene
+        .asked
+        .answer()
+        .and_then(|answer| answer.options.get("dynamicNetworks"));
+    if dynamic == Some(&serde_json::Value::Bool(true)) {
+        let what = format!(
+            "{missing} is to be attached to the running pod, and nothing has failed so far: ask again in a moment"
+        );
+        return Verdict::new(Cause::BeingAttached, what);
+    }
+    Verdict::new(Cause::AnnotatedLater, what)
+}
+
+#[cfg(test)]
+mod tests;

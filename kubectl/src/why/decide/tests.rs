@@ -1,0 +1,337 @@
+//! One pod in many kinds of trouble.
+
+use daemon::{netstatus, plan::NETWORKS_ANNOTATION};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::scene::tests::{Given, NOW, answer, attachment};
+
+/// The cause, and words of what is told and of the cure.
+#[track_caller]
+fn check(given: &Given, cause: Cause, words: &[&str]) {
+    let scene = given.scene();
+    let remarks = judge::pod(&scene.facts.pod, &scene.netconf, &scene.known);
+    let verdict = decide(&scene, &remarks);
+    assert_eq!(verdict.cause, cause, "{verdict:?}");
+    let told = format!("{} / {}", verdict.what, verdict.cure);
+    for word in words {
+        assert!(told.contains(word), "no {word:?} in {told:?}");
+    }
+}
+
+/// A pod that waits for a network which is defined, on a node whose daemon is well.
+fn given() -> Given {
+    let mut given = Given::pod("storage");
+    given.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge"}"#);
+    given.asked = Some(answer());
+    given
+}
+
+fn running() -> Given {
+    let mut given = given();
+    given.pod["status"]["phase"] = json!("Running");
+    given
+}
+
+fn told(given: &mut Given, networks: &[&str]) {
+    let networks: Vec<_> = networks.iter().map(|name| json!({"name": name})).collect();
+    let text = Value::from(networks).to_string();
+    given.pod["metadata"]["annotations"][netstatus::ANNOTATION] = json!(text);
+}
+
+fn option(given: &mut Given, key: &str, value: Value) {
+    let answer = given.asked.as_mut().unwrap();
+    answer["options"][key] = value;
+}
+
+fn annotate(given: &mut Given, key: &str, value: &str) {
+    given.pod["metadata"]["annotations"] = json!({key: value});
+}
+
+#[test]
+fn a_pod_that_has_everything_is_well() {
+    let mut given = running();
+    told(&mut given, &["cbr0", "shop/storage"]);
+    check(&given, Cause::Well, &["all networks"]);
+    given.pod["status"]["containerStatuses"] =
+        json!([{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]);
+    check(&given, Cause::Well, &["ImagePullBackOff"]);
+    given.nads.clear();
+    check(
+        &given,
+        Cause::Well,
+        &["another pod like it would fail", "(storage)"],
+    );
+}
+
+#[test]
+fn what_has_no_interface_is_known_from_the_daemon() {
+    let mut given = running();
+    told(&mut given, &["cbr0"]);
+    check(&given, Cause::AnnotatedLater, &["shop/storage"]);
+    given.asked.as_mut().unwrap()["containers"] = json!([{"containerID": "c", "uid": "u-1", "attachments": [attachment("shop/storage", "net1", "attached")]}]);
+    check(&given, Cause::Well, &[]);
+}
+
+#[test]
+fn a_pod_that_asks_for_nothing_gets_nothing() {
+    let mut given = running();
+    annotate(&mut given, "x", "y");
+    check(&given, Cause::NothingAsked, &["default one"]);
+}
+
+#[test]
+fn annotations_that_nobody_reads() {
+    let mut given = running();
+    annotate(&mut given, "k8s.v1.cni.cncf.io/network", "storage");
+    check(
+        &given,
+        Cause::AnnotationMisspelt,
+        &["did you mean k8s.v1.cni.cncf.io/networks"],
+    );
+    let mut given = running();
+    given.pod["spec"]["hostNetwork"] = json!(true);
+    check(&given, Cause::HostNetwork, &["hostNetwork", "remove"]);
+}
+
+#[test]
+fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
+    let mut missing = given();
+    missing.nads.clear();
+    check(
+        &missing,
+        Cause::DefinitionMissing,
+        &["(storage)", "create it"],
+    );
+
+    let mut broken = given();
+    broken.define("storage", "{");
+    check(&broken, Cause::DefinitionBroken, &["shop/storage", "JSON"]);
+
+    let mut invalid = given();
+    annotate(&mut invalid, NETWORKS_ANNOTATION, "a/b/c");
+    check(
+        &invalid,
+        Cause::AnnotationInvalid,
+        &["Invalid network object"],
+    );
+
+    let mut unserved = given();
+    annotate(
+        &mut unserved,
+        NETWORKS_ANNOTATION,
+        r#"[{"name":"storage","bandwidth":{"ingressRate":1}}]"#,
+    );
+    check(
+        &unserved,
+        Cause::RequestUnserved,
+        &["bandwidth", "add the capability"],
+    );
+    option(&mut unserved, "unservedRequests", json!("silent"));
+    check(&unserved, Cause::BeingAttached, &[]);
+
+    let mut conflict = given();
+    annotate(&mut conflict, NETWORKS_ANNOTATION, "storage@x,storage@x");
+    check(&conflict, Cause::NetworksConflict, &["interface x"]);
+
+    let mut forbidden = given();
+    option(&mut forbidden, "allowedPlugins", json!(["macvlan"]));
+    check(
+        &forbidden,
+        Cause::PluginNotAllowed,
+        &["bridge", "allowedPlugins"],
+    );
+}
+
+#[test]
+fn isolation_is_told_where_the_daemon_has_it() {
+    let mut given = given();
+    annotate(&mut given, NETWORKS_ANNOTATION, "other/storage");
+    check(&given, Cause::DefinitionMissing, &["(other)"]);
+    option(&mut given, "namespaceIsolation", json!(true));
+    check(&given, Cause::NamespaceIsolation, &["globalNamespaces"]);
+}
+
+#[test]
+fn a_network_that_wants_a_device_wants_it_requested() {
+    let mut given = given();
+    given.nads[0]["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/resourceName": "x/fast"});
+    check(&given, Cause::DeviceMissing, &["x/fast"]);
+}
+
+#[test]
+fn without_a_node_the_scheduler_is_asked() {
+    let mut given = given();
+    given.pod["spec"]["nodeName"] = json!("");
+    given.pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient x/fast"}]);
+    check(
+        &given,
+        Cause::NotScheduled,
+        &["Insufficient x/fast", "scheduler"],
+    );
+    given.nads.clear();
+    check(&given, Cause::NotScheduled, &["it will fail", "(storage)"]);
+    given.pod["status"]["conditions"] = json!([]);
+    check(&given, Cause::NotScheduled, &["has not decided yet"]);
+}
+
+#[test]
+fn a_node_whose_daemon_serves_nobody() {
+    let mut given = given();
+    given.asked.as_mut().unwrap()["problem"] = json!("discovery: no runtime answers");
+    check(
+        &given,
+        Cause::DaemonNotReady,
+        &["no runtime answers", "doctor"],
+    );
+    given.no_daemon();
+    check(
+        &given,
+        Cause::DaemonMissing,
+        &["no Multus daemon", "DaemonSet"],
+    );
+    given.stopped_daemon("CrashLoopBackOff");
+    check(&given, Cause::DaemonNotReady, &["CrashLoopBackOff"]);
+}
+
+#[test]
+fn texts_of_failures_tell_their_cause() {
+    let sandbox = "Failed to create pod sandbox: rpc error: plugin type=\"multus-shim\" failed (add): CmdAdd (shim): CNI request failed with status 400: ERRORED: error configuring pod [shop/cart] networking: [shop/cart:storage]: error adding container to network \"storage\": ";
+    for (words, cause, cure) in [
+        (
+            "plugin \"sriov\" is in none of /opt/cni/bin, /var/lib/multus/bin",
+            Cause::PluginMissing,
+            "/var/lib/multus/bin",
+        ),
+        (
+            "failed to find plugin \"sriov\" in path [/opt/cni/bin]",
+            Cause::PluginMissing,
+            "another type",
+        ),
+        (
+            "failed to allocate for range 0: no IP addresses available in range set: 10.20.0.1-10.20.0.254",
+            Cause::AddressesExhausted,
+            "enlarge",
+        ),
+        (
+            "failed to lookup master \"eth7\": Link not found",
+            Cause::MasterMissing,
+            "ip link",
+        ),
+        (
+            "error dialing DHCP daemon: dial unix /run/cni/dhcp.sock: connect: no such file or directory",
+            Cause::DhcpUnreachable,
+            "dhcpDaemonSet",
+        ),
+        (
+            "/opt/cni/bin/slow did not end within 90 s",
+            Cause::PluginSlow,
+            "waits",
+        ),
+        (
+            "multus daemon at /run/multus/multus.sock: no answer within 5 s",
+            Cause::DaemonNotReady,
+            "doctor",
+        ),
+        (
+            "cannot find a network-attachment-definition (x) in namespace (shop)",
+            Cause::DefinitionMissing,
+            "shop",
+        ),
+        (
+            "validateIfName: interface name net1 already exists",
+            Cause::NetworksConflict,
+            "net1",
+        ),
+        ("the moon is full", Cause::PluginFailed, "log"),
+    ] {
+        let mut given = given();
+        given.event(
+            "FailedCreatePodSandBox",
+            &format!("{sandbox}{words}"),
+            true,
+            NOW - 5,
+        );
+        check(&given, cause, &[words, cure]);
+        given.refused();
+        check(&given, cause, &[words, cure]);
+    }
+}
+
+#[test]
+fn the_newest_failure_counts_and_the_daemons_words_before_the_events() {
+    let mut given = given();
+    given.event(
+        "FailedAddNetwork",
+        "no IP addresses available",
+        true,
+        NOW - 50,
+    );
+    given.event(
+        "FailedCreatePodSandBox",
+        "failed to find plugin \"a\"",
+        true,
+        NOW - 5,
+    );
+    check(&given, Cause::PluginMissing, &[]);
+    given.asked.as_mut().unwrap()["failures"] = json!([
+        {"id": "0a0b", "pod": "shop/cart", "verb": "ADD", "code": 7, "msg": "old", "at": 1, "count": 1},
+        {"id": "0c0d", "pod": "shop/cart", "verb": "ADD", "code": 999, "msg": "no luck", "details": "Link not found", "at": 2, "count": 1},
+    ]);
+    check(
+        &given,
+        Cause::MasterMissing,
+        &["no luck; Link not found (id 0c0d)"],
+    );
+}
+
+#[test]
+fn failures_before_a_success_are_of_the_past() {
+    let mut given = running();
+    told(&mut given, &["cbr0"]);
+    given.event(
+        "FailedAddNetwork",
+        "no IP addresses available",
+        true,
+        NOW - 50,
+    );
+    check(&given, Cause::AddressesExhausted, &[]);
+    given.event("AddedInterface", "Add eth0 [] from cbr0", false, NOW - 20);
+    check(
+        &given,
+        Cause::AnnotatedLater,
+        &["dynamicNetworksController"],
+    );
+    option(&mut given, "dynamicNetworks", json!(true));
+    check(&given, Cause::BeingAttached, &["in a moment"]);
+}
+
+#[test]
+fn a_pod_whose_runtime_never_asked() {
+    check(
+        &running(),
+        Cause::RuntimeBypass,
+        &["shop/storage", "delete the pod"],
+    );
+    let mut given = running();
+    given.refused();
+    check(&given, Cause::RuntimeBypass, &[]);
+}
+
+#[test]
+fn a_pod_that_is_being_made_or_unmade() {
+    check(&given(), Cause::BeingAttached, &["in a moment"]);
+    let mut given = given();
+    given.pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    check(&given, Cause::Ended, &["deleted"]);
+    given.event(
+        "FailedKillPod",
+        "plugin type=\"bridge\" failed: no such device",
+        true,
+        NOW,
+    );
+    check(&given, Cause::MasterMissing, &["no such device"]);
+    let mut given = running();
+    given.pod["status"]["phase"] = json!("Succeeded");
+    check(&given, Cause::Ended, &["Succeeded"]);
+}
