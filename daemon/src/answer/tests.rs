@@ -50,6 +50,7 @@ fn delegate(name: &str, ifname: &str, plugins: &[&str], progress: Progress) -> D
         capability_args: Map::new(),
         args: None,
         progress,
+        displaced: Vec::new(),
     }
 }
 

@@ -141,7 +141,10 @@ impl Engine {
                 })?;
             }
         }
-        let names = state.delegates.iter().map(|delegate| delegate.ifname.as_str());
+        let names = state
+            .delegates
+            .iter()
+            .map(|delegate| delegate.ifname.as_str());
         let repeated = plan::repeated(names);
         for (index, delegate) in state.delegates.iter().enumerate() {
             if repeated == Some(index) {

@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         e2e::Level::Faults,
         e2e::Level::Discover,
         e2e::Level::Cri,
+        e2e::Level::Devices,
         e2e::Level::Helmchart,
         e2e::Level::Cluster,
     ] {
