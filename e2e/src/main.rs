@@ -4,6 +4,7 @@ mod cluster;
 mod control;
 mod cri;
 mod deploy;
+mod desk;
 mod direct;
 mod drivers;
 mod faults;

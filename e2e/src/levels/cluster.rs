@@ -2,6 +2,7 @@
 //! its default values, and pods come and go.
 
 mod certificates;
+mod desk;
 mod moving;
 mod pods;
 mod rolling;

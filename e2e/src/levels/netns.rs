@@ -2,6 +2,7 @@
 //!
 //! The test is the runtime: it makes the namespaces and calls the shim as the specification says.
 
+mod desk;
 mod dhcp;
 mod plug;
 
@@ -78,6 +79,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
             &["pluginless", "e2e-no-such-plugin"],
         )
     })?;
+    scene.tells(work, report)?;
     report.check("DEL needs no API server, nor pod, nor definition", || {
         scene.deletes_alone()
     })?;

@@ -58,7 +58,7 @@ const RUNS: &[Run] = &[
 ];
 
 /// Bytes that the program for desks may have; nobody starts it a thousand times.
-const KUBECTL_BUDGET: u64 = 10_000_000;
+const KUBECTL_BUDGET: u64 = 8_000_000;
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {

@@ -50,6 +50,10 @@ impl Scene<'_> {
         report.check(&of("inside are the addresses that status tells"), || {
             self.each(|member| self.inspect(member))
         })?;
+        report.check(
+            &of("kubectl multus tells the same, and asks the node's daemon"),
+            || self.tells(),
+        )?;
         report.check(&of("pods reach each other over the second network"), || {
             self.each(|member| {
                 let name = &member.node.name;

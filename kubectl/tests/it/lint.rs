@@ -1,0 +1,114 @@
+//! What comes of files, folders and pipes, and with which exit status.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::{answer, api_server::ApiServer, run};
+
+const WELL: &str = r#"apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata:
+  name: storage
+spec:
+  config: |
+    {
+      "cniVersion": "1.0.0", "type": "bridge", "ipam": {"type": "host-local"}
+    }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cart}
+spec:
+  template:
+    metadata: {annotations: {k8s.v1.cni.cncf.io/networks: storage}}
+    spec: {containers: [{name: c}]}
+"#;
+
+#[test]
+fn a_pipe_that_is_well_ends_with_nought() {
+    let output = run(&["lint", "-"], WELL);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text, "2 objects looked at: 0 errors, 0 warnings\n");
+}
+
+#[test]
+fn errors_name_file_line_and_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("sub");
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("a.yaml"), WELL.replace("{\n", "[\n")).unwrap();
+    fs::write(place.join("b.yaml"), "a: [").unwrap();
+    let output = run(&["lint", dir.path().to_str().unwrap()], "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |number: usize| text.lines().nth(number).unwrap();
+    let name = |file: &str| place.join(file).display().to_string();
+    let begin = format!(
+        "{}:1: error: NetworkAttachmentDefinition default/storage: ",
+        name("a.yaml")
+    );
+    assert!(line(0).starts_with(&begin), "{text}");
+    let begin = format!("{}:11: error: Deployment default/cart: ", name("a.yaml"));
+    assert!(line(1).starts_with(&begin), "{text}");
+    let begin = format!("{}:1: error: is no YAML", name("b.yaml"));
+    assert!(line(2).starts_with(&begin), "{text}");
+    assert_eq!(line(3), "2 objects looked at: 3 errors, 0 warnings");
+}
+
+#[test]
+fn warnings_count_where_that_is_asked_for() {
+    let twice = format!("{WELL}---\n{WELL}");
+    let (status, told) = answer(&["lint", "-"], &twice);
+    assert_eq!((status, &told["warnings"]), (0, &json!(2)), "{told}");
+    assert_eq!(told["findings"][0]["line"], 19, "{told}");
+    assert_eq!(answer(&["lint", "--strict", "-"], &twice).0, 1);
+}
+
+#[test]
+fn the_daemons_options_decide() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("daemon-config.json");
+    let words = ["lint", "-", "--daemon-config", file.to_str().unwrap()];
+    fs::write(&file, r#"{"allowedPlugins": ["macvlan"]}"#).unwrap();
+    let (status, told) = answer(&words, WELL);
+    assert_eq!((status, &told["errors"]), (1, &json!(2)), "{told}");
+    fs::write(&file, r#"{"allowedPlugin": ["macvlan"]}"#).unwrap();
+    let output = run(&words, WELL);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("did you mean \"allowedPlugins\""), "{text}");
+}
+
+#[test]
+fn networks_are_looked_for_in_the_cluster() {
+    let pod = WELL.split_once("---\n").unwrap().1;
+    let path = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/storage";
+    let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
+    let there = ApiServer::start(&[(path, 200, nad)]);
+    let kubeconfig = there.kubeconfig();
+    let words = [
+        "lint",
+        "--cluster",
+        "-",
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+    ];
+    assert_eq!(answer(&words, pod).0, 0);
+    let words = [&words[..], &["--context", "other"]].concat();
+    let (status, told) = answer(&words, pod);
+    assert_eq!(status, 1);
+    let text = told["findings"][0]["text"].as_str().unwrap();
+    assert!(text.contains("(storage) in namespace (empty)"), "{text}");
+}
+
+#[test]
+fn wrong_words_end_with_two() {
+    for words in [&["lint"][..], &["jump"], &["status"], &[]] {
+        let output = run(words, "");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}

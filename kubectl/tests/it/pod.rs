@@ -1,0 +1,142 @@
+//! `status` and `why` of a person who may read little.
+
+use serde_json::{Value, json};
+
+use crate::{answer, api_server::ApiServer, run};
+
+const POD: &str = "/api/v1/namespaces/shop/pods/cart";
+
+fn pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "shop", "name": "cart", "uid": "u-1", "annotations": {"k8s.v1.cni.cncf.io/networks": "storage"}},
+        "spec": {"nodeName": "node-a", "containers": [{"name": "c"}]}, "status": {"phase": "Pending"}})
+}
+
+fn list(items: &Value) -> Value {
+    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
+}
+
+fn forbidden(what: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": format!("{what} is forbidden: User \"u\" cannot list resource \"{what}\"")})
+}
+
+#[track_caller]
+fn ask(server: &ApiServer, words: &[&str]) -> (i32, Value) {
+    let kubeconfig = server.kubeconfig();
+    let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+    answer(&[words, &kubeconfig].concat(), "")
+}
+
+#[test]
+fn what_may_not_be_asked_is_told() {
+    let event = json!({"reason": "NoNetworkFound", "message": "m (id 0a0b)", "type": "Warning", "count": 2,
+        "lastTimestamp": "2026-01-01T00:00:00Z", "involvedObject": {"uid": "u-1"}});
+    let server = ApiServer::start(&[
+        (POD, 200, pod()),
+        ("/api/v1/namespaces/shop/events", 200, list(&json!([event]))),
+        ("/api/v1/pods", 403, forbidden("pods")),
+        (
+            "/api/v1/namespaces/kube-system/pods",
+            403,
+            forbidden("pods"),
+        ),
+    ]);
+    let (status, why) = ask(&server, &["why", "cart"]);
+    assert_eq!(
+        (status, &why["cause"]),
+        (1, &json!("definition-missing")),
+        "{why}"
+    );
+    assert_eq!(why["told"][0]["message"], "m (id 0a0b)");
+    assert_eq!(why["told"][0]["count"], 2);
+    let gap = why["gaps"][0].as_str().unwrap();
+    assert!(
+        gap.contains("forbidden") && gap.contains("--daemon-namespace"),
+        "{gap}"
+    );
+    let (status, told) = ask(&server, &["status", "pod/cart"]);
+    assert_eq!(
+        (status, &told["missing"]),
+        (1, &json!(["shop/storage"])),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_node_without_a_daemon_and_one_of_another_kind() {
+    let nad = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/storage";
+    let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
+    let of = |pods: &Value| {
+        ApiServer::start(&[
+            (POD, 200, pod()),
+            (nad, 200, definition.clone()),
+            ("/api/v1/namespaces/shop/events", 403, forbidden("events")),
+            ("/api/v1/pods", 200, list(pods)),
+        ])
+    };
+    let (status, why) = ask(&of(&json!([])), &["why", "shop/cart"]);
+    assert_eq!(
+        (status, &why["cause"]),
+        (1, &json!("daemon-missing")),
+        "{why}"
+    );
+    assert!(
+        why["gaps"][0]
+            .as_str()
+            .unwrap()
+            .contains("events were not read"),
+        "{why}"
+    );
+    let upstream = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "kube-system", "name": "m"},
+        "spec": {"containers": [{"name": "kube-multus", "command": ["/usr/src/multus-cni/bin/multus-daemon"]}]},
+        "status": {"containerStatuses": [{"name": "kube-multus", "state": {"running": {}}}]}});
+    let (status, why) = ask(&of(&json!([upstream])), &["why", "cart"]);
+    assert_eq!(
+        (status, &why["cause"]),
+        (0, &json!("being-attached")),
+        "{why}"
+    );
+    assert!(
+        why["daemon"].as_str().unwrap().contains("another Multus"),
+        "{why}"
+    );
+}
+
+#[test]
+fn what_cannot_be_found_out_ends_with_three() {
+    let server = ApiServer::start(&[]);
+    let kubeconfig = server.kubeconfig();
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    for (words, expected) in [
+        (
+            &["why", "cart", "--kubeconfig", kubeconfig][..],
+            "there is no pod shop/cart",
+        ),
+        (
+            &["why", "cart", "--kubeconfig", kubeconfig, "-n", "x"],
+            "no pod x/cart",
+        ),
+        (
+            &[
+                "status",
+                "cart",
+                "--kubeconfig",
+                kubeconfig,
+                "--context",
+                "y",
+            ],
+            "y",
+        ),
+        (&["status", "cart", "--kubeconfig", "/no/such"], "/no/such"),
+    ] {
+        let output = run(words, "");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            text.contains(expected) && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+}
