@@ -48,13 +48,22 @@ pub(crate) const MIXED: &[(Layout, Generation)] = &[
 impl Cluster {
     /// Starts it with these nodes and waits until every one is Ready.
     pub(crate) fn start(work: &Workplace, kinds: &[(Layout, Generation)]) -> anyhow::Result<Self> {
+        Self::with(work, kinds, Extent::Cluster)
+    }
+
+    /// The same with as much of a control plane.
+    pub(crate) fn with(
+        work: &Workplace,
+        kinds: &[(Layout, Generation)],
+        extent: Extent,
+    ) -> anyhow::Result<Self> {
         let lan = Lan::new()?;
         let mut nodes = (1..)
             .take(kinds.len())
             .map(|number| Node::start(work, &lan, number, &[&work.bin]))
             .collect::<anyhow::Result<Vec<_>>>()?;
         route(&nodes)?;
-        let control = Control::start(&nodes[0], Extent::Cluster)?;
+        let control = Control::start(&nodes[0], extent)?;
         let mut members = Vec::new();
         for (node, (layout, generation)) in nodes.drain(..).zip(kinds) {
             let runtime = Runtime::start(work, &node, *layout, *generation)?;

@@ -23,11 +23,31 @@ pub(crate) enum Extent {
     Server,
     /// Controllers and scheduler too.
     Cluster,
+    /// The same, with what comes after this release of Kubernetes.
+    Early,
+}
+
+impl Extent {
+    /// Features that are not on by themselves.
+    pub(crate) fn features(self) -> &'static [&'static str] {
+        match self {
+            Self::Early => &["DRAExtendedResource"],
+            Self::Server | Self::Cluster => &[],
+        }
+    }
+
+    /// The argument that switches them on.
+    fn gates(self) -> Option<String> {
+        let on = self.features().iter().map(|name| format!("{name}=true"));
+        let on: Vec<_> = on.collect();
+        (!on.is_empty()).then(|| format!("--feature-gates={}", on.join(",")))
+    }
 }
 
 /// A control plane on one node.
 pub(crate) struct Control {
     pub(crate) pki: Pki,
+    pub(crate) extent: Extent,
     server: Mutex<Service>,
     dir: PathBuf,
 }
@@ -59,9 +79,14 @@ impl Control {
                 .arg(dir.join("etcd"))
         })?;
         let server = Mutex::new(api_server(node, &pki, &dir, extent)?);
-        let control = Self { pki, server, dir };
+        let control = Self {
+            pki,
+            extent,
+            server,
+            dir,
+        };
         control.wait(node)?;
-        if extent == Extent::Cluster {
+        if extent != Extent::Server {
             control.controllers(node)?;
         }
         Ok(control)
@@ -156,6 +181,7 @@ impl Control {
                 .arg("--kubeconfig")
                 .arg(self.dir.join("scheduler.conf"))
                 .arg("--leader-elect=false")
+                .args(self.extent.gates())
         })?;
         sh::until(60, "pods can be created", || {
             self.get(node, &["serviceaccount", "default"])
@@ -197,7 +223,8 @@ fn api_server(node: &Node, pki: &Pki, dir: &Path, extent: Extent) -> anyhow::Res
             .arg("--kubelet-client-certificate")
             .arg(pki.file("client.crt"))
             .arg("--kubelet-client-key")
-            .arg(pki.file("client.key"));
+            .arg(pki.file("client.key"))
+            .args(extent.gates());
         if extent == Extent::Server {
             // Nobody makes service accounts here, so no pod can have one.
             command.arg("--disable-admission-plugins=ServiceAccount");

@@ -78,12 +78,17 @@ fn information(resource: &str, id: &str) -> (String, Value) {
 
 /// A claim's part of a pod's specification: one container has it, and the scheduler finds its devices.
 pub(crate) fn claim(pod: &mut Value, mut claim: Value) {
-    if let Some(spec) = pod["spec"].as_object_mut() {
-        spec.remove("nodeName");
-    }
+    unbind(pod);
     claim["name"] = json!("nics");
     pod["spec"]["resourceClaims"] = json!([claim]);
     pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "nics"}]);
+}
+
+/// Leaves the node of a pod to the scheduler.
+pub(crate) fn unbind(pod: &mut Value) {
+    if let Some(spec) = pod["spec"].as_object_mut() {
+        spec.remove("nodeName");
+    }
 }
 
 /// What plugins call the devices that a pod's claim was given, in its order.
@@ -167,7 +172,7 @@ fn was_handed(node: &Node, interface: &str, id: &str) -> anyhow::Result<bool> {
 
 /// Fails unless the pod's status tells of these devices, and of no others.
 pub(crate) fn status_tells_of(cluster: &Cluster, pod: &str, told: &Told) -> anyhow::Result<()> {
-    let object = cluster.get(&["pod", pod])?;
+    let object = cluster.pod(pod)?;
     let text = object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
         .as_str()
         .context("no status")?;

@@ -1,6 +1,7 @@
 //! kubelet and kube-proxy on a node.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -131,6 +132,8 @@ pub(crate) fn kubeconfig(node: &Node) -> PathBuf {
 }
 
 fn configuration(control: &Control, runtime: &Runtime, cgroup: &Cgroup) -> String {
+    let features = control.extent.features().iter();
+    let features: BTreeMap<_, _> = features.map(|name| (*name, true)).collect();
     serde_json::json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -145,6 +148,7 @@ fn configuration(control: &Control, runtime: &Runtime, cgroup: &Cgroup) -> Strin
         "cgroupRoot": format!("/{}", cgroup.name),
         "failCgroupV1": false,
         "failSwapOn": false,
+        "featureGates": features,
         "enforceNodeAllocatable": [],
         "localStorageCapacityIsolation": false,
         "evictionHard": {"memory.available": "100Mi"},

@@ -1,4 +1,4 @@
-//! What the DRA driver (`e2e/tools/dra-driver`) is told to have: two devices that networks know by attributes of their slice, and one
+//! What the DRA driver (`e2e/tools/dra-driver`) is told to have: three devices that networks know by attributes of their slice, and one
 //! that only the runtime has a name for.
 
 use std::path::Path;
@@ -10,8 +10,11 @@ pub(crate) const DRIVER: &str = "dra.e2e.example";
 /// What definitions call its devices.
 pub(crate) const RESOURCE: &str = "e2e.example/claimed-nic";
 /// Devices, and what plugins call them.
-pub(crate) const DEVICES: [(&str, &str); 2] =
-    [("nic-one", "0000:5e:00.1"), ("nic-two", "0000:5e:00.2")];
+pub(crate) const DEVICES: [(&str, &str); 3] = [
+    ("nic-one", "0000:5e:00.1"),
+    ("nic-two", "0000:5e:00.2"),
+    ("nic-three", "0000:5e:00.4"),
+];
 /// The device without the attributes of networks.
 pub(crate) const BARE: (&str, &str) = ("nic-bare", "0000:5e:00.3");
 /// Classes of those and of this.
@@ -27,15 +30,17 @@ const FOLDER: &str = "/var/lib/kubelet/plugins/dra.e2e.example";
 
 /// The classes that claims name.
 pub(crate) fn classes() -> [Value; 2] {
-    [(CLASS, true), (BARE_CLASS, false)].map(|(name, known)| {
+    let of = |name, known, resource: Option<&str>| {
         let mine = format!(
             "device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].known == {known}"
         );
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name},
-            "spec": {"selectors": [{"cel": {"expression": mine}}]},
+            // A cluster without this feature drops the name.
+            "spec": {"selectors": [{"cel": {"expression": mine}}], "extendedResourceName": resource},
         })
-    })
+    };
+    [of(CLASS, true, Some(RESOURCE)), of(BARE_CLASS, false, None)]
 }
 
 /// What a claim asks for.

@@ -1,6 +1,7 @@
 //! Level `cluster`: a cluster of unlike nodes without any registry imports the archive, real Helm installs the chart with
 //! its default values, and pods come and go.
 
+mod asked;
 mod certificates;
 mod desk;
 mod moving;
@@ -26,6 +27,7 @@ pub(crate) const NEEDS: Needs = Needs {
     modules: &[
         Module::Plugins,
         Module::Containerd,
+        Module::DraDriver,
         Module::Helm,
         Module::Kubernetes,
     ],
@@ -62,6 +64,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         || scene.changes("rke2-multus"),
     )?;
     scene.certificates("rke2-multus", report)?;
+    scene.pods_ask("rke2-multus", report)?;
     report.check(
         "helm uninstall leaves every file of every node as it was",
         || scene.uninstall("rke2-multus", &before),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
+    control::Extent,
     drivers::{self, device_plugin, dra},
     inspect::nothing_left,
     layout::{Generation, Layout},
@@ -33,7 +34,7 @@ const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     let scene = report.check("a node with a kubelet is Ready", || {
-        let cluster = Cluster::start(work, &[(Layout::Kubeadm, Generation::Two)])?;
+        let cluster = Cluster::with(work, &[(Layout::Kubeadm, Generation::Two)], Extent::Early)?;
         Ok(Scene { work, cluster })
     })?;
     let node = scene.cluster.server();
@@ -62,6 +63,9 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     report.check("networks get the devices of claims", || {
         scene.gives_claimed()
     })?;
+    report.check("networks get the device of a claim for a resource", || {
+        scene.gives_extended()
+    })?;
     report.check("networks get the devices of a claim by its name", || {
         scene.gives_by_claim()
     })?;
@@ -73,7 +77,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         scene.reads_notes()
     })?;
     report.check("deleted pods leave nothing", || {
-        let pods = ["ordered", "claimed", "reserved", "noted"];
+        let pods = ["ordered", "claimed", "extended", "reserved", "noted"];
         scene.cluster.delete(&pods.map(str::to_owned))?;
         nothing_left(node)
     })
@@ -138,10 +142,14 @@ impl Scene<'_> {
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "reserved"},
             "spec": dra::request(dra::BARE_CLASS, 1),
         });
+        let mut extended = objects::pod("extended", "", Some("claimed"));
+        drivers::unbind(&mut extended);
+        extended["spec"]["containers"][0]["resources"] = json!({"limits": {dra::RESOURCE: "1"}});
         self.cluster.apply(&[
             template,
             claim,
             self.pod("ordered", "nic,nic,nic", &[1, 2]),
+            extended,
             self.pod("short", "nic,nic", &[1]),
             claiming(
                 "claimed",
@@ -198,16 +206,36 @@ impl Scene<'_> {
         let cluster = &self.cluster;
         cluster.has("claimed", &["eth0", "net1", "net2"])?;
         let told = drivers::told(cluster.server(), "claimed")?;
-        let ids: Vec<_> = told.values().map(String::as_str).collect();
+        let mut ids: Vec<_> = told.values().map(String::as_str).collect();
         let expected = drivers::claimed(cluster, "claimed")?;
         ensure!(
             ids == expected && ids.len() == 2,
             "the claim has {expected:?}, networks {told:?}"
         );
         let seen = drivers::seen(cluster, ("claimed", "main"), dra::VARIABLE)?;
-        let all = dra::DEVICES.map(|(_, id)| id);
-        ensure!(seen == all, "the container sees {seen:?}");
+        ids.sort_unstable();
+        ensure!(seen == ids, "the container sees {seen:?}");
         drivers::status_tells_of(cluster, "claimed", &told)
+    }
+
+    /// A container asks for the resource of a class, and the scheduler makes the claim.
+    fn gives_extended(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has("extended", &["eth0", "net1"])?;
+        let told = drivers::told(cluster.server(), "extended")?;
+        let seen = drivers::seen(cluster, ("extended", "main"), dra::VARIABLE)?;
+        ensure!(
+            told.values().eq(&seen),
+            "the container sees {seen:?}, networks have {told:?}"
+        );
+        let claims = cluster.get(&["pod", "extended"])?["status"].take();
+        ensure!(
+            claims["resourceClaimStatuses"].is_null()
+                && claims["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"]
+                    == dra::RESOURCE,
+            "its claims are {claims}"
+        );
+        drivers::status_tells_of(cluster, "extended", &told)
     }
 
     /// The driver has no attributes for its device: as up to upstream's 4.3.0, the definition names a claim, and the runtime the device.

@@ -44,7 +44,12 @@ impl Scene<'_> {
     }
 
     fn are_certified(&self, chart: &str) -> anyhow::Result<()> {
-        self.upgrade(chart, &["--set=perNodeCertificate.enabled=true"])?;
+        // The second is for `asked`: one update of every daemon instead of two.
+        let values = [
+            "--set=perNodeCertificate.enabled=true",
+            "--set=dynamicNetworksController.enabled=true",
+        ];
+        self.upgrade(chart, &values)?;
         self.is_rolled_out(&format!("deployment/{chart}-approver"))?;
         self.is_rolled_out(&format!("daemonset/{chart}"))?;
         self.is_deployed(chart)?;

@@ -148,9 +148,14 @@ impl Scene<'_> {
 
     /// The IPv4 default routes that a pod sees.
     fn default_routes(&self, pod: &str) -> anyhow::Result<Vec<String>> {
+        let all = self.routes(pod)?.into_iter();
+        Ok(all.filter(|line| line.starts_with("default")).collect())
+    }
+
+    /// The IPv4 routes that a pod sees.
+    pub(super) fn routes(&self, pod: &str) -> anyhow::Result<Vec<String>> {
         let all = self.cluster.kubectl(&["exec", pod, "--", "ip", "route"])?;
-        let lines = all.lines().map(|line| line.trim().to_owned());
-        Ok(lines.filter(|line| line.starts_with("default")).collect())
+        Ok(all.lines().map(|line| line.trim().to_owned()).collect())
     }
 
     /// Daemons go while one burst of pods is deleted and another created: each new pod has all its networks.
