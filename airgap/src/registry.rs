@@ -2,6 +2,7 @@
 //!
 //! The only place that knows the crate that speaks the protocol. Calls wait for their answer; what may pass by itself is tried again.
 
+mod busy;
 mod login;
 mod part;
 mod retry;
@@ -18,7 +19,7 @@ use oci_client::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-pub use self::login::{Found, Login, in_docker_config};
+pub use self::login::{Found, Login, in_docker_config, of_helper};
 use self::part::Part;
 
 /// Media types of manifests that are taken.
@@ -28,6 +29,8 @@ const MANIFESTS: &[&str] = &[
     archive::oci::DOCKER_LIST,
     archive::oci::DOCKER_MANIFEST,
 ];
+/// Who asks.
+const NAME: &str = concat!("multus-rs/", env!("CARGO_PKG_VERSION"));
 /// A server that sends nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -71,6 +74,16 @@ pub enum Error {
         /// What came.
         found: Digest,
     },
+    /// It wants to be left alone for longer than anybody waits here.
+    #[error("{host} is busy for {seconds} s more by its own word: {what} then")]
+    Busy {
+        /// The registry.
+        host: String,
+        /// What was wanted.
+        what: String,
+        /// How long it is.
+        seconds: u64,
+    },
     /// It refused, or cannot be reached.
     #[error("cannot {what} at {host}")]
     Refused {
@@ -98,6 +111,8 @@ pub struct Registry {
     access: Access,
     auth: RegistryAuth,
     client: Client,
+    /// Asks how long to wait.
+    asking: reqwest::Client,
     runtime: Runtime,
 }
 
@@ -112,27 +127,23 @@ impl Registry {
         } else {
             ClientProtocol::Https
         };
-        let variable = |name: &str| {
-            let names = [name.to_owned(), name.to_lowercase()];
-            names.iter().find_map(|name| std::env::var(name).ok())
-        };
+        // Proxies are those of the environment, as every program reads it: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
         let config = ClientConfig {
             protocol,
             use_monolithic_push: true,
             read_timeout: Some(SILENCE),
             connect_timeout: Some(SILENCE),
-            https_proxy: variable("HTTPS_PROXY"),
-            http_proxy: variable("HTTP_PROXY"),
-            no_proxy: variable("NO_PROXY"),
-            user_agent: concat!("multus-rs/", env!("CARGO_PKG_VERSION")),
+            user_agent: NAME,
             ..ClientConfig::default()
         };
         let auth = match &access.login {
             Some(login) => RegistryAuth::Basic(login.user.clone(), login.password.clone()),
             None => RegistryAuth::Anonymous,
         };
+        let asking = reqwest::Client::builder().user_agent(NAME).timeout(SILENCE);
         Ok(Self {
             auth,
+            asking: asking.build().map_err(io::Error::other)?,
             client: Client::try_from(config).map_err(io::Error::other)?,
             runtime: Builder::new_current_thread().enable_all().build()?,
             access,
@@ -321,10 +332,21 @@ impl Registry {
             self.client
                 .store_auth_if_needed(anyone.resolve_registry(), &self.auth)
                 .await;
-            retry::until_final(&mut ask).await
+            let told = async |address: &str| busy::wait(&self.asking, address).await;
+            retry::until_final(&mut ask, told).await
         });
-        answer.map_err(|source| {
+        answer.map_err(|end| {
             let host = self.access.host.clone();
+            let source = match end {
+                retry::End::No(source) => source,
+                retry::End::Later(wait) => {
+                    return Error::Busy {
+                        host,
+                        what: what(),
+                        seconds: wait.as_secs(),
+                    };
+                }
+            };
             match retry::kind(&source) {
                 retry::Kind::Login => Error::Login { host, what: what() },
                 retry::Kind::Missing => Error::Missing {

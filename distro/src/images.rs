@@ -5,7 +5,7 @@ mod folder;
 mod put;
 
 pub(crate) use self::{
-    archive::{check, references},
+    archive::{of_node, references, sound},
     folder::{Folder, arch, hash},
     put::{CACHE, install},
 };

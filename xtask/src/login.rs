@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use airgap::registry::{Access, Found, Login, Registry, in_docker_config};
-use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use airgap::registry::{Access, Found, Login, Registry, in_docker_config, of_helper};
+use anyhow::{Context as _, anyhow};
 use xshell::{Shell, cmd};
 
 /// Where the secret to `--user` stands: an argument would be seen by everybody on the machine.
@@ -16,7 +15,7 @@ pub(crate) const CURE: &str =
 /// Options for registries.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// Who asks, with the password in `MULTUS_REGISTRY_PASSWORD`; the login in docker's config.json unless given
+    /// Who asks, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo keeps unless given
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Speak to registries without TLS
@@ -44,48 +43,55 @@ impl Options {
                 password,
             }));
         }
-        let Some(path) = docker_config() else {
-            return Ok(None);
-        };
-        let Ok(text) = std::fs::read_to_string(&path) else {
-            return Ok(None);
-        };
-        let found = in_docker_config(&text, host)
-            .with_context(|| format!("{} is damaged: log in again", path.display()))?;
-        match found {
-            Found::Nothing => Ok(None),
-            Found::Login(login) => Ok(Some(login)),
-            Found::Helper(name) => ask(&name, host).map(Some),
+        for path in kept() {
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                continue;
+            };
+            let found = in_docker_config(&text, host)
+                .with_context(|| format!("{} is damaged: log in again", path.display()))?;
+            let login = match found {
+                Found::Nothing => None,
+                Found::Login(login) => Some(login),
+                Found::Helper { name, server } => ask(&name, &server)?,
+            };
+            if login.is_some() {
+                return Ok(login);
+            }
         }
+        Ok(None)
     }
 }
 
-fn docker_config() -> Option<PathBuf> {
-    let named = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
-    let dir = named.or_else(|| Some(std::env::home_dir()?.join(".docker")));
-    Some(dir?.join("config.json"))
+/// Where logins are kept: the file or folder that is named, else where docker, then podman and skopeo, keep theirs.
+fn kept() -> Vec<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    if let Some(file) = named("REGISTRY_AUTH_FILE") {
+        return vec![file];
+    }
+    if let Some(dir) = named("DOCKER_CONFIG") {
+        return vec![dir.join("config.json")];
+    }
+    let docker = std::env::home_dir().map(|home| home.join(".docker/config.json"));
+    let running = named("XDG_RUNTIME_DIR").unwrap_or_else(|| "/run".into());
+    let own = running.join("containers/auth.json");
+    let of_root = PathBuf::from("/run/containers/0/auth.json");
+    docker.into_iter().chain([own, of_root]).collect()
 }
 
-/// Asks a credential helper, as docker does.
-fn ask(name: &str, host: &str) -> anyhow::Result<Login> {
+/// Asks a credential helper, as docker does; nothing where it knows none.
+fn ask(name: &str, server: &str) -> anyhow::Result<Option<Login>> {
     let program = format!("docker-credential-{name}");
     let shell = Shell::new()?;
     let answer = cmd!(shell, "{program} get")
-        .stdin(host)
+        .stdin(server)
         .quiet()
         .ignore_stderr()
-        .read()
-        .with_context(|| format!("{program} does not know {host}: {CURE}"))?;
-    let answer: Value = serde_json::from_str(&answer)
-        .with_context(|| format!("{program} answers something else than JSON"))?;
-    let word = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-    let login = Login {
-        user: word("Username"),
-        password: word("Secret"),
-    };
-    ensure!(
-        !login.user.is_empty(),
-        "{program} knows no user for {host}: {CURE}"
-    );
-    Ok(login)
+        .ignore_status()
+        .output()
+        .with_context(|| {
+            format!("docker's configuration has {program} keep logins: put it into PATH")
+        })?;
+    let told = String::from_utf8_lossy(&answer.stdout);
+    of_helper(answer.status.success(), &told)
+        .map_err(|told| anyhow!("{program} gives no login for {server}: {told}; {CURE}"))
 }

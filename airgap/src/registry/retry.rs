@@ -1,4 +1,5 @@
-//! What may pass by itself is asked again, each time after a longer pause; what will not is told at once.
+//! What may pass by itself is asked again, each time after a longer pause, or after the one that a busy registry names; what will not
+//! is told at once.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -7,10 +8,24 @@ use std::{
 
 use oci_client::errors::{OciDistributionError as Error, OciErrorCode};
 
+use super::busy;
+
 /// Attempts at one thing, the first included.
 const ATTEMPTS: u32 = 5;
 /// Pause after the first.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause that a registry may name.
+const LONGEST: Duration = Duration::from_mins(1);
+
+/// Why it is not asked again.
+#[derive(Debug)]
+pub(super) enum End {
+    /// It was asked often enough, or the no stays.
+    No(Error),
+    /// It wants to be asked later than anybody waits here.
+    Later(Duration),
+}
 
 /// What kind of a no it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,20 +40,30 @@ pub(super) enum Kind {
     Final,
 }
 
-/// Asks until the answer is yes or a no that stays.
+/// Asks until the answer is yes or a no that stays. `told` is asked how long an address wants to be left alone.
 pub(super) async fn until_final<T>(
     ask: &mut impl AsyncFnMut() -> Result<T, Error>,
-) -> Result<T, Error> {
+    told: impl AsyncFn(&str) -> Option<Duration>,
+) -> Result<T, End> {
     let mut attempt = 1;
     loop {
-        match ask().await {
-            Err(error) if attempt < ATTEMPTS && kind(&error) == Kind::Passing => {
-                tokio::time::sleep(pause(attempt, RandomState::new().build_hasher().finish()))
-                    .await;
-                attempt += 1;
-            }
-            answer => return answer,
+        let error = match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if attempt == ATTEMPTS || kind(&error) != Kind::Passing {
+            return Err(End::No(error));
         }
+        let wanted = match busy::address(&error) {
+            Some(address) => told(address).await.unwrap_or_default(),
+            None => Duration::ZERO,
+        };
+        if wanted > LONGEST {
+            return Err(End::Later(wanted));
+        }
+        let pause = pause(attempt, RandomState::new().build_hasher().finish());
+        tokio::time::sleep(pause.max(wanted)).await;
+        attempt += 1;
     }
 }
 
@@ -91,6 +116,8 @@ fn of_code(code: &OciErrorCode) -> Kind {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn server(code: u16) -> Error {
@@ -124,26 +151,45 @@ mod tests {
         assert!(pause(1, 1) > pause(1, 0));
     }
 
-    fn attempts(answers: &mut Vec<Result<(), Error>>) -> (Result<(), Error>, u32) {
+    fn attempts(
+        answers: &mut Vec<Result<(), Error>>,
+        told: Option<Duration>,
+    ) -> (Result<(), End>, u32, Duration) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
-        let mut count = 0;
-        let answer = runtime.block_on(until_final(&mut async || {
+        let (start, mut count) = (Instant::now(), 0);
+        let mut ask = async || {
             count += 1;
             answers.pop().unwrap_or_else(|| Err(server(404)))
-        }));
-        (answer, count)
+        };
+        let answer = runtime.block_on(until_final(&mut ask, async |_: &str| told));
+        (answer, count, start.elapsed())
     }
 
     #[test]
     fn only_what_may_pass_is_asked_again() {
-        let (answer, count) = attempts(&mut vec![Ok(()), Err(server(503)), Err(server(429))]);
+        let (answer, count, _) =
+            attempts(&mut vec![Ok(()), Err(server(503)), Err(server(429))], None);
         assert!(answer.is_ok());
         assert_eq!(count, 3);
-        let (answer, count) = attempts(&mut Vec::new());
-        assert!(answer.is_err());
+        let (answer, count, _) = attempts(&mut Vec::new(), None);
+        assert!(matches!(answer, Err(End::No(_))));
+        assert_eq!(count, 1);
+    }
+
+    #[test]
+    fn a_pause_that_is_named_is_made_unless_it_is_too_long() {
+        let wanted = Duration::from_millis(900);
+        let (answer, count, took) = attempts(&mut vec![Ok(()), Err(server(429))], Some(wanted));
+        assert!(answer.is_ok() && count == 2 && took >= wanted, "{took:?}");
+        // Nobody names a pause who is not busy.
+        let (answer, _, took) = attempts(&mut vec![Ok(()), Err(server(500))], Some(wanted));
+        assert!(answer.is_ok() && took < wanted, "{took:?}");
+        let longer = LONGEST + Duration::from_secs(1);
+        let (answer, count, _) = attempts(&mut vec![Ok(()), Err(server(503))], Some(longer));
+        assert!(matches!(answer, Err(End::Later(wait)) if wait == longer));
         assert_eq!(count, 1);
     }
 }

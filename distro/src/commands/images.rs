@@ -82,6 +82,7 @@ fn install(args: &Install) -> anyhow::Result<()> {
     let folder = Folder::read(&args.dir, images::arch())?;
     let checked = folder.check()?;
     let archives = folder.archives(images::arch())?;
+    images::sound(&folder, &archives)?;
     say(&format!(
         "{} files are the release's; {} for {} goes to {}",
         checked.len(),

@@ -7,7 +7,6 @@ use node::root::Root;
 
 use super::{print, server::HINT};
 use crate::{
-    assets,
     images::{self, Folder, IMAGES_DIR, STEM, stem},
     place::{self, Place},
     plan,
@@ -59,35 +58,10 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
     for file in folder.check()? {
         print(&format!("ok  {}  {}\n", file.sha256, file.name))?;
     }
-    let mut found = Vec::new();
-    for archive in folder.archives(arch)? {
-        found.extend(sound(&folder.path(&archive.name))?);
-    }
-    for image in assets::IMAGES {
-        ensure!(
-            found.iter().any(|name| name == image),
-            "no archive for {arch} in {} holds {image}: take archive and program from one release",
-            dir.display()
-        );
+    for (name, path) in images::sound(&folder, &folder.archives(arch)?)? {
+        print(&format!("ok  {name}  {}\n", path.display()))?;
     }
     Ok(())
-}
-
-/// The images of an archive for this architecture, each digest followed.
-fn sound(path: &Path) -> anyhow::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for (name, arches) in images::check(path)? {
-        ensure!(
-            arches.iter().any(|arch| arch == images::arch()),
-            "{} holds {name} for {}, this node is {}",
-            path.display(),
-            arches.join(" and "),
-            images::arch()
-        );
-        print(&format!("ok  {name}  {}\n", path.display()))?;
-        names.push(name);
-    }
-    Ok(names)
 }
 
 /// What is staged is what this program carries, whatever registry it was staged with.
@@ -139,7 +113,9 @@ fn installed(data_dir: &Path) -> anyhow::Result<usize> {
             .path();
         let name = path.file_name().and_then(|name| name.to_str());
         if name.is_some_and(|name| name.starts_with(STEM) && stem(name).is_some()) {
-            sound(&path)?;
+            for name in images::of_node(&path)? {
+                print(&format!("ok  {name}  {}\n", path.display()))?;
+            }
             count += 1;
         }
     }

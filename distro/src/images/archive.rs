@@ -3,10 +3,10 @@
 use std::{
     fs::{self, File},
     io::{self, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use archive::{
     layout::Layout,
     oci::{self, Index},
@@ -14,6 +14,9 @@ use archive::{
     verify,
 };
 use ruzstd::decoding::StreamingDecoder;
+
+use super::{Folder, arch, folder::Checked};
+use crate::assets::IMAGES;
 
 /// An index with every image that ever was in a release is far shorter.
 const MAX_INDEX: u64 = 4 << 20;
@@ -52,8 +55,47 @@ pub(crate) fn references(path: &Path) -> anyhow::Result<Vec<String>> {
     bail!("{} holds no images: install it again", path.display())
 }
 
+/// What is inside a folder's archives, each digest followed; whether the images that the charts name are there, for this node.
+pub(crate) fn sound(
+    folder: &Folder,
+    archives: &[Checked],
+) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    for archive in archives {
+        let path = folder.path(&archive.name);
+        let names = of_node(&path)?;
+        found.extend(names.into_iter().map(|name| (name, path.clone())));
+    }
+    for image in IMAGES {
+        let is_there = found.iter().any(|(name, _)| name == image);
+        let names = archives.iter().map(|archive| archive.name.as_str());
+        ensure!(
+            is_there,
+            "{} for {} lacks {image}: take archive and program from one release",
+            names.collect::<Vec<_>>().join(" and "),
+            arch()
+        );
+    }
+    Ok(found)
+}
+
+/// The images of an archive, all of which must be for this node.
+pub(crate) fn of_node(path: &Path) -> anyhow::Result<Vec<String>> {
+    let images = check(path)?.into_iter().map(|(name, arches)| {
+        ensure!(
+            arches.iter().any(|one| one == arch()),
+            "{} holds {name} for {}, this node is {}",
+            path.display(),
+            arches.join(" and "),
+            arch()
+        );
+        Ok(name)
+    });
+    images.collect()
+}
+
 /// Follows every digest in an archive; gives its images, each with its architectures.
-pub(crate) fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
+fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
     let place = || format!("{} is damaged", path.display());
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut bytes = Vec::new();

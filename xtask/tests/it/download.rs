@@ -1,7 +1,5 @@
 //! `download` against mirrors, proxies, and servers that cut, redirect and lie.
 
-mod server;
-
 use std::{
     fs,
     net::TcpListener,
@@ -11,8 +9,10 @@ use std::{
 
 use archive::digest::sha256;
 
-use self::server::{Server, answer, part, rest, whole};
-use crate::bad_input::{FAILED, output, refused, xtask};
+use crate::{
+    bad_input::{FAILED, output, refused, xtask},
+    server::{Server, answer, part, rest, whole, without_proxies},
+};
 
 const CONTENT: &[u8] = b"what somebody published";
 
@@ -29,20 +29,8 @@ fn lock(dir: &Path, bases: &[&str]) {
 
 fn download(dir: &Path) -> Command {
     let mut command = xtask(dir, &["download", "--lock", "a.lock"]);
-    for name in [
-        "MULTUS_MIRROR",
-        "http_proxy",
-        "HTTP_PROXY",
-        "https_proxy",
-        "HTTPS_PROXY",
-        "all_proxy",
-        "ALL_PROXY",
-        "no_proxy",
-        "NO_PROXY",
-    ] {
-        command.env_remove(name);
-    }
-    command
+    command.env_remove("MULTUS_MIRROR");
+    without_proxies(command)
 }
 
 fn download_with(dir: &Path, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Command {

@@ -3,3 +3,5 @@
 mod bad_input;
 mod chart;
 mod download;
+mod registry;
+mod server;

@@ -3,27 +3,32 @@
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
+    process::Command,
     sync::{Arc, Mutex},
     thread,
 };
 
 /// What somebody asked for.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
+pub(crate) struct Request {
+    /// The first word.
+    pub(crate) method: String,
     /// As it stands in the first line.
-    pub(super) target: String,
+    pub(crate) target: String,
     /// The first byte, where a range is asked for.
-    pub(super) range: Option<usize>,
+    pub(crate) range: Option<usize>,
+    /// Who asks.
+    pub(crate) authorization: Option<String>,
 }
 
-pub(super) struct Server {
-    pub(super) base: String,
+pub(crate) struct Server {
+    pub(crate) base: String,
     asked: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
     /// Answers one request a connection; the function is told how many came before.
-    pub(super) fn start(answer: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("sockets of the test work");
         let address = listener.local_addr().expect("sockets of the test work");
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -48,12 +53,17 @@ impl Server {
     }
 
     /// From which byte each request wanted the file.
-    pub(super) fn offsets(&self) -> Vec<usize> {
+    pub(crate) fn offsets(&self) -> Vec<usize> {
         let asked = self.asked.lock().expect("nobody panicked");
         asked.iter().map(|one| one.range.unwrap_or(0)).collect()
     }
 
-    pub(super) fn targets(&self) -> Vec<String> {
+    /// What was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<Request> {
+        self.asked.lock().expect("nobody panicked").clone()
+    }
+
+    pub(crate) fn targets(&self) -> Vec<String> {
         let asked = self.asked.lock().expect("nobody panicked");
         asked.iter().map(|one| one.target.clone()).collect()
     }
@@ -71,14 +81,21 @@ fn request(stream: &TcpStream) -> Request {
         let from = line.strip_prefix("range: bytes=")?.strip_suffix('-')?;
         Some(from.parse().expect("an offset"))
     });
+    let authorization = head.iter().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("authorization")
+            .then(|| value.to_owned())
+    });
     Request {
+        method: head[0].split(' ').next().unwrap_or_default().to_owned(),
         target: target.to_owned(),
         range,
+        authorization,
     }
 }
 
 /// An answer of this status, with further headers where there are any.
-pub(super) fn answer(status: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn answer(status: &str, body: &[u8]) -> Vec<u8> {
     let length = if status.starts_with("204") {
         String::new()
     } else {
@@ -88,19 +105,19 @@ pub(super) fn answer(status: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-pub(super) fn whole(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn whole(bytes: &[u8]) -> Vec<u8> {
     answer("200 OK", bytes)
 }
 
 /// The promise of all of it, and less.
-pub(super) fn part(bytes: &[u8], len: usize) -> Vec<u8> {
+pub(crate) fn part(bytes: &[u8], len: usize) -> Vec<u8> {
     let mut whole = whole(bytes);
     whole.truncate(whole.len() - bytes.len() + len);
     whole
 }
 
 /// What an honest server says.
-pub(super) fn rest(bytes: &[u8], from: Option<usize>) -> Vec<u8> {
+pub(crate) fn rest(bytes: &[u8], from: Option<usize>) -> Vec<u8> {
     match (from, from.and_then(|from| bytes.get(from..))) {
         (None, _) => whole(bytes),
         (Some(from), Some(rest)) if !rest.is_empty() => {
@@ -110,4 +127,12 @@ pub(super) fn rest(bytes: &[u8], from: Option<usize>) -> Vec<u8> {
         }
         _ => answer("416 Range Not Satisfiable", b""),
     }
+}
+
+/// A command that nobody's environment sends through a proxy.
+pub(crate) fn without_proxies(mut command: Command) -> Command {
+    for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+        command.env_remove(name).env_remove(name.to_uppercase());
+    }
+    command
 }

@@ -1,0 +1,215 @@
+//! `airgap pull` from a registry on loopback that is busy, wants a login, or is behind a proxy.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use archive::{
+    digest::Digest,
+    layout::Layout,
+    oci::{self, Index, Manifest, Platform},
+};
+
+use crate::{
+    bad_input::{FAILED, output, refused, xtask},
+    server::{Request, Server, answer, without_proxies},
+};
+
+/// An image for one architecture, and the digest of its index.
+struct Image {
+    layout: Layout,
+    digest: Digest,
+}
+
+impl Image {
+    fn new() -> Self {
+        let mut layout = Layout::default();
+        let config = layout.add(oci::CONFIG, b"{}".to_vec());
+        let layer = layout.add(oci::LAYER_GZIP, b"some bytes".to_vec());
+        let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+        let mut manifest = layout.add(oci::MANIFEST, manifest);
+        manifest.platform = Some(Platform {
+            architecture: "amd64".to_owned(),
+            os: "linux".to_owned(),
+            variant: None,
+        });
+        let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(vec![manifest])));
+        let digest = index.digest;
+        Self { layout, digest }
+    }
+
+    /// What a registry answers that lets everybody in.
+    fn give(&self, target: &str) -> Vec<u8> {
+        let path = target.split("://").last().unwrap_or_default();
+        let path = &path[path.find('/').unwrap_or_default()..];
+        if path == "/v2/" {
+            return answer("200 OK", b"{}");
+        }
+        let digest = path.rsplit('/').next().and_then(|word| word.parse().ok());
+        let Some(bytes) = digest.and_then(|digest| self.layout.blobs.get(&digest)) else {
+            return answer("404 Not Found", b"");
+        };
+        let kind = if digest == Some(self.digest) {
+            oci::INDEX
+        } else {
+            oci::MANIFEST
+        };
+        answer(&format!("200 OK\r\nContent-Type: {kind}"), bytes)
+    }
+}
+
+/// Fetches the image that the registry has, into an empty store.
+fn pull(dir: &Path, host: &str, words: &[&str]) -> Command {
+    let image = Image::new();
+    let line = format!("core {host}/x/y:1 {}\n", image.digest);
+    fs::write(dir.join("images.lock"), line).expect("a folder of the test");
+    drop(fs::remove_dir_all(dir.join("store")));
+    let common = [
+        "airgap",
+        "pull",
+        "--lock",
+        "images.lock",
+        "--store",
+        "store",
+        "--arch",
+        "amd64",
+    ];
+    let mut command = without_proxies(xtask(dir, &[&common, words].concat()));
+    command
+        .env_remove("REGISTRY_AUTH_FILE")
+        .env("DOCKER_CONFIG", dir.join("docker"));
+    command
+}
+
+#[track_caller]
+fn succeeds(command: Command) {
+    let (status, said) = output(command);
+    assert_eq!(status, 0, "{said}");
+}
+
+fn host(server: &Server) -> String {
+    server.base.replace("http://", "")
+}
+
+/// A registry that says "not now" once, and how long.
+fn busy(status: &'static str, seconds: &'static str) -> Server {
+    let (image, manifests) = (Image::new(), AtomicUsize::new(0));
+    Server::start(move |_, request| {
+        let is_manifest = request.target.contains("/manifests/");
+        // The refusal, and the question how long it holds.
+        if is_manifest && manifests.fetch_add(1, SeqCst) < 2 {
+            return answer(&format!("{status}\r\nRetry-After: {seconds}"), b"");
+        }
+        image.give(&request.target)
+    })
+}
+
+#[test]
+fn a_busy_registry_is_left_alone_for_as_long_as_it_wants() {
+    let dir = tempfile::tempdir().unwrap();
+    for status in ["429 Too Many Requests", "503 Service Unavailable"] {
+        let (server, start) = (busy(status, "1"), Instant::now());
+        succeeds(pull(dir.path(), &host(&server), &["--plain-http"]));
+        assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
+        let asked = server.asked();
+        let methods = asked
+            .iter()
+            .filter(|one| one.target.contains("/manifests/"))
+            .map(|one| one.method.as_str());
+        assert_eq!(methods.collect::<Vec<_>>(), ["GET", "HEAD", "GET", "GET"]);
+    }
+    let (server, start) = (busy("429 Too Many Requests", "3600"), Instant::now());
+    let words = ["is busy for 3600 s more by its own word"];
+    refused(
+        pull(dir.path(), &host(&server), &["--plain-http"]),
+        FAILED,
+        &words,
+    );
+    assert!(start.elapsed() < Duration::from_secs(30));
+}
+
+/// A registry for `me` with `word` alone.
+fn closed() -> Server {
+    let image = Image::new();
+    Server::start(move |_, request: &Request| {
+        if request.authorization.as_deref() == Some("Basic bWU6d29yZA==") {
+            return image.give(&request.target);
+        }
+        let wanted = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
+        answer(wanted, b"{}")
+    })
+}
+
+/// A program that keeps one login, and puts down nothing else.
+fn helper(dir: &Path, server: &str) {
+    let path = dir.join("bin/docker-credential-keeper");
+    fs::create_dir_all(dir.join("bin")).expect("a folder of the test");
+    fs::create_dir_all(dir.join("docker")).expect("a folder of the test");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = get ] || exit 2\ncase \"$(cat)\" in\n{server}) echo '{{\"Username\": \"me\", \"Secret\": \"word\"}}';;\n*) echo 'credentials not found in native keychain'; exit 1;;\nesac\n"
+    );
+    fs::write(&path, script).expect("a folder of the test");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a folder of the test");
+}
+
+#[test]
+fn credential_helpers_are_asked() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), closed());
+    let host = host(&server);
+    helper(dir.path(), &host);
+    let with = |config: &str| {
+        fs::write(dir.path().join("docker/config.json"), config).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let bin = dir.path().join("bin");
+        let mut command = pull(dir.path(), &host, &["--plain-http"]);
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        command
+    };
+    succeeds(with(&format!(
+        r#"{{"credHelpers": {{"{host}": "keeper"}}}}"#
+    )));
+    succeeds(with(r#"{"credsStore": "keeper"}"#));
+    let cure = ["give --user and MULTUS_REGISTRY_PASSWORD"];
+    refused(with("{}"), FAILED, &cure);
+    // It keeps one, but not for this registry.
+    helper(dir.path(), "other.example");
+    refused(with(r#"{"credsStore": "keeper"}"#), FAILED, &cure);
+    let gone = ["docker-credential-gone", "put it into PATH"];
+    refused(with(r#"{"credsStore": "gone"}"#), FAILED, &gone);
+}
+
+#[test]
+fn proxies_are_used_but_for_those_that_need_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, other) = (Image::new(), Image::new());
+    let proxy = Server::start(move |_, request| {
+        if request.target.starts_with("http://registry.invalid/v2/") {
+            return image.give(&request.target);
+        }
+        answer("403 Forbidden", b"")
+    });
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+        let mut command = pull(dir.path(), "registry.invalid", &["--plain-http"]);
+        command.env(name, &proxy.base);
+        succeeds(command);
+    }
+    let mut command = pull(dir.path(), "registry.invalid", &[]);
+    command.env("HTTPS_PROXY", &proxy.base);
+    refused(command, FAILED, &["registry.invalid"]);
+    let targets = proxy.targets();
+    let last = targets.last().map(String::as_str);
+    assert_eq!(last, Some("registry.invalid:443"));
+    let direct = Server::start(move |_, request| other.give(&request.target));
+    let mut command = pull(dir.path(), &host(&direct), &["--plain-http"]);
+    command
+        .env("HTTP_PROXY", &proxy.base)
+        .env("NO_PROXY", "example.com,127.0.0.1");
+    succeeds(command);
+    assert!(direct.targets().len() > 3);
+    assert_eq!(proxy.targets(), targets);
+}
