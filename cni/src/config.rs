@@ -61,10 +61,10 @@ pub enum ConfigError {
         source: VersionError,
     },
     /// Neither a plugin nor a list of plugins.
-    #[error("network {0:?} has neither a type nor plugins")]
+    #[error("network {0:?} has neither a type nor plugins: name its plugin in \"type\"")]
     NothingToRun(String),
     /// An empty list.
-    #[error("network {0:?} has an empty list of plugins")]
+    #[error("network {0:?} has an empty list of plugins: name at least one")]
     NoPlugins(String),
     /// A plugin of the list has no type.
     #[error("plugin {index} of network {network:?} has no type")]
@@ -347,11 +347,11 @@ mod tests {
         );
         assert_eq!(
             refused(r#"{"name":"n"}"#),
-            "network \"n\" has neither a type nor plugins"
+            "network \"n\" has neither a type nor plugins: name its plugin in \"type\""
         );
         assert_eq!(
             refused(r#"{"name":"n","plugins":[]}"#),
-            "network \"n\" has an empty list of plugins"
+            "network \"n\" has an empty list of plugins: name at least one"
         );
         assert_eq!(
             refused(r#"{"name":"n","plugins":[{"type":"a"},{}]}"#),

@@ -28,7 +28,10 @@ pub enum ExecError {
     #[error("invalid plugin name {0:?}")]
     Name(String),
     /// In none of the directories.
-    #[error("plugin {plugin:?} is in none of {}", list(dirs))]
+    #[error(
+        "plugin {plugin:?} is in none of {}: install it on this node",
+        list(dirs)
+    )]
     NotFound {
         /// The name.
         plugin: String,

@@ -200,7 +200,10 @@ impl Client {
                 .await;
             answer
                 .map(tonic::Response::into_inner)
-                .map_err(|status| status.message().to_owned())
+                .map_err(|status| match status.message() {
+                    "" => status.code().to_string(),
+                    message => message.to_owned(),
+                })
         };
         match tokio::time::timeout(TIMEOUT, call).await {
             Ok(answer) => answer.map_err(refused),

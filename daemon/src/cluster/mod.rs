@@ -131,7 +131,7 @@ impl Cluster {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 format!(
-                    "cannot write the network status of pod {}/{}: {reason}",
+                    "cannot write the network status of pod {}/{}: {reason}; the pod comes up once the API server takes it",
                     pod.namespace, pod.name
                 ),
             )

@@ -71,7 +71,9 @@ impl NodeDevices {
         let listed = self
             .runtime
             .block_on(podresources::list(&self.root, &socket));
-        listed.map(Some).map_err(|error| error.to_string())
+        listed
+            .map(Some)
+            .map_err(|error| format!("{error}: see the kubelet's log"))
     }
 
     /// What the kubelet has noted.
@@ -101,7 +103,7 @@ impl NodeDevices {
             let object = cluster.read(&path)?;
             let given = object.as_ref().and_then(claims::given);
             let given = given.ok_or_else(|| {
-                format!("resource claim {namespace}/{name} is not there or was given no device yet")
+                format!("resource claim {namespace}/{name} is not there or was given no device yet: kubectl describe it")
             })?;
             for one in given {
                 let wanted = claim

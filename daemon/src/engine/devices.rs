@@ -34,8 +34,17 @@ impl Engine {
         let devices = self.devices.of_pod(pod, &wanted);
         let devices = devices.map_err(|reason| PlanError::Devices {
             pod: format!("{}/{}", pod.namespace, pod.name),
+            network: asks(attachments),
             reason,
         })?;
         plan::assign(attachments, devices, &in_use)
     }
+}
+
+/// Who wants a device; the first stands for all.
+fn asks(attachments: &[Attachment]) -> String {
+    let mut asking = attachments.iter().filter(|one| one.device.is_some());
+    asking
+        .next()
+        .map_or_else(String::new, |one| one.name.clone())
 }

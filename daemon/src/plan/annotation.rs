@@ -58,10 +58,10 @@ pub enum AnnotationError {
         item: String,
     },
     /// No name at all.
-    #[error("entry {index} names no network")]
+    #[error("{entry} names no network: name one, or take the entry out")]
     NoName {
-        /// Position in the list, from 0.
-        index: usize,
+        /// Which one.
+        entry: Entry,
     },
     /// An interface name that the kernel would refuse.
     #[error(
@@ -72,24 +72,24 @@ pub enum AnnotationError {
         name: String,
     },
     /// The JSON does not parse.
-    #[error("not valid JSON: {0}")]
+    #[error("not valid JSON: {0}; correct it, or write [namespace/]name[@interface]")]
     Json(String),
     /// The JSON is something else than a list of objects.
     #[error("{0}")]
     Shape(String),
     /// A key has a value of another type.
-    #[error("entry {index}: {error}")]
+    #[error("{entry}: {error}")]
     Type {
-        /// Position in the list, from 0.
-        index: usize,
+        /// Which one.
+        entry: Entry,
         /// What was expected.
         error: WrongType,
     },
     /// A value of the right type that means nothing.
-    #[error("entry {index}: {key}: \"{value}\" is no valid {expected}")]
+    #[error("{entry}: {key}: \"{value}\" is no valid {expected}")]
     Value {
-        /// Position in the list, from 0.
-        index: usize,
+        /// Which one.
+        entry: Entry,
         /// The key.
         key: &'static str,
         /// The value as written.
@@ -98,11 +98,30 @@ pub enum AnnotationError {
         expected: &'static str,
     },
     /// Two keys that exclude each other.
-    #[error("entry {index}: \"ips\" and \"ipam-claim-reference\" exclude each other: drop one")]
+    #[error("{entry}: \"ips\" and \"ipam-claim-reference\" exclude each other: drop one")]
     ClaimAndIps {
-        /// Position in the list, from 0.
-        index: usize,
+        /// Which one.
+        entry: Entry,
     },
+}
+
+/// An entry of the list, as people find it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Position, from 0.
+    index: usize,
+    /// The network that it names; empty where it names none.
+    name: String,
+}
+
+impl std::fmt::Display for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "entry {}", self.index)?;
+        if !self.name.is_empty() {
+            write!(f, " (network {})", self.name)?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads an annotation. Networks without a namespace are taken from `default_namespace`.
@@ -117,7 +136,9 @@ pub fn parse(text: &str, default_namespace: &str) -> Result<Vec<Selection>, Anno
     };
     for (index, selection) in selections.iter_mut().enumerate() {
         if selection.name.is_empty() {
-            return Err(AnnotationError::NoName { index });
+            let name = String::new();
+            let entry = Entry { index, name };
+            return Err(AnnotationError::NoName { entry });
         }
         if selection.namespace.is_empty() {
             default_namespace.clone_into(&mut selection.namespace);
@@ -190,16 +211,24 @@ fn parse_json(text: &str) -> Result<Vec<Selection>, AnnotationError> {
         .iter()
         .enumerate()
         .map(|(index, item)| match item {
-            Value::Object(map) => parse_object(index, map),
+            Value::Object(map) => {
+                let name = map.get("name").and_then(Value::as_str);
+                let name = name.unwrap_or_default().to_owned();
+                parse_object(&Entry { index, name }, map)
+            }
             _ => Err(AnnotationError::Shape(format!(
-                "entry {index} of the list is no object"
+                "entry {index} of the list is no object: write {{\"name\": …}}"
             ))),
         })
         .collect()
 }
 
-fn parse_object(index: usize, map: &Map<String, Value>) -> Result<Selection, AnnotationError> {
-    let typed = |error| AnnotationError::Type { index, error };
+fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, AnnotationError> {
+    let entry_of = || entry.clone();
+    let typed = |error| AnnotationError::Type {
+        entry: entry_of(),
+        error,
+    };
     let text = |key| keys::non_empty(map, key).map_err(typed);
     let interface = match text("interface")? {
         Some(name) => Some(name),
@@ -208,11 +237,11 @@ fn parse_object(index: usize, map: &Map<String, Value>) -> Result<Selection, Ann
     let ips = keys::texts(map, "ips").map_err(typed)?.unwrap_or_default();
     let claim = text("ipam-claim-reference")?;
     if claim.is_some() && !ips.is_empty() {
-        return Err(AnnotationError::ClaimAndIps { index });
+        return Err(AnnotationError::ClaimAndIps { entry: entry_of() });
     }
     let check = |key, value: Option<String>, expected, valid: fn(&str) -> bool| match value {
         Some(value) if !valid(&value) => Err(AnnotationError::Value {
-            index,
+            entry: entry_of(),
             key,
             value,
             expected,
@@ -220,24 +249,34 @@ fn parse_object(index: usize, map: &Map<String, Value>) -> Result<Selection, Ann
         value => Ok(value),
     };
     for ip in &ips {
-        check("ips", Some(ip.clone()), "address", address::is_ip_or_cidr)?;
+        check(
+            "ips",
+            Some(ip.clone()),
+            "address: write it as in 10.1.2.3/24",
+            address::is_ip_or_cidr,
+        )?;
     }
     Ok(Selection {
         namespace: text("namespace")?.unwrap_or_default(),
         name: text("name")?.unwrap_or_default(),
         interface: interface_name(&interface.unwrap_or_default())?,
         ips,
-        mac: check("mac", text("mac")?, "hardware address", address::is_mac)?,
+        mac: check(
+            "mac",
+            text("mac")?,
+            "hardware address: write it as in 02:00:00:00:00:01",
+            address::is_mac,
+        )?,
         infiniband_guid: check(
             "infiniband-guid",
             text("infiniband-guid")?,
-            "GUID of 8 bytes",
+            "GUID of 8 bytes: write it as in 02:00:00:00:00:00:00:01",
             address::is_guid,
         )?,
         bandwidth: bandwidth(map).map_err(typed)?,
         port_mappings: port_mappings(map).map_err(typed)?,
         cni_args: keys::object(map, "cni-args").map_err(typed)?.cloned(),
-        default_route: default_route(index, map)?,
+        default_route: default_route(entry, map)?,
         device_id: text("deviceID")?,
     })
 }
@@ -288,10 +327,14 @@ fn integer(map: &Map<String, Value>, key: &str) -> Result<Option<i64>, WrongType
 }
 
 fn default_route(
-    index: usize,
+    entry: &Entry,
     map: &Map<String, Value>,
 ) -> Result<Option<Vec<IpAddr>>, AnnotationError> {
-    let typed = |error| AnnotationError::Type { index, error };
+    let entry_of = || entry.clone();
+    let typed = |error| AnnotationError::Type {
+        entry: entry_of(),
+        error,
+    };
     let Some(gateways) = keys::texts(map, "default-route").map_err(typed)? else {
         return Ok(None);
     };
@@ -299,10 +342,10 @@ fn default_route(
         .into_iter()
         .map(|value| {
             value.parse().map_err(|_| AnnotationError::Value {
-                index,
+                entry: entry_of(),
                 key: "default-route",
                 value,
-                expected: "address",
+                expected: "address: write that of a gateway, as in 10.1.2.1",
             })
         })
         .collect::<Result<_, _>>()

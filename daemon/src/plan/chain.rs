@@ -95,11 +95,14 @@ fn plugins(dir: &Path, inputs: Inputs<'_>) -> Result<Vec<Map<String, Value>>, Pl
                 .files
                 .read(&path)
                 .map_err(|error| unusable(format!("cannot be read: {error}")))?;
-            let plugin: Map<String, Value> = serde_json::from_slice(&bytes)
-                .map_err(|error| unusable(format!("is not a JSON object: {error}")))?;
+            let plugin: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|error| {
+                unusable(format!(
+                    "is not a JSON object: {error}; correct it, or take it away"
+                ))
+            })?;
             match plugin.get("type").and_then(Value::as_str) {
                 Some(kind) if !kind.is_empty() => Ok(plugin),
-                _ => Err(unusable("has no \"type\"".to_owned())),
+                _ => Err(unusable("has no \"type\": name its plugin".to_owned())),
             }
         })
         .collect()

@@ -13,8 +13,9 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let map = serde_json::from_slice(bytes)
-            .map_err(|error| format!("the CNI configuration is not a JSON object: {error}"))?;
+        let map = serde_json::from_slice(bytes).map_err(|error| {
+            format!("the CNI configuration is not a JSON object: {error}; correct it")
+        })?;
         Ok(Self {
             map,
             original: Some(bytes.to_vec()),

@@ -18,7 +18,7 @@ pub enum PlanError {
         /// The annotation's key.
         annotation: &'static str,
         /// What is wrong with it.
-        source: AnnotationError,
+        source: Box<AnnotationError>,
     },
     /// A definition that is not there.
     #[error(
@@ -44,8 +44,9 @@ pub enum PlanError {
     },
     /// The default network cannot be had.
     #[error(
-        "failed to get clusterNetwork {name}{}: {cause}",
-        place(name, namespace)
+        "failed to get clusterNetwork {name}{}: {}",
+        place(name, namespace),
+        what(name, cause)
     )]
     ClusterNetwork {
         /// As configured.
@@ -57,8 +58,9 @@ pub enum PlanError {
     },
     /// One of the default networks cannot be had.
     #[error(
-        "failed to get default network {name}{}: {cause}",
-        place(name, namespace)
+        "failed to get default network {name}{}: {}",
+        place(name, namespace),
+        what(name, cause)
     )]
     DefaultNetwork {
         /// As configured.
@@ -119,10 +121,14 @@ pub enum PlanError {
         reason: String,
     },
     /// Nobody can tell which devices the pod has.
-    #[error("the devices of pod {pod} are not known: {reason}")]
+    #[error(
+        "network {network} wants a device, and which ones pod {pod} has is not known: {reason}"
+    )]
     Devices {
         /// The pod as `namespace/name`.
         pod: String,
+        /// The first network that wants one.
+        network: String,
         /// Why.
         reason: String,
     },
@@ -220,6 +226,14 @@ fn place(name: &str, namespace: &str) -> String {
         return String::new();
     }
     format!(" in namespace {namespace}")
+}
+
+/// The cause, without a path that was said already.
+fn what(name: &str, cause: &PlanError) -> String {
+    match cause {
+        PlanError::File { path, reason } if path.as_os_str() == name => reason.clone(),
+        _ => cause.to_string(),
+    }
 }
 
 impl PlanError {

@@ -245,7 +245,7 @@ fn annotated(
     annotation::parse(text, namespace).map_err(|source| PlanError::Annotation {
         pod: format!("{}/{}", pod.namespace, pod.name),
         annotation,
-        source,
+        source: Box::new(source),
     })
 }
 

@@ -75,7 +75,7 @@ pub(super) fn from_nad(
             Some(draft) => Ok(draft),
             None => plugins::generated(&nad.name, inputs.plugins).unwrap_or_else(|| {
                 Err(format!(
-                    "spec.config is empty, and neither a configuration named \"{}\" in {} nor a plugin of that name is on this node",
+                    "spec.config is empty, and neither a configuration named \"{}\" in {} nor a plugin of that name is on this node: write one there",
                     nad.name,
                     inputs.netconf.conf_dir.display()
                 ))
@@ -157,9 +157,10 @@ pub(super) fn read(path: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> 
         path: path.to_owned(),
         reason,
     };
-    let bytes = inputs
-        .files
-        .read(path)
-        .map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    let bytes = inputs.files.read(path).map_err(|error| {
+        unusable(format!(
+            "cannot be read: {error}; put it there, or name another"
+        ))
+    })?;
     Draft::parse(&bytes).map_err(unusable)
 }

@@ -42,7 +42,7 @@ impl PodView {
                 Err(CniError::new(
                     CniError::TRY_AGAIN_LATER,
                     format!(
-                        "[{}/{}]: expected pod UID \"{uid}\" but got \"{}\" from Kube API",
+                        "[{}/{}]: expected pod UID \"{uid}\" but got \"{}\" from Kube API: this sandbox is of an earlier pod of that name and goes by itself",
                         self.namespace, self.name, self.uid
                     ),
                 ))
@@ -96,7 +96,7 @@ pub fn pod_gone(namespace: &str, name: &str) -> CniError {
     CniError::new(
         CniError::TRY_AGAIN_LATER,
         format!(
-            "error configuring pod [{namespace}/{name}] networking: the pod is not (or not yet) known to this node's watch; it was deleted, or try again"
+            "error configuring pod [{namespace}/{name}] networking: this node has not heard of the pod: it was deleted, or the next try finds it"
         ),
     )
 }
@@ -124,7 +124,7 @@ mod tests {
         let error = pod(false).check_uid(Some("runtime")).unwrap_err();
         assert_eq!(
             error.msg,
-            "[shop/cart-0]: expected pod UID \"runtime\" but got \"api\" from Kube API"
+            "[shop/cart-0]: expected pod UID \"runtime\" but got \"api\" from Kube API: this sandbox is of an earlier pod of that name and goes by itself"
         );
     }
 
