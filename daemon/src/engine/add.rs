@@ -360,7 +360,7 @@ pub(super) fn name_taken(delegate: &Delegate) -> CniError {
     CniError::new(
         CniError::INVALID_NETWORK_CONFIG,
         format!(
-            "DelegateAdd: cannot set \"{}\" interface name to \"{ifname}\": validateIfName: interface name {ifname} already exists; ask for another in the pod's annotation",
+            "DelegateAdd: cannot set \"{}\" interface name to \"{ifname}\": interface name {ifname} already exists; ask for another name",
             delegate.config.plugins[0].kind
         ),
     )

@@ -196,7 +196,7 @@ fn a_taken_interface_name_stops_it_before_the_first_runs() {
     world.link("net1");
     let error = world.add("c1", "a").unwrap_err();
     assert!(
-        error.msg.contains("DelegateAdd: cannot set \"macvlan\" interface name to \"net1\": validateIfName: interface name net1 already exists"),
+        error.msg.contains("DelegateAdd: cannot set \"macvlan\" interface name to \"net1\": interface name net1 already exists"),
         "{}", error.msg
     );
     let error = world.add("c1", "b@x0,b@x0").unwrap_err();
