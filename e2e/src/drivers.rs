@@ -1,8 +1,10 @@
 //! A device plugin and a DRA driver, both of devices that are nothing but names, on the sockets of a real kubelet, and what becomes of
-//! their devices. The device plugin is this very program under an argument of its own.
+//! their devices. The device plugin is this very program under an argument of its own, as is as much of a
+//! kubelet as tells of devices where none runs.
 
 pub(crate) mod device_plugin;
 pub(crate) mod dra;
+pub(crate) mod pod_resources;
 
 use std::{collections::BTreeMap, ffi::OsString};
 
@@ -25,9 +27,14 @@ const STATE: &str = "/var/lib/cni/multus";
 /// Devices of a pod, by interface.
 pub(crate) type Told = BTreeMap<String, String>;
 
-/// Runs the device plugin if the arguments name it: it ends with its node.
+/// Runs what the arguments name, if they name one of these: it ends with its node.
 pub(crate) fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<anyhow::Result<()>> {
-    (arguments.next()? == device_plugin::NAME).then(device_plugin::run)
+    let run: fn() -> anyhow::Result<()> = match arguments.next()?.to_str()? {
+        device_plugin::NAME => device_plugin::run,
+        pod_resources::NAME => pod_resources::run,
+        _ => return None,
+    };
+    Some(run())
 }
 
 /// Starts both on a node.

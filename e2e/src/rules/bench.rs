@@ -3,6 +3,7 @@
 mod daemon;
 mod events;
 mod fake;
+mod kubelet;
 mod pods;
 mod see;
 
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 pub(super) use self::{
     daemon::Settings,
     fake::DIR as FAKE_DIR,
+    kubelet::PodResources,
     pods::{DEFAULT_NETWORK, NETWORKS, Pod, PodForm, STATUS},
     see::{WITH_A, WITH_A_AND_B},
 };
@@ -163,14 +165,28 @@ impl Bench {
         env: &[(impl AsRef<str>, impl AsRef<str>)],
         config: &Value,
     ) -> anyhow::Result<Answer> {
+        self.ask(api::PATH_CNI, env, config, &Value::Null)
+    }
+
+    /// The same on any of its paths, and with attributes of the interface.
+    pub(super) fn ask(
+        &self,
+        path: &str,
+        env: &[(impl AsRef<str>, impl AsRef<str>)],
+        config: &Value,
+        attributes: &Value,
+    ) -> anyhow::Result<Answer> {
         use base64::Engine as _;
         let env: serde_json::Map<_, _> = env
             .iter()
             .map(|(key, value)| (key.as_ref().to_owned(), json!(value.as_ref())))
             .collect();
         let config = base64::engine::general_purpose::STANDARD.encode(config.to_string());
-        let body = json!({"env": env, "config": config}).to_string();
-        self.daemon_says("POST", "/cni", body.as_bytes())
+        let mut body = json!({"env": env, "config": config});
+        if !attributes.is_null() {
+            body["interfaceAttributes"] = attributes.clone();
+        }
+        self.daemon_says("POST", path, body.to_string().as_bytes())
     }
 
     /// One call of the shim under test with exactly these CNI variables.

@@ -7,12 +7,17 @@ mod capabilities;
 mod chain;
 mod config;
 mod del;
+mod delegate;
+mod devices;
+mod devinfo;
 mod errors;
 mod events;
 mod forward;
+mod interfaces;
 mod isolation;
 mod manager;
 mod netstatus;
+mod on_disk;
 mod original;
 mod primaries;
 mod process;
@@ -25,6 +30,7 @@ mod shim;
 mod socket;
 mod state;
 mod verbs;
+mod wishes;
 
 use super::{
     Case,
@@ -69,12 +75,16 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         shim::CASES,
         forward::CASES,
         socket::CASES,
+        delegate::CASES,
         errors::CASES,
         config::CASES,
         annotation::CASES,
+        wishes::CASES,
         resolve::CASES,
+        on_disk::CASES,
         original::CASES,
         isolation::CASES,
+        devices::CASES,
         add::CASES,
         capabilities::CASES,
         requests::CASES,
@@ -85,6 +95,8 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         del::CASES,
         verbs::CASES,
         netstatus::CASES,
+        interfaces::CASES,
+        devinfo::CASES,
         chain::CASES,
         access::CASES,
         manager::CASES,

@@ -4,6 +4,8 @@ mod access;
 mod annotation;
 mod asked;
 mod attach;
+mod delegate;
+mod devices;
 mod process;
 mod resolve;
 mod shim;
@@ -90,10 +92,12 @@ pub(super) fn all() -> impl Iterator<Item = &'static Rule> {
     [
         shim::RULES,
         socket::RULES,
+        delegate::RULES,
         process::RULES,
         access::RULES,
         annotation::RULES,
         resolve::RULES,
+        devices::RULES,
         attach::RULES,
         asked::RULES,
         state::RULES,

@@ -4,6 +4,11 @@ use serde_json::{Value, json};
 
 use crate::objects;
 
+/// Resources that definitions name.
+pub(super) const NIC: &str = "e2e.example/nic";
+pub(super) const SLOW_NIC: &str = "e2e.example/slow-nic";
+pub(super) const CLAIMED_NIC: &str = "e2e.example/claimed-nic";
+
 /// A list of one recorder, in the newest version, so that every verb reaches it.
 pub(super) fn primary() -> Value {
     json!({"cniVersion": "1.1.0", "name": "primary", "plugins": [
@@ -22,6 +27,7 @@ pub(super) fn all() -> Vec<Value> {
     objects.extend(special());
     objects.extend(broken());
     objects.extend(elsewhere());
+    objects.extend(with_devices());
     objects.extend(bridges());
     objects.push(objects::storage());
     objects
@@ -72,6 +78,14 @@ fn special() -> Vec<Value> {
             ),
         ),
         objects::network("with.dots", &recorder("dotted", &json!({}))),
+        objects::network(
+            "fabric",
+            &recorder("fabric", &json!({"capabilities": {"infinibandGUID": true}})),
+        ),
+        objects::network(
+            "versionless",
+            &json!({"name": "versionless", "type": "recorder"}),
+        ),
         empty("on-disk"),
         empty("recorder-plain"),
         empty("nowhere-on-disk"),
@@ -90,9 +104,20 @@ fn bridges() -> Vec<Value> {
             &json!({"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": bridge, "ipam": ipam}),
         )
     };
+    let old = |name: &str, version: &str| {
+        let ipam = json!({"type": "static", "addresses": [{"address": "10.73.0.2/24"}]});
+        objects::network(
+            name,
+            &json!({"cniVersion": version, "name": name, "type": "bridge", "bridge": "e2e-br73", "ipam": ipam}),
+        )
+    };
     vec![
         of("lan", 71, &json!([])),
         of("lan-routed", 72, &json!([{"dst": "0.0.0.0/0"}])),
+        old("lan-v02", "0.2.0"),
+        old("lan-v03", "0.3.1"),
+        old("lan-v04", "0.4.0"),
+        old("lan-v11", "1.1.0"),
     ]
 }
 
@@ -126,12 +151,37 @@ fn elsewhere() -> Vec<Value> {
         object["metadata"]["namespace"] = json!(namespace);
         object
     };
+    let mut broken = of("kube-system", "central-broken");
+    broken["spec"]["config"] = json!("{");
     vec![
         of("other", "far"),
         of("shared", "common"),
         of("shared", "everyone"),
         of("kube-system", "central"),
         of("kube-system", "also-central"),
+        broken,
+    ]
+}
+
+/// Networks that want a device.
+fn with_devices() -> Vec<Value> {
+    let wants = |resource: &str, mut network: Value| {
+        network["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/resourceName": resource});
+        network
+    };
+    let capable = json!({"capabilities": {"deviceID": true, "CNIDeviceInfoFile": true}});
+    let list = json!({"cniVersion": "1.0.0", "name": "nic-list", "plugins": [{"type": "recorder"}, {"type": "recorder"}]});
+    let of = |name: &str, keys: &Value| objects::network(name, &recorder(name, keys));
+    let mut central = of("nic-central", &json!({}));
+    central["metadata"]["namespace"] = json!("kube-system");
+    vec![
+        wants(NIC, of("nic", &json!({}))),
+        wants(NIC, of("nic-capable", &capable)),
+        wants(NIC, objects::network("nic-list", &list)),
+        wants(NIC, central),
+        wants(SLOW_NIC, of("nic-slow", &json!({}))),
+        wants(CLAIMED_NIC, of("nic-claimed", &json!({}))),
+        wants("claim-by-name", of("nic-of-claim", &json!({}))),
     ]
 }
 

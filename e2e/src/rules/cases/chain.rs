@@ -23,11 +23,30 @@ pub(super) const CASES: &[Case] = &[
         &["mux-12.1-lossless"],
         lossless,
     ),
+    plain("chain-of-other-files", &["mux-14.1-files"], other_files),
+    plain("chain-without-type", &["mux-14.1-type"], no_type),
+    plain("chain-of-a-bad-name", &["mux-14.1-name"], bad_name),
+    plain("chain-of-nothing", &["mux-14.1-nothing"], of_nothing),
+    plain(
+        "chain-of-the-folder-alone",
+        &["mux-14.1-alone"],
+        folder_alone,
+    ),
     plain("chain-inlined-only", &["mux-14.1-inlined"], inlined),
     plain(
         "chain-auxiliary",
         &["mux-14.2-auxiliary", "mux-10.1-order", "mux-14.3-chained"],
         auxiliary,
+    ),
+    plain(
+        "chain-auxiliary-version",
+        &["mux-14.2-version"],
+        auxiliary_version,
+    ),
+    plain(
+        "chain-auxiliary-broken",
+        &["mux-14.2-broken"],
+        auxiliary_broken,
     ),
     plain(
         "chain-auxiliary-without-files",
@@ -233,4 +252,84 @@ fn passthru_others(bench: &Bench) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+fn other_files(bench: &Bench) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(bench, &json!({}))?;
+    chain.file("chained/10-one.conf", "one")?;
+    chain.file("chained/20-two.json", "two")?;
+    chain.file("chained/30-three.conf.bak", "three")?;
+    chain.file("chained/40-deep/40-four.conf", "four")?;
+    let pod = bench.pod("chained-files", "")?;
+    bench.add_with(&pod, &keys)?;
+    let order = places(bench, &pod)?;
+    ensure!(
+        order == ["ADD chained inline", "ADD chained one"],
+        "{order:?}"
+    );
+    Ok(())
+}
+
+fn refused(bench: &Bench, name: &str, keys: &Value, word: &str) -> anyhow::Result<()> {
+    let pod = bench.pod(name, "")?;
+    bench.verb_with("ADD", &pod, keys)?.tells(&[word])?;
+    bench.called(&pod, &[])
+}
+
+fn no_type(bench: &Bench) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(bench, &json!({}))?;
+    let path = chain.file("chained/10-one.conf", "one")?;
+    fs::write(path, r#"{"place": "one"}"#)?;
+    refused(bench, "chained-typeless", &keys, "10-chained.conflist")
+}
+
+fn bad_name(bench: &Bench) -> anyhow::Result<()> {
+    let (_chain, keys) = Chain::new(bench, &json!({"name": "../chains"}))?;
+    refused(bench, "chained-badly", &keys, "10-chained.conflist")
+}
+
+fn of_nothing(bench: &Bench) -> anyhow::Result<()> {
+    let (_chain, keys) = Chain::new(bench, &json!({"plugins": []}))?;
+    refused(bench, "chained-to-nothing", &keys, "10-chained.conflist")
+}
+
+fn folder_alone(bench: &Bench) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(bench, &json!({}))?;
+    chain.file("chained/10-one.conf", "one")?;
+    let list = json!({"cniVersion": "1.0.0", "name": "chained"}).to_string();
+    let path = format!("{DIR}/10-chained.conflist");
+    bench.scene.node.write(&path, list)?;
+    let pod = bench.pod("chained-alone", "")?;
+    bench.add_with(&pod, &keys)?;
+    let order = places(bench, &pod)?;
+    ensure!(order == ["ADD chained one"], "{order:?}");
+    Ok(())
+}
+
+fn auxiliary_version(bench: &Bench) -> anyhow::Result<()> {
+    let (chain, mut keys) = Chain::new(bench, &json!({}))?;
+    chain.file("helpers/10-one.conf", "one")?;
+    keys["auxiliaryCNIChainName"] = json!("helpers");
+    let pod = bench.pod("helped-by-version", "")?;
+    bench.add_with(&pod, &keys)?;
+    let call = bench.call(&pod, "ADD", "helpers")?;
+    // The one before it gave a result that holds nothing.
+    let result = &call.stdin["prevResult"];
+    ensure!(
+        call.stdin["cniVersion"] == bench.config()?["cniVersion"] && result.is_object(),
+        "{}",
+        call.stdin
+    );
+    for key in ["interfaces", "ips", "routes"] {
+        ensure!(result[key].as_array().is_none_or(Vec::is_empty), "{result}");
+    }
+    Ok(())
+}
+
+fn auxiliary_broken(bench: &Bench) -> anyhow::Result<()> {
+    let (chain, mut keys) = Chain::new(bench, &json!({}))?;
+    let path = chain.file("helpers/10-one.conf", "one")?;
+    fs::write(path, "{")?;
+    keys["auxiliaryCNIChainName"] = json!("helpers");
+    refused(bench, "helped-badly", &keys, "10-one.conf")
 }

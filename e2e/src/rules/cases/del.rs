@@ -35,6 +35,12 @@ pub(super) const CASES: &[Case] = &[
     ),
     plain("del-reports-all-errors", &["mux-12.2-report"], report),
     plain("del-keeps-state-for-another-try", &["mux-12.3-kept"], kept),
+    plain("del-that-is-not-tried-again", &["mux-12.3-wish"], wish),
+    plain(
+        "del-with-a-broken-cached-result",
+        &["mux-12.2-cache"],
+        broken_cache,
+    ),
     plain("del-twice", &["mux-12.4-twice"], twice),
     plain("del-twice-without-pod", &["mux-12.4-twice"], twice_alone),
 ];
@@ -195,5 +201,43 @@ fn twice_alone(bench: &Bench) -> anyhow::Result<()> {
     );
     let state = fs::exists(bench.state_file(&pod))?;
     ensure!(!state, "its state is left");
+    Ok(())
+}
+
+/// With `retryDeleteOnError` the state stays, as with upstream; without it, it goes although a network did not.
+fn wish(bench: &Bench) -> anyhow::Result<()> {
+    for (name, again) in [("tried-again-as-wanted", true), ("tried-once", false)] {
+        let pod = bench.pod(name, "a")?;
+        bench.add(&pod)?;
+        bench.fails("a", "DEL", 7, "not yet")?;
+        let config = bench.config_with(&json!({"retryDeleteOnError": again}))?;
+        let answer = bench.request(&pod.env("DEL"), &config)?;
+        ensure!(answer.status == 400, "{name}: it did not fail");
+        ensure!(
+            bench.state_file(&pod).exists() == again,
+            "{name}: the state is not as wanted"
+        );
+        bench.answer("a", "DEL", &Value::Null)?;
+        bench.del(&pod)?;
+        ensure!(
+            !bench.state_file(&pod).exists(),
+            "{name}: its state is left"
+        );
+    }
+    Ok(())
+}
+
+/// What cannot be read of a list's last result does not keep it from going.
+fn broken_cache(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("forgotten", "list")?;
+    bench.add(&pod)?;
+    let file = format!("/var/lib/cni/multus/results/list-{}-net1", pod.id);
+    bench.scene.node.write(&file, "{\"kind\":")?;
+    bench.del(&pod)?;
+    let deleted = bench.order(&pod)?;
+    let deleted = deleted.iter().filter(|call| *call == "DEL list").count();
+    ensure!(deleted == 2, "{deleted} plugins were told");
+    let left = bench.scene.node.path(&file).exists();
+    ensure!(!left, "what cannot be read is left");
     Ok(())
 }

@@ -53,7 +53,6 @@ pub(super) const CASES: &[Case] = &[
         beside_others,
     ),
     plain("status-annotation-form", &["mux-13-form"], form),
-    plain("status-annotation-device", &["mux-13.1-file"], device),
 ];
 
 fn entries(bench: &Bench) -> anyhow::Result<()> {
@@ -227,36 +226,5 @@ fn form(bench: &Bench) -> anyhow::Result<()> {
         text.contains("    \"dns\": {}\n},{\n    \"name\": \"default/a\""),
         "{text}"
     );
-    Ok(())
-}
-
-fn device(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod(
-        "device-told",
-        r#"[{"name": "capable", "deviceID": "0000:00:01.0"}, {"name": "a"}]"#,
-    )?;
-    let info = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:00:01.0"}});
-    bench.answer("capable", "ADD", &json!({"device_info": info}))?;
-    bench.add(&pod)?;
-    let file = format!(
-        "/var/run/k8s.cni.cncf.io/devinfo/cni/default-capable-{}_net1",
-        pod.id
-    );
-    let call = bench.call(&pod, "ADD", "capable")?;
-    ensure!(
-        call.stdin["runtimeConfig"]["CNIDeviceInfoFile"] == file,
-        "{}",
-        call.stdin
-    );
-    let told: Vec<_> = bench
-        .status(&pod)?
-        .iter()
-        .map(|one| one["device-info"].clone())
-        .collect();
-    ensure!(told == [Value::Null, info, Value::Null], "{told:?}");
-    let is_there = || bench.scene.node.run(&["test", "-e", &file]).is_ok();
-    ensure!(is_there(), "it went before its pod");
-    bench.del(&pod)?;
-    ensure!(!is_there(), "it is left");
     Ok(())
 }

@@ -20,8 +20,13 @@ pub(super) const CASES: &[Case] = &[
     ),
     plain(
         "routes-of-a-network-each",
-        &["mux-11.5-gateway", "mux-11.5-family"],
+        &["mux-11.5-gateway", "mux-11.5-family", "mux-11.5-shared"],
         a_network_each,
+    ),
+    plain(
+        "routes-of-an-empty-list-beside-another",
+        &["mux-11.5-empty-alone"],
+        empty_beside,
     ),
     plain("routes-told-as-they-are", &["mux-11.5-told"], told),
     plain(
@@ -40,6 +45,12 @@ pub(super) const CASES: &[Case] = &[
         &["mux-11.5-undone"],
         unreachable,
     ),
+    plain(
+        "routes-in-results-of-all-versions",
+        &["mux-11.5-versions"],
+        versions,
+    ),
+    plain("routes-that-are-no-default", &["mux-11.5-kept"], kept),
     plain("routes-then-check", &["mux-11.5-told"], then_check),
 ];
 
@@ -222,4 +233,55 @@ fn then_check(bench: &Bench) -> anyhow::Result<()> {
     // Plugins compare the routes of the cached result with the kernel's.
     bench.verb_with("CHECK", &pod, &keys)?.well()?;
     bench.del(&pod)
+}
+
+/// Results of every form tell the default route that was set; the primary has none, so that nobody else's is in the way.
+fn versions(bench: &Bench) -> anyhow::Result<()> {
+    for (name, version) in [
+        ("lan-v02", "0.2.0"),
+        ("lan-v03", "0.3.1"),
+        ("lan-v04", "0.4.0"),
+        ("lan-v11", "1.1.0"),
+    ] {
+        let asked = json!([{"name": name, "default-route": ["10.73.0.1"]}]).to_string();
+        let (_, keys) = prepare(bench, &format!("{name}-prepared"), "")?;
+        let ipam = json!({"type": "static", "addresses": [{"address": "10.70.0.2/24"}]});
+        let list = json!({"cniVersion": "1.0.0", "name": "routed", "plugins": [{"type": "bridge", "bridge": "e2e-br70", "ipam": ipam}]});
+        bench.scene.node.write(PRIMARY, list.to_string())?;
+        let pod = bench.pod(&format!("routes-of-{name}"), &asked)?;
+        bench.add_with(&pod, &keys)?;
+        let routes = bench.routes(&pod, "-4")?;
+        ensure!(
+            routes.contains("default via 10.73.0.1 dev net1"),
+            "{version}: {routes}"
+        );
+        let cached = bench.cached(&pod, name, "net1")?["result"].clone();
+        ensure!(
+            cached["cniVersion"] == version && cached.to_string().contains("10.73.0.1"),
+            "{cached}"
+        );
+        bench.del(&pod)?;
+    }
+    Ok(())
+}
+
+/// Whatever default routes go, other routes stay in the cached results, with a gateway of their own and without.
+fn kept(bench: &Bench) -> anyhow::Result<()> {
+    let asked = r#"[{"name": "lan", "default-route": ["10.71.0.1", "fd71::1"]}]"#;
+    let (pod, _) = attach(bench, "routes-kept-apart", asked)?;
+    let cached = bench.cached(&pod, "routed", "eth0")?["result"].clone();
+    ensure!(
+        cached["routes"] == json!([{"dst": "10.70.99.0/24", "gw": "10.70.0.9"}]),
+        "{cached}"
+    );
+    bench.del(&pod)
+}
+
+fn empty_beside(bench: &Bench) -> anyhow::Result<()> {
+    let asked = r#"[{"name": "lan", "default-route": ["10.71.0.1"]}, {"name": "lan-routed", "default-route": []}]"#;
+    let pod = bench.pod("routes-empty-beside", asked)?;
+    bench
+        .verb("ADD", &pod)?
+        .tells(&["default-route", "default/lan", "default/lan-routed"])?;
+    bench.called(&pod, &[])
 }

@@ -34,6 +34,12 @@ pub(super) const CASES: &[Case] = &[
         &["mux-12.2-corrupt-pod"],
         corrupt_pod,
     ),
+    plain("state-cut-off", &["mux-12.1-damaged"], cut_off),
+    plain(
+        "state-of-upstream-without-version",
+        &["mux-12.2-version"],
+        versionless,
+    ),
     plain("state-empty-list", &["mux-12.2-empty-list"], empty),
 ];
 
@@ -213,4 +219,35 @@ fn empty(bench: &Bench) -> anyhow::Result<()> {
         .request(&pod.env("DEL"), &bench.config()?)?
         .well()
         .map(drop)
+}
+
+/// As after a loss of power, with nobody left to ask.
+fn cut_off(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("cut-off", "a@ext0,b")?;
+    bench.add(&pod)?;
+    let bytes = fs::read(bench.state_file(&pod))?;
+    fs::write(bench.state_file(&pod), &bytes[..bytes.len() / 2])?;
+    bench.delete(&pod)?;
+    bench.settle()?;
+    bench.del(&pod)?;
+    bench.called(&pod, &WITH_A_AND_B)?;
+    let call = bench.call(&pod, "DEL", "a")?;
+    ensure!(call.variable("CNI_IFNAME") == "ext0", "{call:?}");
+    ensure!(!bench.state_file(&pod).exists(), "its state is left");
+    Ok(())
+}
+
+/// A list without a version is of that of the configuration.
+fn versionless(bench: &Bench) -> anyhow::Result<()> {
+    let list = json!({"name": "main", "plugins": [{"type": "recorder", "from": "list"}]});
+    let state = json!([{
+        "Conf": {"ipam": {}, "dns": {}}, "ConfList": {"name": "main", "plugins": [{"type": "recorder", "ipam": {}, "dns": {}}]},
+        "Name": "main", "IsFilterV4Gateway": false, "IsFilterV6Gateway": false, "Bytes": bytes(&list),
+    }]);
+    let pod = inherited(bench, "versionless-list", &state.to_string())?;
+    let version = bench.config()?["cniVersion"].clone();
+    bench.del(&pod)?;
+    let call = bench.call(&pod, "DEL", "main")?;
+    ensure!(call.stdin["cniVersion"] == version, "{}", call.stdin);
+    Ok(())
 }

@@ -20,6 +20,11 @@ pub(super) const CASES: &[Case] = &[
     ),
     plain("check-asks-every-network", &["mux-12.5-check"], check_all),
     plain(
+        "check-with-cached-results",
+        &["mux-12.5-result"],
+        check_results,
+    ),
+    plain(
         "check-fails-with-a-network",
         &["mux-12.5-fails"],
         check_fails,
@@ -35,6 +40,11 @@ pub(super) const CASES: &[Case] = &[
         status_fails,
     ),
     plain("status-of-an-old-master", &["mux-12.6-old"], status_old),
+    plain(
+        "status-of-a-missing-master",
+        &["mux-12.6-missing"],
+        status_missing,
+    ),
     plain(
         "status-code",
         &["mux-12.6-code", "mux-3.4-code"],
@@ -52,6 +62,11 @@ pub(super) const CASES: &[Case] = &[
         gc_no_results,
     ),
     plain("gc-reaches-the-master", &["mux-12.7-plugins"], gc_plugins),
+    plain(
+        "gc-tells-what-is-listed",
+        &["mux-12.7-told", "mux-12.7-networks"],
+        gc_told,
+    ),
 ];
 
 fn check_well(bench: &Bench) -> anyhow::Result<()> {
@@ -220,5 +235,52 @@ fn gc_plugins(bench: &Bench) -> anyhow::Result<()> {
         "{:?}",
         bench.calls_for(NOBODY)?
     );
+    Ok(())
+}
+
+/// Of one CHECK by the cache: where upstream checks at all, by `delegates`.
+fn check_results(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("checked-with", "")?;
+    let one = json!({"cniVersion": "1.0.0", "name": "checked-one", "type": "recorder"});
+    let keys = json!({"clusterNetwork": null, "delegates": [one]});
+    let result = bench.add_with(&pod, &keys)?;
+    let mut config = keys;
+    config["prevResult"] = result;
+    bench.verb_with("CHECK", &pod, &config)?.well()?;
+    let call = bench.call(&pod, "CHECK", "checked-one")?;
+    ensure!(
+        call.stdin["prevResult"]["ips"][0]["address"] == "10.66.0.2/24",
+        "{}",
+        call.stdin
+    );
+    Ok(())
+}
+
+fn status_missing(bench: &Bench) -> anyhow::Result<()> {
+    let keys = json!({"clusterNetwork": "/etc/cni/rules/nowhere.conflist"});
+    about_the_node(bench, "STATUS", &keys)?.tells(&["nowhere"])
+}
+
+fn gc_told(bench: &Bench) -> anyhow::Result<()> {
+    let (listed, lost) = (
+        bench.pod("gc-told", "newest,a")?,
+        bench.pod("gc-untold", "newest")?,
+    );
+    let keys = bench.own_primary("gc-telling", "1.1.0")?;
+    bench.add_with(&listed, &keys)?;
+    bench.add_with(&lost, &keys)?;
+    let mut config = keys;
+    config["cni.dev/valid-attachments"] = json!([{"containerID": listed.id, "ifname": "eth0"}]);
+    about_the_node(bench, "GC", &config)?.well()?;
+    for (network, ifname) in [("gc-telling", "eth0"), ("newest", "net1")] {
+        let calls = bench.calls_for(NOBODY)?;
+        let of_gc = calls.iter().filter(|call| call.verb == "GC");
+        let told: Vec<_> = of_gc
+            .filter(|call| call.network() == network)
+            .map(|call| call.stdin["cni.dev/valid-attachments"].clone())
+            .collect();
+        let expected = json!([{"containerID": listed.id, "ifname": ifname}]);
+        ensure!(told == [expected], "{network}: {told:?}");
+    }
     Ok(())
 }

@@ -73,6 +73,18 @@ pub(super) const RULES: &[Rule] = &[
     fix("mux-9.1-null", "an entry null is refused, not crashed on"),
     fix("mux-9.1-guid", "an infiniband-guid has 8 bytes"),
     must(
+        "mux-9.1-mac",
+        "a mac has 6, 8 or 20 bytes, with colons, hyphens or dots, and reaches the plugin as it was written",
+    ),
+    must(
+        "mux-9.1-guid-given",
+        "an infiniband-guid reaches plugins as the capability infinibandGUID",
+    ),
+    fix(
+        "mux-9.1-told",
+        "an annotation that is refused is told in an event",
+    ),
+    must(
         "mux-9.2-namespace",
         "the default-network annotation means multusNamespace unless it names another",
     ),

@@ -52,6 +52,22 @@ pub(super) const RULES: &[Rule] = &[
         "the runtime's result, cached results and status tell the routes that the kernel has",
     ),
     must(
+        "mux-11.5-versions",
+        "the default route is set and told for results of every version",
+    ),
+    fix(
+        "mux-11.5-kept",
+        "routes that are no default routes stay in cached results",
+    ),
+    must(
+        "mux-11.5-shared",
+        "one network may ask for IPv4 and another for IPv6, as with upstream, though the standard wants the key on one network",
+    ),
+    fix(
+        "mux-11.5-empty-alone",
+        "an empty list beside another default-route is refused",
+    ),
+    must(
         "mux-11.5-ecmp",
         "two gateways of one family are refused, in the words that operators look for",
     ),

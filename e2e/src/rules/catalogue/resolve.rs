@@ -37,6 +37,18 @@ pub(super) const RULES: &[Rule] = &[
         "a default network that is not found fails the pod",
     ),
     must(
+        "mux-10.2-type",
+        "a file by path that is no .conflist has a type at its top",
+    ),
+    fix(
+        "mux-10.2-broken-definition",
+        "a definition in multusNamespace that cannot be used fails the pod, whatever files there are",
+    ),
+    should(
+        "mux-10.2-told",
+        "NoNetworkFound tells of a clusterNetwork that is nowhere",
+    ),
+    must(
         "mux-10.3-name",
         "a definition's configuration without a name gets that of the definition",
     ),
@@ -52,6 +64,22 @@ pub(super) const RULES: &[Rule] = &[
     must(
         "mux-10.3-empty-missing",
         "an empty definition without such a file fails the pod",
+    ),
+    must(
+        "mux-10.3-disk-order",
+        "files are looked through by bytes of their names, those of one plugin and lists alike",
+    ),
+    must(
+        "mux-10.3-disk-broken",
+        "a file that cannot be read fails the pod unless the one that is meant comes before it",
+    ),
+    must(
+        "mux-10.3-disk-files",
+        "only .conf, .json and .conflist are looked at",
+    ),
+    must(
+        "mux-10.3-no-version",
+        "a configuration of one plugin without cniVersion stays without",
     ),
     must(
         "mux-10.3-plugin",

@@ -31,6 +31,10 @@ pub(super) const RULES: &[Rule] = &[
         "mux-12.1-runtime-config",
         "DEL gets the runtimeConfig of ADD",
     ),
+    fix(
+        "mux-12.1-damaged",
+        "state that was cut off loses nothing, even with the pod gone",
+    ),
     must(
         "mux-12.2-reverse",
         "DEL takes networks in reverse, each with the interface of its ADD",
@@ -75,6 +79,18 @@ pub(super) const RULES: &[Rule] = &[
         "errors of all networks are reported together",
     ),
     must("mux-12.3-removed", "DEL takes the state away"),
+    must(
+        "mux-12.2-version",
+        "a list in the state without cniVersion has that of the configuration",
+    ),
+    must(
+        "mux-12.2-cache",
+        "a list whose cached result cannot be read is torn down all the same",
+    ),
+    must(
+        "mux-12.3-wish",
+        "retryDeleteOnError says whether state stays after a failure",
+    ),
     fix(
         "mux-12.3-kept",
         "state stays while a network could not be torn down, for the runtime's next try",
@@ -86,6 +102,10 @@ pub(super) const RULES: &[Rule] = &[
     ),
     fix("mux-12.5-fails", "CHECK fails when a network does"),
     must("mux-12.5-well", "CHECK of a whole pod succeeds"),
+    must(
+        "mux-12.5-result",
+        "CHECK hands the cached result to plugins",
+    ),
     must("mux-12.6-master", "STATUS asks the default network alone"),
     must(
         "mux-12.6-old",
@@ -99,6 +119,10 @@ pub(super) const RULES: &[Rule] = &[
         "mux-12.6-down",
         "STATUS without a daemon fails at once with code 50",
     ),
+    must(
+        "mux-12.6-missing",
+        "STATUS fails where the default network is nowhere",
+    ),
     fix(
         "mux-12.7-collect",
         "GC tears down what the runtime does not list",
@@ -107,6 +131,14 @@ pub(super) const RULES: &[Rule] = &[
     must(
         "mux-12.7-no-results",
         "GC on a node without any results succeeds",
+    ),
+    fix(
+        "mux-12.7-told",
+        "and its plugins are told what the runtime lists, nothing else",
+    ),
+    fix(
+        "mux-12.7-networks",
+        "plugins of other networks are told what of theirs the runtime lists",
     ),
     should(
         "mux-12.7-plugins",

@@ -26,6 +26,31 @@ pub(super) const RULES: &[Rule] = &[
         "mux-13-interfaces",
         "a result with several interfaces inside gives an entry for each, with its own addresses",
     ),
+    must(
+        "mux-13-one",
+        "a result with one interface gives one entry with all addresses, whatever they say of interfaces",
+    ),
+    must(
+        "mux-13-no-sandbox",
+        "of several interfaces, those outside the pod are not told",
+    ),
+    must(
+        "mux-13-default-of-several",
+        "one interface of the default network is default: that of the first address with a gateway, else the first",
+    ),
+    must(
+        "mux-13-repeated",
+        "each entry of a network has its gateways and dns",
+    ),
+    must(
+        "mux-13-nothing",
+        "a pod without anything to tell gets no status",
+    ),
+    must(
+        "mux-13-failed",
+        "a pod that was not attached gets no status",
+    ),
+    must("mux-13-del", "DEL leaves the status as it is"),
     should("mux-13-oldest", "results before 0.3.0 give no entry"),
     should("mux-13-system", "pods of every namespace get a status"),
     should(
@@ -41,18 +66,39 @@ pub(super) const RULES: &[Rule] = &[
         "a pod that is gone when its status is written does not make its ADD fail",
     ),
     must(
-        "mux-13.1-file",
-        "device information files are handed to plugins and told in the status",
-    ),
-    must(
         "mux-14.1-chain",
         "plugins from a folder named by the list are appended to the primary",
     ),
     must("mux-14.1-inlined", "unless loadOnlyInlinedPlugins is set"),
     must("mux-14.1-fresh", "the folder is read at every ADD"),
     must(
+        "mux-14.1-files",
+        "of the folder, files that end in .conf count, by name",
+    ),
+    must("mux-14.1-type", "each of them has a type"),
+    must(
+        "mux-14.1-name",
+        "the list's name must be one that is fit for a folder",
+    ),
+    must(
+        "mux-14.1-nothing",
+        "without any plugin there is no such network",
+    ),
+    must(
+        "mux-14.1-alone",
+        "a list without `plugins` has those of the folder alone",
+    ),
+    must(
         "mux-14.2-auxiliary",
         "auxiliaryCNIChainName adds a chain of that folder after all networks",
+    ),
+    must(
+        "mux-14.2-version",
+        "it begins with passthru and has the configuration's cniVersion",
+    ),
+    fix(
+        "mux-14.2-broken",
+        "a file of it that cannot be read fails the pod",
     ),
     must("mux-14.2-empty", "without files there is no such network"),
     must("mux-14.2-path", "it wants a clusterNetwork that is a path"),
