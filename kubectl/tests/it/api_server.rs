@@ -5,7 +5,7 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread,
 };
 
@@ -13,12 +13,15 @@ use serde_json::{Value, json};
 
 /// Answers until the test ends.
 pub(crate) struct ApiServer {
-    pub(crate) dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+    /// Who asked: the credential of each request.
+    asked_as: Arc<Mutex<Vec<String>>>,
 }
 
 impl ApiServer {
     /// Answers these paths with these statuses and objects, all others with 404.
     pub(crate) fn start(answers: &[(&str, u16, Value)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let answers = answers.iter().map(|(path, status, body)| {
@@ -26,24 +29,35 @@ impl ApiServer {
             (path, (*status, body))
         });
         let answers: Arc<BTreeMap<_, _>> = Arc::new(answers.collect());
+        let asked_as = Arc::<Mutex<Vec<String>>>::default();
+        let who = Arc::clone(&asked_as);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let answers = Arc::clone(&answers);
-                thread::spawn(move || serve(stream.unwrap(), &answers));
+                let (answers, who) = (Arc::clone(&answers), Arc::clone(&who));
+                thread::spawn(move || serve(stream.unwrap(), &answers, &who));
             }
         });
-        let dir = tempfile::tempdir().unwrap();
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "k", "cluster": {"server": format!("http://{address}")}}],
-            "users": [{"name": "u", "user": {}}],
+            "users": [{"name": "u", "user": {}}, {"name": "commanded", "user": {"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [dir.path().join("credential")],
+                "interactiveMode": "Never",
+            }}}],
             "contexts": [
                 {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "shop"}},
+                {"name": "commanded", "context": {"cluster": "k", "user": "commanded", "namespace": "shop"}},
                 {"name": "other", "context": {"cluster": "k", "user": "u", "namespace": "empty"}},
             ],
         });
         std::fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
-        Self { dir }
+        let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "secret"}});
+        std::fs::write(dir.path().join("credential"), credential.to_string()).unwrap();
+        Self { dir, asked_as }
+    }
+
+    pub(crate) fn asked_as(&self) -> Vec<String> {
+        self.asked_as.lock().unwrap().clone()
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -51,10 +65,23 @@ impl ApiServer {
     }
 }
 
-fn serve(mut stream: TcpStream, answers: &BTreeMap<String, (u16, Value)>) {
+fn serve(
+    mut stream: TcpStream,
+    answers: &BTreeMap<String, (u16, Value)>,
+    who: &Mutex<Vec<String>>,
+) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
-    while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+    let mut credential = String::new();
+    for line in lines
+        .map_while(Result::ok)
+        .take_while(|line| !line.is_empty())
+    {
+        if let Some(("authorization", value)) = line.to_lowercase().split_once(": ") {
+            value.clone_into(&mut credential);
+        }
+    }
+    who.lock().unwrap().push(credential);
     let path = first.split(' ').nth(1).unwrap();
     let path = path.split('?').next().unwrap();
     let absent = (

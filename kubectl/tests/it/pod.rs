@@ -105,6 +105,19 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
 }
 
 #[test]
+fn a_command_of_the_kubeconfig_says_who_asks() {
+    let server = ApiServer::start(&[(POD, 200, pod())]);
+    let (_, told) = ask(&server, &["status", "cart", "--context", "commanded"]);
+    assert_eq!(told["pod"], "shop/cart");
+    let asked_as = server.asked_as();
+    assert!(
+        asked_as.iter().all(|who| who == "bearer secret"),
+        "{asked_as:?}"
+    );
+    assert!(asked_as.len() > 2, "{asked_as:?}");
+}
+
+#[test]
 fn what_cannot_be_found_out_ends_with_three() {
     let server = ApiServer::start(&[]);
     let kubeconfig = server.kubeconfig();

@@ -21,6 +21,10 @@ impl Scene<'_> {
     pub(super) fn pods_are_disturbed(&self, chart: &str, report: &mut Report) -> Result<(), Ended> {
         let pods = self.pods_come(chart, report)?;
         report.check(
+            "kubectl multus tells the same, and asks the daemon of each node",
+            || self.tells(),
+        )?;
+        report.check(
             &format!("{chart}: the daemons' pods are deleted while pods come and go"),
             || self.disturb(chart, &pods),
         )?;
@@ -50,10 +54,6 @@ impl Scene<'_> {
         report.check(&of("inside are the addresses that status tells"), || {
             self.each(|member| self.inspect(member))
         })?;
-        report.check(
-            &of("kubectl multus tells the same, and asks the node's daemon"),
-            || self.tells(),
-        )?;
         report.check(&of("pods reach each other over the second network"), || {
             self.each(|member| {
                 let name = &member.node.name;
