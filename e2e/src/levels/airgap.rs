@@ -6,6 +6,7 @@
 mod copies;
 mod cutting;
 mod deltas;
+mod installed;
 mod pulled;
 mod registry;
 mod scene;
@@ -40,6 +41,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     let scene = report.check("a registry with a login answers", || Scene::start(work))?;
     sets::run(work, &scene, report)?;
     stores::import(work, &scene, report)?;
+    installed::run(work, &scene, report)?;
     copies::run(work, &scene, report)?;
     registry::run(work, &scene, report)?;
     stores::pull(work, &scene, report)?;

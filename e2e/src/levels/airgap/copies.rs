@@ -1,4 +1,4 @@
-//! Copies that went wrong: each is refused, and the file is named.
+//! Copies that went wrong: each is refused where it is checked and where it is installed, and the file is named.
 
 use std::{
     fs,
@@ -6,22 +6,25 @@ use std::{
     process::Command,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
-use super::scene::{Scene, text};
+use super::{
+    installed::Agent,
+    scene::{Scene, text},
+};
 use crate::{
     report::{Ended, Report},
     sh,
     workplace::{Workplace, arch},
 };
 
-struct Copy {
-    dir: PathBuf,
+pub(super) struct Copy {
+    pub(super) dir: PathBuf,
     archive: String,
 }
 
 impl Copy {
-    fn new(work: &Workplace) -> anyhow::Result<Self> {
+    pub(super) fn new(work: &Workplace) -> anyhow::Result<Self> {
         let dir = work.dir.join("copy");
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
@@ -86,32 +89,32 @@ pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Resul
             .xtask(&["airgap", "verify", text(&copy.dir)?])
             .map(drop)
     })?;
-    let mut refused = |what: &str,
-                       expected: &dyn Fn(&Copy) -> String,
-                       change: &dyn Fn(&Copy) -> anyhow::Result<()>| {
+    let agent = Agent::new("k3s", "k3s-refused");
+    let mut refused = |what: &str, named: Named, change: Change| {
         report.check(&format!("a copy is refused by name: {what}"), || {
             let copy = Copy::new(work)?;
             change(&copy)?;
-            scene.refused(&["airgap", "verify", text(&copy.dir)?], &expected(&copy))
+            scene.refused(&["airgap", "verify", text(&copy.dir)?], &named(&copy)[0])?;
+            let mut install = agent.install(work, scene, &copy)?;
+            scene.refused_by(&mut install, &named(&copy)[1])?;
+            let there = agent.images(scene)?;
+            ensure!(there.is_empty(), "{there:?} is installed");
+            Ok(())
         })
     };
-    let half = |copy: &Copy| {
-        let bytes = fs::read(copy.archive())?;
-        Ok(fs::write(copy.archive(), &bytes[..bytes.len() / 2])?)
-    };
-    let named = |copy: &Copy| copy.archive.clone();
-    refused("truncated", &named, &half)?;
-    refused("truncated, with sums to match", &named, &|copy| {
+    let archive: Named = |copy| [copy.archive.clone(), copy.archive.clone()];
+    refused("truncated", archive, half)?;
+    refused("truncated, with sums to match", archive, |copy| {
         half(copy)?;
         copy.seal()
     })?;
-    refused("sparse: a blob is not in it", &named, &|copy| {
+    refused("sparse: a blob is not in it", archive, |copy| {
         copy.repack(|plain| {
             let blob = largest(plain)?;
             tar(&["--delete", &blob], plain)
         })
     })?;
-    refused("sparse: a file with holes", &named, &|copy| {
+    refused("sparse: a file with holes", archive, |copy| {
         copy.repack(|plain| {
             let holes = plain.with_extension("holes");
             fs::File::create(&holes)?.set_len(1 << 20)?;
@@ -122,36 +125,76 @@ pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Resul
             sh::run(command.arg("--directory").arg(folder).arg(name)).map(drop)
         })
     })?;
-    let other = if arch() == "amd64" { "arm64" } else { "amd64" };
+    refused("sparse: its bytes are holes", archive, |copy| {
+        let len = fs::metadata(copy.archive())?.len();
+        fs::File::create(copy.archive())?.set_len(len)?;
+        Ok(())
+    })?;
     refused(
         "swapped with that of another architecture",
-        &|copy| format!("{} holds", copy.archive.replace(arch(), other)),
-        &|copy| {
+        |copy| {
+            [
+                format!("{} holds", copy.archive.replace(arch(), other())),
+                format!("there is no sha256sum-{}.txt", arch()),
+            ]
+        },
+        |copy| {
             // All that differs is the name: what is for this machine claims to be for another one.
             for entry in fs::read_dir(&copy.dir)? {
                 let path = entry?.path();
                 let name = path.file_name().context("a name")?.to_string_lossy();
-                let swapped = path.with_file_name(name.replace(arch(), other));
+                let swapped = path.with_file_name(name.replace(arch(), other()));
                 fs::rename(&path, swapped)?;
             }
-            let sums = copy.dir.join(format!("sha256sum-{other}.txt"));
-            let text = fs::read_to_string(&sums)?.replace(arch(), other);
+            let sums = copy.dir.join(format!("sha256sum-{}.txt", other()));
+            let text = fs::read_to_string(&sums)?.replace(arch(), other());
             Ok(fs::write(sums, text)?)
         },
     )?;
+    let other_form: Named = |copy| [(); 2].map(|()| copy.archive.replace(".zst", ".gz"));
+    refused("swapped with its other form", other_form, |copy| {
+        let gz = copy.archive().with_extension("gz");
+        let bytes = fs::read(&gz)?;
+        fs::rename(copy.archive(), gz)?;
+        Ok(fs::write(copy.archive(), bytes)?)
+    })?;
     refused(
         "renamed",
-        &|_| "images.tar.zst does not belong there".to_owned(),
-        &|copy| {
+        |_| {
+            [
+                "images.tar.zst does not belong there".to_owned(),
+                "images.tar.zst is in no sha256sum file".to_owned(),
+            ]
+        },
+        |copy| {
             let to = copy.dir.join("images.tar.zst");
             Ok(fs::rename(copy.archive(), to)?)
         },
     )?;
     refused(
         "an extra file",
-        &|_| "notes.tar does not belong there".to_owned(),
-        &|copy| Ok(fs::write(copy.dir.join("notes.tar"), "")?),
+        |_| {
+            [
+                "notes.tar does not belong there".to_owned(),
+                "notes.tar is in no sha256sum file".to_owned(),
+            ]
+        },
+        |copy| Ok(fs::write(copy.dir.join("notes.tar"), "")?),
     )
+}
+
+/// What `airgap verify` and what `images install` must say.
+type Named = fn(&Copy) -> [String; 2];
+/// How a copy goes wrong.
+type Change = fn(&Copy) -> anyhow::Result<()>;
+
+fn half(copy: &Copy) -> anyhow::Result<()> {
+    let bytes = fs::read(copy.archive())?;
+    Ok(fs::write(copy.archive(), &bytes[..bytes.len() / 2])?)
+}
+
+fn other() -> &'static str {
+    if arch() == "amd64" { "arm64" } else { "amd64" }
 }
 
 /// The path of an archive's largest entry.
