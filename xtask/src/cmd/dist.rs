@@ -268,4 +268,31 @@ mod tests {
         assert_eq!(former, "former");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
+
+    #[test]
+    fn what_is_over_its_budget_is_no_release() {
+        let make = |size: usize| {
+            let origin = Origin {
+                version: "5.0.0".to_owned(),
+                commit: String::new(),
+                epoch: 0,
+                toolchain: String::new(),
+                architectures: vec![Arch::Arm],
+            };
+            let mut tree = Tree::default();
+            let name = "airgap/multus-airgap-images-arm.tar.zst";
+            tree.add(name, vec![0; size]);
+            let outcome = describe(origin, &mut tree, &[], Vec::new());
+            (outcome.map_err(|error| error.to_string()), tree)
+        };
+        let (outcome, tree) = make(3_000_000);
+        assert_eq!(outcome, Ok(()));
+        let release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+        assert_eq!(release.budgets[0].limit, 3_000_000);
+        let (outcome, tree) = make(3_000_001);
+        let expected =
+            "airgap/multus-airgap-images-arm.tar.zst has 3000001 bytes, its budget is 3000000";
+        assert_eq!(outcome, Err(expected.to_owned()));
+        assert_eq!(tree.0.len(), 1);
+    }
 }

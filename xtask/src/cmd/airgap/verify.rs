@@ -48,10 +48,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return talk::data(&format!("{}\n", json!(items)));
     }
     for one in &sound {
+        let images = match one.images.len() {
+            1 => "1 image".to_owned(),
+            more => format!("{more} images"),
+        };
         for archive in &one.archives {
             talk::data(&format!(
-                "{archive}: {} images for {}, sound\n",
-                one.images.len(),
+                "{archive}: {images} for {}, sound\n",
                 one.architecture
             ))?;
         }
