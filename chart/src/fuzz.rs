@@ -2,12 +2,9 @@
 //!
 //! A target fails when it panics, and when what was taken does not keep its promises.
 
-#[path = "fuzz/harness.rs"]
-mod harness;
-
 use archive::{digest::sha256, gzip, tar::is_plain};
+use fuzz::{Random, changed, run};
 
-use self::harness::{Random, changed, run};
 use crate::{
     about::About,
     derive::{Wish, derive},

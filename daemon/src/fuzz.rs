@@ -3,12 +3,9 @@
 //!
 //! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` goes on for so long on each target, from another seed.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{fs, path::Path};
 
+use ::fuzz::{Random, Suspect};
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value, json};
 
@@ -62,34 +59,6 @@ const WORDS: &[&str] = &[
     "ipam",
 ];
 
-/// A small generator: numbers that follow from a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap()
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.next() % end.max(1)
-    }
-}
-
-/// Says which input it was when a target fails.
-struct Suspect<'a>(&'a [u8]);
-
-impl Drop for Suspect<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let text = String::from_utf8_lossy(self.0);
-            eprintln!("put this into the corpus:\n{text}\n{:?}", self.0);
-        }
-    }
-}
-
 /// Runs a target on its corpus and on what comes of it; `accepts` tells whether an input was taken.
 fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -118,22 +87,9 @@ fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
         "{accepted} of {}",
         seeds.len()
     );
-    let seconds = std::env::var("FUZZ_SECONDS").ok();
-    let seconds: Option<u64> = seconds.map(|seconds| seconds.parse().unwrap());
-    let seed = match seconds {
-        Some(_) => SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap()
-            .subsec_nanos(),
-        None => 1,
-    };
-    let mut random = Random(u64::from(seed) | 1 << 40);
-    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let mut rounds = 0;
-    while end.map_or(rounds < ROUNDS, |end| Instant::now() < end) {
-        check(&changed(&seeds, &mut random));
-        rounds += 1;
-    }
+    ::fuzz::repeat(ROUNDS, |random| {
+        check(&changed(&seeds, random));
+    });
 }
 
 /// One input: one of the corpus, changed in a few places.
@@ -150,7 +106,7 @@ fn changed(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
                 let word = WORDS[random.below(WORDS.len())];
                 input.splice(at..at, word.bytes());
             }
-            2 if at < input.len() => input[at] = random.next().to_le_bytes()[0],
+            2 if at < input.len() => input[at] = random.below(256).to_le_bytes()[0],
             3 => {
                 let other = &seeds[random.below(seeds.len())];
                 let from = random.below(other.len() + 1);

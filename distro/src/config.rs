@@ -161,4 +161,43 @@ mod tests {
             Settings::default()
         );
     }
+
+    #[test]
+    fn fuzz_settings() {
+        let samples: [&[u8]; 3] = [
+            b"data-dir: /data\ncni:\n- multus,x\n- canal\nport: 1\n",
+            b"disable: [traefik]\ndisable+: multus\nsystem-default-registry: r.example:5000\n",
+            b"node-label: &a [x, y]\nother+: *a\nwrite-kubeconfig-mode: \"0644\"\n",
+        ];
+        let words = [
+            "\n", " ", ":", "- ", "+", ",", "&a ", "*a", "!x ", "|", "{", "]", "\"", "~", "<<",
+            "\t", "---\n", "disable",
+        ];
+        fuzz::run(
+            |random| fuzz::changed(&samples, &words, random),
+            |input| {
+                let mut settings = Settings::default();
+                let text = String::from_utf8_lossy(input);
+                if settings.add(&text).is_err() {
+                    // What is broken says nothing.
+                    assert_eq!(settings, Settings::default());
+                    return false;
+                }
+                for key in settings.0.keys() {
+                    assert!(!key.ends_with('+'), "{key}");
+                    let words = settings.words(key);
+                    assert!(
+                        words
+                            .iter()
+                            .all(|word| !word.is_empty() && !word.contains(','))
+                    );
+                }
+                // Laid over itself, only what adds is more.
+                let mut again = settings.clone();
+                again.add(&text).unwrap();
+                assert!(again.0.keys().eq(settings.0.keys()));
+                true
+            },
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! Inputs for a reader that strangers write to: samples cut, mixed and changed, the same in every short run.
 //!
-//! `FUZZ_SECONDS=60 cargo test fuzz` goes on for so long with each target, from another seed.
+//! `FUZZ_SECONDS=60 cargo test fuzz` goes on for so long with each target, from another seed. Tests alone depend on this crate.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,31 +8,32 @@ use std::time::{Duration, Instant, SystemTime};
 const ROUNDS: usize = 1000;
 
 /// A small generator: numbers that follow from a seed.
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap()
+        usize::try_from(self.0 >> 33).expect("31 bits are a number")
     }
 
     /// A number below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.next() % end.max(1)
     }
 
     /// One of these.
-    pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.below(from.len())]
     }
 }
 
 /// Says which input it was when a target fails.
-struct Suspect<'a>(&'a [u8]);
+pub struct Suspect<'a>(pub &'a [u8]);
 
 impl Drop for Suspect<'_> {
+    #[expect(clippy::print_stderr, reason = "a test that fails says why")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("make this a sample: b\"{}\"", self.0.escape_ascii());
@@ -40,8 +41,8 @@ impl Drop for Suspect<'_> {
     }
 }
 
-/// Runs a target, which tells whether it took its input, on what `make` makes. One that takes all or nothing is tried on one side.
-pub(crate) fn run(make: impl Fn(&mut Random) -> Vec<u8>, target: impl Fn(&[u8]) -> bool) {
+/// Calls `each` so many times with the same numbers, or for as long as `FUZZ_SECONDS` says with others; tells how often.
+pub fn repeat(rounds: usize, mut each: impl FnMut(&mut Random)) -> usize {
     let seconds = std::env::var("FUZZ_SECONDS").ok();
     let seconds: Option<u64> = seconds.map(|text| text.parse().expect("FUZZ_SECONDS is a number"));
     let seed = seconds.map_or(1, |_| {
@@ -50,13 +51,22 @@ pub(crate) fn run(make: impl Fn(&mut Random) -> Vec<u8>, target: impl Fn(&[u8]) 
     });
     let mut random = Random(u64::from(seed) | 1 << 40);
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let (mut rounds, mut taken) = (0, 0);
-    while end.map_or(rounds < ROUNDS, |end| Instant::now() < end) {
-        let input = make(&mut random);
+    let mut count = 0;
+    while end.map_or(count < rounds, |end| Instant::now() < end) {
+        each(&mut random);
+        count += 1;
+    }
+    count
+}
+
+/// Runs a target, which tells whether it took its input, on what `make` makes. One that takes all or nothing is tried on one side.
+pub fn run(make: impl Fn(&mut Random) -> Vec<u8>, target: impl Fn(&[u8]) -> bool) {
+    let mut taken = 0;
+    let rounds = repeat(ROUNDS, |random| {
+        let input = make(random);
         let suspect = Suspect(&input);
         taken += usize::from(target(suspect.0));
-        rounds += 1;
-    }
+    });
     assert!(
         taken > rounds / 100 && taken < rounds - rounds / 100,
         "{taken} of {rounds} taken: one side is hardly tried"
@@ -64,7 +74,7 @@ pub(crate) fn run(make: impl Fn(&mut Random) -> Vec<u8>, target: impl Fn(&[u8]) 
 }
 
 /// One of the samples, changed in a few places, in ways that its grammar knows words for.
-pub(crate) fn changed(samples: &[&[u8]], words: &[&str], random: &mut Random) -> Vec<u8> {
+pub fn changed(samples: &[&[u8]], words: &[&str], random: &mut Random) -> Vec<u8> {
     let mut input = random.pick(samples).to_vec();
     for _ in 0..random.below(4) {
         let at = random.below(input.len() + 1);

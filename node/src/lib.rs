@@ -21,3 +21,6 @@ pub mod status;
 
 pub mod command_line;
 mod report;
+
+#[cfg(test)]
+mod fuzzed;

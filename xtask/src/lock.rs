@@ -100,10 +100,6 @@ pub(crate) fn is_address(text: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "../../chart/src/fuzz/harness.rs"]
-mod harness;
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -182,8 +178,8 @@ mod tests {
         let words = [
             "\n", " ", "#", "/", "..", "https://", "-o", "\0", "é", "a/b",
         ];
-        harness::run(
-            |random| harness::changed(&samples, &words, random),
+        fuzz::run(
+            |random| fuzz::changed(&samples, &words, random),
             |input| {
                 let text = String::from_utf8_lossy(input);
                 let Ok(items) = parse("x.lock", &text) else {

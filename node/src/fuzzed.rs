@@ -1,0 +1,151 @@
+//! Bounded fuzzing of runtimes' TOML: whatever a node's files say, there is an error or there are whole paths.
+
+use std::{fs, path::Path};
+
+use fuzz::{changed, run};
+
+use crate::{
+    command_line::CommandLine,
+    containerd::{ConfigFile, Release, effective, gather, parse},
+    crio,
+    dirs::Told,
+    root::Root,
+};
+
+const OLD: &[u8] = br#"version = 2
+imports = ["/etc/containerd/conf.d/*.toml", "other.toml"]
+[grpc]
+  address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri".cni]
+  bin_dir = "/opt/cni/bin"
+  conf_dir = "/etc/cni/net.d"
+  max_conf_num = 1
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.own]
+  cni_conf_dir = "/own"
+"#;
+const NEW: &[u8] = br#"version = 3
+imports = ["drop/*.toml"]
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["/var/lib/rancher/k3s/data/cni", "/opt/cni/bin"]
+  conf_dir = "/var/lib/rancher/k3s/agent/etc/cni/net.d"
+[plugins.'io.containerd.server.v1.grpc']
+  address = "/run/k3s/containerd/containerd.sock"
+"#;
+const CRIO: &[u8] = br#"[crio.network]
+network_dir = "/etc/cni/net.d/"
+plugin_dirs = ["/opt/cni/bin/", "/usr/libexec/cni"]
+plugin_dir = "/old"
+"#;
+const WORDS: &[&str] = &[
+    "\n",
+    "\"",
+    "'",
+    "[",
+    "]",
+    "[[",
+    "{",
+    "}",
+    "=",
+    ".",
+    ",",
+    "#",
+    "/",
+    "..",
+    "*",
+    "**",
+    "\\",
+    "\0",
+    "é",
+    "version",
+    "version = 4\n",
+    "imports",
+    "plugins",
+    "cri",
+    "cni",
+    "bin_dir",
+    "bin_dirs",
+    "conf_dir",
+    "io.containerd.grpc.v1.cri",
+    "containerd.runtimes",
+    "1979-05-27",
+    "-1",
+    "9223372036854775808",
+    "true",
+    "crio",
+    "network",
+    "plugin_dirs",
+];
+
+/// What is told can be used: whole paths, and none of them empty.
+fn whole(told: &Told) {
+    let dirs = told.bin_dirs.iter().chain(&told.conf_dir);
+    let dirs = dirs.chain(told.handlers.values());
+    for dir in dirs {
+        assert!(dir.is_absolute(), "{}", dir.display());
+    }
+}
+
+#[test]
+fn fuzz_tables() {
+    let samples = [OLD, NEW, CRIO];
+    run(
+        |random| changed(&samples, WORDS, random),
+        |input| {
+            let path = Path::new("/etc/containerd/config.toml");
+            let Ok(table) = parse(path, input) else {
+                return false;
+            };
+            let file = ConfigFile {
+                path: path.to_owned(),
+                table,
+            };
+            let below = ConfigFile {
+                path: "/below.toml".into(),
+                table: parse(path, NEW).unwrap(),
+            };
+            let files = [below, file];
+            for (major, minor) in [(1, 6), (2, 0), (2, 1), (2, 3), (2, 4)] {
+                let found = effective(&files, Release { major, minor });
+                whole(&found.told);
+                assert_eq!(found, effective(&files, Release { major, minor }));
+            }
+            let line = CommandLine::parse(b"crio");
+            whole(&crio::effective(&files, &line));
+            true
+        },
+    );
+}
+
+#[test]
+fn fuzz_imports() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    for folder in ["/etc/containerd/conf.d", "/etc/containerd/drop"] {
+        root.make_dirs(folder, 0o755).unwrap();
+        let path = Path::new(folder).join("10.toml");
+        root.write_atomic(&path, NEW, 0o644).unwrap();
+    }
+    root.write_atomic(
+        "/etc/containerd/other.toml",
+        b"imports = [\"*.toml\"]\n",
+        0o644,
+    )
+    .unwrap();
+    let path = Path::new("/etc/containerd/config.toml");
+    run(
+        |random| changed(&[OLD, NEW], WORDS, random),
+        |input| {
+            fs::write(dir.path().join("etc/containerd/config.toml"), input).unwrap();
+            let Ok((files, release)) = gather(&root, path, None) else {
+                return false;
+            };
+            // Each file once, the named one first, and none from elsewhere.
+            assert_eq!(files[0].path, path);
+            for (nth, file) in files.iter().enumerate() {
+                assert!(files[..nth].iter().all(|other| other.path != file.path));
+            }
+            whole(&effective(&files, release).told);
+            true
+        },
+    );
+}
