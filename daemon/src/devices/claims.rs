@@ -33,12 +33,17 @@ pub(super) struct Known {
     pub(super) id: String,
 }
 
-/// The claims of a pod, in its order.
+/// The claims of a pod, in its order. Those that it names itself stand in its spec alone, those made from templates have their names
+/// in its status.
 pub(super) fn of_pod(pod: &Value) -> Vec<Claim> {
     let status = &pod["status"];
-    let named = list(&status["resourceClaimStatuses"]).filter_map(|one| {
+    let made = |name: &Value| {
+        let made = list(&status["resourceClaimStatuses"]).find(|one| one["name"] == *name)?;
+        text(&made["resourceClaimName"])
+    };
+    let named = list(&pod["spec"]["resourceClaims"]).filter_map(|one| {
         Some(Claim {
-            name: text(&one["resourceClaimName"])?,
+            name: text(&one["resourceClaimName"]).or_else(|| made(&one["name"]))?,
             extended: Vec::new(),
         })
     });
@@ -107,17 +112,22 @@ mod tests {
 
     #[test]
     fn a_pod_names_its_claims() {
-        let pod = json!({"status": {
-            "resourceClaimStatuses": [{"name": "nic", "resourceClaimName": "cart-nic"}, {"name": "none"}],
+        let pod = json!({"spec": {"resourceClaims": [
+            {"name": "own", "resourceClaimName": "cart-own"},
+            {"name": "nic", "resourceClaimTemplateName": "nics"},
+            {"name": "none", "resourceClaimTemplateName": "nothing"},
+            {"name": "late", "resourceClaimTemplateName": "nics"},
+        ]}, "status": {
+            "resourceClaimStatuses": [{"name": "none"}, {"name": "nic", "resourceClaimName": "cart-nic"}],
             "extendedResourceClaimStatus": {"resourceClaimName": "cart-extended", "requestMappings": [
                 {"containerName": "main", "resourceName": "x/fast", "requestName": "container-0-request-0"},
             ]},
         }});
         let claims = of_pod(&pod);
         let names: Vec<_> = claims.iter().map(|claim| claim.name.as_str()).collect();
-        assert_eq!(names, ["cart-nic", "cart-extended"]);
+        assert_eq!(names, ["cart-own", "cart-nic", "cart-extended"]);
         assert_eq!(
-            claims[1].extended,
+            claims[2].extended,
             [("container-0-request-0".into(), "x/fast".into())]
         );
         assert!(of_pod(&json!({})).is_empty());

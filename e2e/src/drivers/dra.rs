@@ -1,4 +1,4 @@
-//! What the DRA driver (`e2e/tools/dra-driver`) is told to have: three devices that networks know by attributes of their slice, and one
+//! What the DRA driver (`e2e/tools/dra-driver`) is told to have: four devices that networks know by attributes of their slice, and one
 //! that only the runtime has a name for.
 
 use std::path::Path;
@@ -10,10 +10,11 @@ pub(crate) const DRIVER: &str = "dra.e2e.example";
 /// What definitions call its devices.
 pub(crate) const RESOURCE: &str = "e2e.example/claimed-nic";
 /// Devices, and what plugins call them.
-pub(crate) const DEVICES: [(&str, &str); 3] = [
+pub(crate) const DEVICES: [(&str, &str); 4] = [
     ("nic-one", "0000:5e:00.1"),
     ("nic-two", "0000:5e:00.2"),
     ("nic-three", "0000:5e:00.4"),
+    ("nic-four", "0000:5e:00.5"),
 ];
 /// The device without the attributes of networks.
 pub(crate) const BARE: (&str, &str) = ("nic-bare", "0000:5e:00.3");

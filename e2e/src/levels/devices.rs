@@ -63,6 +63,10 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     report.check("networks get the devices of claims", || {
         scene.gives_claimed()
     })?;
+    report.check(
+        "a network gets the device of a claim that the pod names",
+        || scene.gives_named(),
+    )?;
     report.check("networks get the device of a claim for a resource", || {
         scene.gives_extended()
     })?;
@@ -77,7 +81,9 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         scene.reads_notes()
     })?;
     report.check("deleted pods leave nothing", || {
-        let pods = ["ordered", "claimed", "extended", "reserved", "noted"];
+        let pods = [
+            "ordered", "claimed", "named", "extended", "reserved", "noted",
+        ];
         scene.cluster.delete(&pods.map(str::to_owned))?;
         nothing_left(node)
     })
@@ -138,16 +144,19 @@ impl Scene<'_> {
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "nics"},
             "spec": {"spec": dra::request(dra::CLASS, 2)},
         });
-        let claim = json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "reserved"},
-            "spec": dra::request(dra::BARE_CLASS, 1),
-        });
+        let claim = |name, class| {
+            json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+                "spec": dra::request(class, 1),
+            })
+        };
         let mut extended = objects::pod("extended", "", Some("claimed"));
         drivers::unbind(&mut extended);
         extended["spec"]["containers"][0]["resources"] = json!({"limits": {dra::RESOURCE: "1"}});
         self.cluster.apply(&[
             template,
-            claim,
+            claim("mine", dra::CLASS),
+            claim("reserved", dra::BARE_CLASS),
             self.pod("ordered", "nic,nic,nic", &[1, 2]),
             extended,
             self.pod("short", "nic,nic", &[1]),
@@ -156,6 +165,7 @@ impl Scene<'_> {
                 "claimed,claimed",
                 json!({"resourceClaimTemplateName": "nics"}),
             ),
+            claiming("named", "claimed", json!({"resourceClaimName": "mine"})),
             claiming(
                 "reserved",
                 "by-claim",
@@ -216,6 +226,21 @@ impl Scene<'_> {
         ids.sort_unstable();
         ensure!(seen == ids, "the container sees {seen:?}");
         drivers::status_tells_of(cluster, "claimed", &told)
+    }
+
+    /// Only the pod's spec names a claim that was there before it.
+    fn gives_named(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has("named", &["eth0", "net1"])?;
+        let told = drivers::told(cluster.server(), "named")?;
+        let seen = drivers::seen(cluster, ("named", "main"), dra::VARIABLE)?;
+        ensure!(
+            told.values().eq(&seen) && seen.len() == 1,
+            "the container sees {seen:?}, networks have {told:?}"
+        );
+        let claims = cluster.get(&["pod", "named"])?["status"]["resourceClaimStatuses"].take();
+        ensure!(claims.is_null(), "its status names {claims}");
+        drivers::status_tells_of(cluster, "named", &told)
     }
 
     /// A container asks for the resource of a class, and the scheduler makes the claim.
