@@ -2,7 +2,7 @@
 
 mod beside;
 
-use std::path::Path;
+use std::{path::Path, process};
 
 use anyhow::Context as _;
 
@@ -57,7 +57,10 @@ fn again(project: &Project, dist: &Path) -> anyhow::Result<Beside> {
     let dist = dist.to_str().context("the release's path is no text")?;
     Beside::start(
         &project.memory().join("reproduce.log"),
-        &std::env::current_exe()?,
+        // Its file may have been built anew since it was started.
+        &Path::new("/proc")
+            .join(process::id().to_string())
+            .join("exe"),
         &["reproduce", "--arch", arch.name(), "--first", dist],
     )
 }
