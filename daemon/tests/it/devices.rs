@@ -30,6 +30,7 @@ pub(crate) fn want(node: &Node, name: &str, resource: &str) {
 
 /// Gives a pod a claim with this device.
 pub(crate) fn claim(node: &Node, pod: &mut Value, id: &str) {
+    pod["spec"]["resourceClaims"] = json!([{"name": "nic", "resourceClaimTemplateName": "nics"}]);
     pod["status"]["resourceClaimStatuses"] =
         json!([{"name": "nic", "resourceClaimName": "cart-nic"}]);
     node.api.put(
