@@ -19,7 +19,7 @@ pub(crate) enum Severity {
 
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Note => "note",
             Self::Warning => "warning",
             Self::Error => "error",
@@ -106,5 +106,15 @@ impl Remark {
 impl Serialize for Remark {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn severities_stand_in_columns() {
+        assert_eq!(format!("{:<8}|", Severity::Error), "error   |");
     }
 }
