@@ -14,7 +14,7 @@ use super::{Engine, Request};
 use crate::netconf::{Netconf, Unserved};
 use crate::plan::{self, Attachment, PlanError, PodView, requests};
 use crate::readiness;
-use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
+use crate::state::{Delegate, PodRef, Progress, State, Store};
 
 /// What an ADD gave.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ impl Engine {
         if let Err(error) = begun {
             // Nothing ran, so what was written of the state is of no use to anyone.
             let _ = store.remove(&request.container_id);
-            return Err(state_error(&error).into());
+            return Err(CniError::from(error).into());
         }
         match self.run_all(&call, &mut state, &store, netconf.unserved) {
             Ok(mut attached) => {
@@ -193,15 +193,14 @@ impl Engine {
                 state.delegates[index].progress = Progress::Started;
                 if let Err(error) = store.record(state) {
                     state.delegates[index].progress = Progress::Planned;
-                    return Err(state_error(&error));
+                    return Err(error.into());
                 }
             }
             let delegate = &mut state.delegates[index];
             attached.push(self.run_one(call, delegate, master, unserved)?);
             call.request.waiting.or_give_up()?;
         }
-        let record = |state: &State| store.record(state).map_err(|error| state_error(&error));
-        self.settle_routes(call, state, &mut attached, &[], record)?;
+        self.settle_routes(call, state, &mut attached, &[], store)?;
         Ok(attached)
     }
 
@@ -300,15 +299,14 @@ impl Engine {
 /// An ADD for a container with attachments would lose track of them.
 fn refuse_known(store: &Store, request: &Request) -> Result<(), CniError> {
     let id = &request.container_id;
-    match store.load(id, &request.ifname) {
-        Ok(None) => Ok(()),
-        Ok(Some(_)) => Err(CniError::new(
+    match store.load(id, &request.ifname)? {
+        None => Ok(()),
+        Some(_) => Err(CniError::new(
             CniError::TRY_AGAIN_LATER,
             format!(
                 "container {id} has attachments already: the runtime has to DEL it before it adds it again"
             ),
         )),
-        Err(error) => Err(state_error(&error)),
     }
 }
 
@@ -341,10 +339,6 @@ pub(super) fn new_state(
         delegates: delegates.collect::<Result<_, CniError>>()?,
         untold: false,
     })
-}
-
-pub(super) fn state_error(error: &StateError) -> CniError {
-    CniError::new(CniError::IO_FAILURE, error.to_string())
 }
 
 pub(super) fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniError {

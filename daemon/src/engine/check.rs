@@ -4,7 +4,6 @@ use cni::chain;
 use cni::types::CniError;
 use cni::version::Version;
 
-use super::add::state_error;
 use super::invocation::Call;
 use super::{Engine, Request, recall};
 use crate::netconf::Netconf;
@@ -19,8 +18,8 @@ impl Engine {
         let id = &request.container_id;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, id);
-        let known = store.load(id, &request.ifname);
-        let mut state = known.map_err(|error| state_error(&error))?.ok_or_else(|| {
+        let known = store.load(id, &request.ifname)?;
+        let mut state = known.ok_or_else(|| {
             CniError::new(
                 CniError::UNKNOWN_CONTAINER,
                 format!("container {id} has no known attachments"),

@@ -10,7 +10,7 @@ use cni::exec::ExecError;
 use cni::types::CniError;
 use tracing::{error, info, warn};
 
-use super::add::{new_state, state_error};
+use super::add::new_state;
 use super::invocation::{CacheDir, Call};
 use super::{Engine, Request, recall};
 use crate::netconf::Netconf;
@@ -87,7 +87,7 @@ impl Engine {
                 };
                 (*left, false)
             }
-            Err(io) => return Err(state_error(&io)),
+            Err(io) => return Err(io.into()),
         };
         Ok(Left { state, complete })
     }
@@ -226,9 +226,7 @@ pub(super) struct Left {
 }
 
 fn forget(store: &Store, state: &State) -> Result<(), CniError> {
-    store
-        .remove(&state.container_id)
-        .map_err(|error| state_error(&error))
+    Ok(store.remove(&state.container_id)?)
 }
 
 /// Cached results are remembered at the next DEL: who wants no second try has to lose them, too.

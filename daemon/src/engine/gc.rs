@@ -13,7 +13,6 @@ use cni::types::CniError;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::add::state_error;
 use super::del::together;
 use super::sweep::{default_ifname, in_store, listed};
 use super::{Engine, recall};
@@ -127,8 +126,7 @@ impl Engine {
             let ifname = asked.and_then(|v| v.ifname.parse().ok());
             let ifname = ifname.unwrap_or_else(default_ifname);
             let mut state = store
-                .load(&id, &ifname)
-                .map_err(|error| state_error(&error))?
+                .load(&id, &ifname)?
                 .unwrap_or_else(|| State::unknown(&id, &ifname));
             let entries = cached.get(id.as_str()).map_or(&[][..], Vec::as_slice);
             recall::complete(&mut state, entries, netconf);

@@ -14,7 +14,7 @@ use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
 use tracing::warn;
 
-use super::add::{failed, name_taken, state_error};
+use super::add::{failed, name_taken};
 use super::attached::Attached;
 use super::del::{Outcome, together};
 use super::invocation::{self, CacheDir, Call};
@@ -96,11 +96,10 @@ impl Running<'_> {
     }
 
     fn record(&self) -> Result<(), CniError> {
-        if !self.is_known {
-            return Ok(());
+        if self.is_known {
+            self.store.record(&self.state)?;
         }
-        let recorded = self.store.record(&self.state);
-        recorded.map_err(|error| state_error(&error))
+        Ok(())
     }
 
     /// Everything that would fail later anyway.
@@ -138,8 +137,7 @@ impl Engine {
         netconf: &Netconf,
     ) -> Result<(Option<State>, Vec<Entry>), CniError> {
         let entries = recall::entries(&cache.path, id);
-        let loaded = store.load(id, &super::sweep::default_ifname());
-        let mut state = loaded.map_err(|error| state_error(&error))?;
+        let mut state = store.load(id, &super::sweep::default_ifname())?;
         if let Some(state) = &mut state {
             recall::complete(state, &entries, netconf);
         }

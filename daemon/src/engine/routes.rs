@@ -15,7 +15,7 @@ use super::attached::Attached;
 use super::invocation::Call;
 use super::{DefaultRoute, Engine};
 use crate::plan::Family;
-use crate::state::{Delegate, State};
+use crate::state::{Delegate, State, Store};
 
 pub(super) use back::owed;
 
@@ -40,7 +40,7 @@ impl Engine {
         state: &mut State,
         attached: &mut [Attached],
         leaving: &[IfName],
-        record: impl FnOnce(&State) -> Result<(), CniError>,
+        store: &Store,
     ) -> Result<(), CniError> {
         let asks = |delegate: &Delegate| {
             delegate.requested.default_route.is_some() && !leaving.contains(&delegate.ifname)
@@ -53,7 +53,7 @@ impl Engine {
             failed(&state.pod, &state.delegates[first], cause)
         })?;
         if displace(&decisions, &mut state.delegates, attached) {
-            record(state)?;
+            store.record(state)?;
         }
         let (delegates, netns) = (&state.delegates, netns(call));
         for Decision {

@@ -8,7 +8,6 @@ use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
 use tracing::info;
 
-use super::add::state_error;
 use super::del::Removal;
 use super::{Engine, Request, Waiting, recall};
 use crate::netconf::Netconf;
@@ -96,7 +95,7 @@ impl Engine {
 
 /// All containers with a file in the state directory.
 pub(super) fn in_store(store: &Store) -> Result<BTreeSet<ContainerId>, CniError> {
-    store.known().map_err(|error| state_error(&error))
+    Ok(store.known()?)
 }
 
 /// All cached results.

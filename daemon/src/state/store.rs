@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cni::env::{ContainerId, IfName};
+use cni::types::CniError;
 use node::lock::FileLock;
 use node::root::{self, Root, RootError};
 use rustix::io::Errno;
@@ -43,6 +44,12 @@ pub enum StateError {
     /// The file system refused.
     #[error("state: {0}")]
     Io(#[from] RootError),
+}
+
+impl From<StateError> for CniError {
+    fn from(error: StateError) -> Self {
+        Self::new(Self::IO_FAILURE, error.to_string())
+    }
 }
 
 /// The state directory of one node.

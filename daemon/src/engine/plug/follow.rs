@@ -130,14 +130,12 @@ impl Engine {
     pub fn told(&self, id: &ContainerId, netconf: &Netconf) -> Result<(), CniError> {
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, id);
-        let failed = |error| super::super::add::state_error(&error);
-        match store.load(id, &super::super::sweep::default_ifname()) {
-            Ok(Some(mut state)) if state.untold => {
+        match store.load(id, &super::super::sweep::default_ifname())? {
+            Some(mut state) if state.untold => {
                 state.untold = false;
-                store.record(&state).map_err(failed)
+                Ok(store.record(&state)?)
             }
-            Ok(_) => Ok(()),
-            Err(error) => Err(failed(error)),
+            _ => Ok(()),
         }
     }
 

@@ -5,9 +5,9 @@ use cni::env::IfName;
 use cni::types::CniError;
 use tracing::{info, warn};
 
-use super::{Followed, Running, failed, name_taken, state_error};
+use super::{Followed, Running, failed, name_taken};
 use crate::engine::Attached;
-use crate::state::{Delegate, Progress, State};
+use crate::state::{Delegate, Progress};
 
 /// What is to be done to one container.
 pub(super) struct Work {
@@ -130,15 +130,8 @@ impl Running<'_> {
             let text = "default routes need the results of all networks of the pod, and some were not kept";
             return Err(CniError::new(CniError::IO_FAILURE, text));
         }
-        let Self {
-            engine,
-            call,
-            state,
-            store,
-            ..
-        } = self;
-        let record = |state: &State| store.record(state).map_err(|error| state_error(&error));
-        engine.settle_routes(call, state, &mut all, leaving, record)
+        self.engine
+            .settle_routes(&self.call, &mut self.state, &mut all, leaving, self.store)
     }
 
     /// Default routes that were another network's as long as that asked for them.
@@ -148,15 +141,8 @@ impl Running<'_> {
             return Ok(());
         }
         let mut all = self.now();
-        let Self {
-            engine,
-            call,
-            state,
-            store,
-            ..
-        } = self;
-        let record = |state: &State| store.record(state).map_err(|error| state_error(&error));
-        engine.give_routes_back(call, state, &mut all, record)
+        self.engine
+            .give_routes_back(&self.call, &mut self.state, &mut all, self.store)
     }
 
     /// What a change that failed may have done to them.

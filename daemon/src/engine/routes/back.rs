@@ -8,7 +8,7 @@ use crate::engine::attached::Attached;
 use crate::engine::invocation::Call;
 use crate::engine::{DefaultRoute, Engine};
 use crate::plan::Family;
-use crate::state::{Delegate, State};
+use crate::state::{Delegate, State, Store};
 
 /// The families whose default routes are to be given back; `result` knows what the network at a position gave.
 pub(in crate::engine) fn owed(
@@ -43,7 +43,7 @@ impl Engine {
         call: &Call<'_>,
         state: &mut State,
         attached: &mut [Attached],
-        record: impl Fn(&State) -> Result<(), CniError>,
+        store: &Store,
     ) -> Result<(), CniError> {
         let position = |attached: &[Attached], delegate: &Delegate| {
             let mut all = attached.iter();
@@ -94,7 +94,7 @@ impl Engine {
             for delegate in &mut state.delegates {
                 delegate.displaced.retain(|one| !is_default(family, one));
             }
-            record(state)?;
+            store.record(state)?;
         }
         Ok(())
     }
