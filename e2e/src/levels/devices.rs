@@ -231,28 +231,16 @@ impl Scene<'_> {
     /// Only the pod's spec names a claim that was there before it.
     fn gives_named(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.has("named", &["eth0", "net1"])?;
-        let told = drivers::told(cluster.server(), "named")?;
-        let seen = drivers::seen(cluster, ("named", "main"), dra::VARIABLE)?;
-        ensure!(
-            told.values().eq(&seen) && seen.len() == 1,
-            "the container sees {seen:?}, networks have {told:?}"
-        );
+        self.gives_one(("named", "main"), dra::VARIABLE)?;
         let claims = cluster.get(&["pod", "named"])?["status"]["resourceClaimStatuses"].take();
         ensure!(claims.is_null(), "its status names {claims}");
-        drivers::status_tells_of(cluster, "named", &told)
+        Ok(())
     }
 
     /// A container asks for the resource of a class, and the scheduler makes the claim.
     fn gives_extended(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.has("extended", &["eth0", "net1"])?;
-        let told = drivers::told(cluster.server(), "extended")?;
-        let seen = drivers::seen(cluster, ("extended", "main"), dra::VARIABLE)?;
-        ensure!(
-            told.values().eq(&seen),
-            "the container sees {seen:?}, networks have {told:?}"
-        );
+        self.gives_one(("extended", "main"), dra::VARIABLE)?;
         let claims = cluster.get(&["pod", "extended"])?["status"].take();
         ensure!(
             claims["resourceClaimStatuses"].is_null()
@@ -260,7 +248,7 @@ impl Scene<'_> {
                     == dra::RESOURCE,
             "its claims are {claims}"
         );
-        drivers::status_tells_of(cluster, "extended", &told)
+        Ok(())
     }
 
     /// The driver has no attributes for its device: as up to upstream's 4.3.0, the definition names a claim, and the runtime the device.
@@ -283,14 +271,20 @@ impl Scene<'_> {
         let cluster = &self.cluster;
         std::fs::remove_file(cluster.server().path(KUBELET)).context(KUBELET)?;
         cluster.apply(&[self.pod("noted", "nic", &[1])])?;
-        cluster.has("noted", &["eth0", "net1"])?;
-        let seen = drivers::seen(cluster, ("noted", "c9"), device_plugin::VARIABLE)?;
-        let told = drivers::told(cluster.server(), "noted")?;
+        self.gives_one(("noted", "c9"), device_plugin::VARIABLE)
+    }
+
+    /// A pod's one network has the one device that its container sees in a variable, and the status tells of it.
+    fn gives_one(&self, (pod, container): (&str, &str), variable: &str) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has(pod, &["eth0", "net1"])?;
+        let told = drivers::told(cluster.server(), pod)?;
+        let seen = drivers::seen(cluster, (pod, container), variable)?;
         ensure!(
-            told.values().eq(&seen),
-            "the container has {seen:?}, networks {told:?}"
+            told.values().eq(&seen) && seen.len() == 1,
+            "the container sees {seen:?}, networks have {told:?}"
         );
-        drivers::status_tells_of(cluster, "noted", &told)
+        drivers::status_tells_of(cluster, pod, &told)
     }
 
     /// The kubelet has given the pod three devices; its second network goes, and its device is free for another.
