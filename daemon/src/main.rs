@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+use cmdline::{BAD_USAGE, absolute};
 use daemon::{
     approve::ServiceAccount,
     causes::causes,
@@ -19,8 +20,6 @@ use daemon::{
 use tracing::{Level, level_filters::LevelFilter, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// Exit status when the command line is wrong.
-const BAD_USAGE: u8 = 2;
 /// Where a pod has the node's root.
 const HOST_ROOT: &str = "/hostroot";
 
@@ -107,13 +106,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse_from(in_clap_style(std::env::args_os())) {
+    let arguments: Arguments = match cmdline::parse(in_clap_style(std::env::args_os())) {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() => {
-            say(&one_line(&error));
+        Err(wrong) => {
+            say(&wrong);
             return ExitCode::from(BAD_USAGE);
         }
-        Err(help) => help.exit(),
     };
     match start(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -127,23 +125,6 @@ fn main() -> ExitCode {
 /// A line for people. Nobody is left to be told when stderr is closed.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "multus-daemon: {text}");
-}
-
-/// What clap lays out in paragraphs, as one line after the program's name.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
-    let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.collect::<Vec<_>>().join("; ")
-}
-
-/// A path that means the same from everywhere.
-fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if path.is_absolute() {
-        return Ok(path);
-    }
-    Err("it is relative: name it by its whole path".to_owned())
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<()> {
@@ -271,10 +252,6 @@ fn in_clap_style(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
 }
 
 #[cfg(test)]
-#[path = "../../xtask/src/pages.rs"]
-mod pages;
-
-#[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
@@ -287,7 +264,7 @@ mod tests {
     /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
     #[test]
     fn pages_are_those_of_the_command_line() {
-        pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
+        cmdline::pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]
@@ -311,9 +288,7 @@ mod tests {
         ] {
             let words = [&["multus-daemon"], words].concat();
             let words = words.iter().map(OsString::from);
-            let error = Arguments::try_parse_from(in_clap_style(words)).unwrap_err();
-            assert!(error.use_stderr());
-            let line = one_line(&error);
+            let line = cmdline::parse::<Arguments>(in_clap_style(words)).unwrap_err();
             assert_eq!(line.lines().count(), 1, "{line}");
             assert!(line.contains(part), "{line}");
         }

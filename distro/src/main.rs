@@ -17,12 +17,10 @@ mod usage;
 
 use std::{io::Write, process::ExitCode};
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use clap::{Parser, Subcommand};
+use cmdline::BAD_USAGE;
 
-use crate::usage::{BadUsage, one_line};
-
-/// Exit status when the command line is wrong.
-const BAD_USAGE: u8 = 2;
+use crate::usage::BadUsage;
 
 /// Multus for an unmodified K3s or RKE2
 #[derive(Debug, Parser)]
@@ -70,15 +68,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = match Arguments::try_parse() {
-        Ok(arguments) => arguments.command,
-        Err(error) if is_complaint(&error) => {
-            say(&one_line(&error));
+    let arguments: Arguments = match cmdline::parse(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(wrong) => {
+            say(&wrong);
             return ExitCode::from(BAD_USAGE);
         }
-        Err(help) => help.exit(),
     };
-    let outcome = match command {
+    let outcome = match arguments.command {
         Command::Stage(args) => commands::stage::run(&args),
         Command::Unstage(args) => commands::stage::undo(&args),
         Command::Server(args) => commands::server::run(&args, true),
@@ -101,19 +98,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything but help, which stays as it is laid out.
-fn is_complaint(error: &clap::Error) -> bool {
-    error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-}
-
 /// A line for people. Nobody is left to be told when stderr is closed.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "multus-distro: {text}");
 }
-
-#[cfg(test)]
-#[path = "../../xtask/src/pages.rs"]
-mod pages;
 
 #[cfg(test)]
 mod tests {
@@ -124,7 +112,7 @@ mod tests {
     /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
     #[test]
     fn pages_are_those_of_the_command_line() {
-        pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
+        cmdline::pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]

@@ -14,21 +14,21 @@ mod table;
 mod why;
 
 use std::{
+    env,
     io::{self, Write as _},
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap::{Parser, Subcommand, ValueEnum};
+use cmdline::BAD_USAGE;
 use daemon::causes::causes;
 use rustls::crypto::ring;
 use serde::Serialize;
 
 use self::scene::Scene;
 
-/// Exit status when the command line is wrong.
-const BAD_USAGE: u8 = 2;
 /// Exit status when it could not be found out.
 const NO_ANSWER: u8 = 3;
 
@@ -121,17 +121,12 @@ impl Ending {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments: Arguments = match cmdline::parse(env::args_os()) {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() => {
-            match error.kind() {
-                // There is nothing to say but what could be asked.
-                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
-                _ => say(&one_line(&error)),
-            }
+        Err(wrong) => {
+            say(&wrong);
             return ExitCode::from(BAD_USAGE);
         }
-        Err(help) => help.exit(),
     };
     match start(arguments) {
         Ok(Ending::Well) => ExitCode::SUCCESS,
@@ -146,14 +141,6 @@ fn main() -> ExitCode {
 /// A line for people. Nobody is left to be told when stderr is closed.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "kubectl-multus: {text}");
-}
-
-/// What clap lays out in paragraphs, as one line after the program's name.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
-    let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.collect::<Vec<_>>().join("; ")
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<Ending> {
@@ -189,10 +176,6 @@ fn now() -> u64 {
 }
 
 #[cfg(test)]
-#[path = "../../xtask/src/pages.rs"]
-mod pages;
-
-#[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
@@ -201,7 +184,7 @@ mod tests {
     /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
     #[test]
     fn pages_are_those_of_the_command_line() {
-        pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
+        cmdline::pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]

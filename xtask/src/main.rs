@@ -10,7 +10,6 @@ mod elf;
 mod fetch;
 mod lock;
 mod login;
-mod pages;
 mod project;
 mod release;
 mod sets;
@@ -22,10 +21,8 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
-
-/// Exit status when the command line is wrong.
-const BAD_USAGE: u8 = 2;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use cmdline::BAD_USAGE;
 
 /// Builds, packs and checks a release of multus-rs.
 #[derive(Parser)]
@@ -59,13 +56,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match cmdline::parse(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(error) if is_complaint(&error) => {
-            talk::say(&one_line(&error));
+        Err(wrong) => {
+            talk::say(&format!("error: {wrong}"));
             return ExitCode::from(BAD_USAGE);
         }
-        Err(help) => help.exit(),
     };
     let result = match cli.command {
         Command::Download(args) => cmd::download::run(&args),
@@ -96,19 +92,6 @@ fn main() -> ExitCode {
 /// The whole command line, for its manual.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
-}
-
-/// Everything but help, which stays as it is laid out.
-fn is_complaint(error: &clap::Error) -> bool {
-    error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-}
-
-/// What clap lays out in paragraphs.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let paragraphs = text.trim().split("\n\n");
-    let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

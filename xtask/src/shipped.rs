@@ -2,9 +2,10 @@
 //!
 //! `cargo` is who completes `cargo xtask`, so that has manual pages alone.
 
+use cmdline::pages;
 use include_dir::{Dir, include_dir};
 
-use crate::{pages, tree::Tree};
+use crate::tree::Tree;
 
 /// Held to their command lines by a test of each program.
 static PROGRAMS: [Dir<'static>; 3] = [

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail};
+use cmdline::absolute;
 use node::{
     discover::{Question, Report, discover},
     root::Root,
@@ -13,7 +14,6 @@ use super::print;
 use crate::{
     doctor::{Examination, examine},
     plan::Distro,
-    usage::absolute,
 };
 
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use cmdline::absolute;
 use node::root::Root;
 
 use super::{print, server::HINT};
@@ -12,7 +13,7 @@ use crate::{
     place,
     plan::Distro,
     say,
-    usage::{BadUsage, absolute},
+    usage::BadUsage,
 };
 
 #[derive(Debug, clap::Subcommand)]

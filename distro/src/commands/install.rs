@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use cmdline::absolute;
 use node::root::Root;
 
 use super::print;
@@ -16,7 +17,7 @@ use crate::{
     service::{self, Service},
     stage,
     unit::{self, words},
-    usage::{BadUsage, absolute},
+    usage::BadUsage,
 };
 
 #[derive(Debug, clap::Args)]

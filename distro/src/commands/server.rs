@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use cmdline::absolute;
 use node::root::Root;
 
 use super::stage::is_not_disabled;
@@ -19,7 +20,7 @@ use crate::{
     program::{self, Program},
     say,
     stage::{self, write_atomic},
-    usage::{BadUsage, absolute},
+    usage::BadUsage,
 };
 
 /// Where the hint for the node's daemon is.

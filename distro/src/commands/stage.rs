@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use cmdline::absolute;
 use node::root::Root;
 
 use super::print;
@@ -11,7 +12,7 @@ use crate::{
     manifest::is_disabled,
     plan::{self, Distro},
     say, stage,
-    usage::{BadUsage, absolute},
+    usage::BadUsage,
 };
 
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use cmdline::absolute;
 use node::root::Root;
 
 use super::{print, server::HINT};
@@ -11,7 +12,7 @@ use crate::{
     place::{self, Place},
     plan,
     stage::{self, Found, known},
-    usage::{BadUsage, absolute},
+    usage::BadUsage,
 };
 
 #[derive(Debug, clap::Args)]

@@ -1,19 +1,14 @@
 //! Manual pages and shell completions of a command line, and of the programs that a release ships.
 //!
-//! Those of the programs stand beside their sources: each program's test holds them to its command line, with what is below `check`.
+//! Those of the programs stand beside their sources, and a test of each holds them to its command line with [`check`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, env, fs, path::Path};
 
 use clap::Command;
+use clap_complete::{Shell, generate};
 
-#[cfg(test)]
-#[allow(
-    dead_code,
-    reason = "called by the tests of the programs, not of this one"
-)]
 /// Every file for a program, by its path: `man/…` and `completions/…`.
-pub(crate) fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
-    use clap_complete::{Shell, generate};
+pub fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
     let name = command.get_name().to_owned();
     let mut files = manual(command.clone());
     for (shell, file) in [
@@ -29,31 +24,26 @@ pub(crate) fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Holds the files in `pages/` of a folder to a command line, or writes them where `UPDATE_EXPECT` is set.
-#[cfg(test)]
-#[allow(
-    dead_code,
-    reason = "called by the tests of the programs, not of this one"
-)]
-pub(crate) fn check(command: Command, dir: &str) {
-    let pages = std::path::Path::new(dir).join("pages");
+pub fn check(command: Command, dir: &str) {
+    let pages = Path::new(dir).join("pages");
     let files = of_program(command);
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
+    if env::var_os("UPDATE_EXPECT").is_some() {
         for (path, bytes) in &files {
             let path = pages.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, bytes).unwrap();
+            fs::create_dir_all(path.parent().expect("it is in a folder")).expect("can be made");
+            fs::write(path, bytes).expect("can be written");
         }
     }
     for (path, bytes) in &files {
-        let found = std::fs::read(pages.join(path)).unwrap_or_default();
+        let found = fs::read(pages.join(path)).unwrap_or_default();
         assert!(
             found == *bytes,
             "{path} is not up to date: UPDATE_EXPECT=1 cargo test writes it"
         );
     }
     for folder in ["man", "completions"] {
-        for entry in std::fs::read_dir(pages.join(folder)).unwrap() {
-            let name = entry.unwrap().file_name();
+        for entry in fs::read_dir(pages.join(folder)).expect("the pages are there") {
+            let name = entry.expect("can be read").file_name();
             let path = format!("{folder}/{}", name.to_string_lossy());
             assert!(
                 files.contains_key(&path),
@@ -64,7 +54,7 @@ pub(crate) fn check(command: Command, dir: &str) {
 }
 
 /// One page for the program and one for each of its commands.
-pub(crate) fn manual(command: Command) -> BTreeMap<String, Vec<u8>> {
+pub fn manual(command: Command) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut command = command.disable_help_subcommand(true);
     // What a command is called in full is known from then on.
