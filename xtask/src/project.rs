@@ -11,7 +11,7 @@ use xshell::{Shell, cmd};
 
 /// Folders with the sources of what is shipped.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "api", "archive", "chart", "cni", "daemon", "distro", "kubectl", "node", "shim",
+    "api", "archive", "chart", "cmdline", "cni", "daemon", "distro", "kubectl", "node", "shim",
 ];
 /// Folders whose content, besides that of [`PROGRAMS`], decides about a release.
 pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];
@@ -168,4 +168,43 @@ fn hash_folder(dir: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Resul
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The crates of the workspace that a crate is built from.
+    fn sources(root: &Path, folder: &str) -> Vec<String> {
+        let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
+        let mut is_read = false;
+        let mut names = Vec::new();
+        for line in manifest.lines() {
+            if let Some(section) = line.strip_prefix('[') {
+                is_read = section.ends_with("dependencies]") && !section.starts_with("dev-");
+            } else if let Some((name, _)) = line.split_once(['.', ' ']).filter(|_| is_read) {
+                names.push(name.to_owned());
+            }
+        }
+        names.retain(|name| root.join(name).join("Cargo.toml").exists());
+        names
+    }
+
+    #[test]
+    fn every_crate_that_is_shipped_decides_about_the_release() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let all = [PROGRAMS, PACKING].concat();
+        let crates = |folders: &[&str]| -> Vec<String> {
+            let crates = folders
+                .iter()
+                .filter(|one| root.join(one).join("Cargo.toml").exists());
+            crates.flat_map(|folder| sources(root, folder)).collect()
+        };
+        for (known, needed) in [(PROGRAMS, crates(PROGRAMS)), (&all[..], crates(PACKING))] {
+            assert!(needed.contains(&"archive".to_owned()), "{needed:?}");
+            for name in needed {
+                assert!(known.contains(&name.as_str()), "{name} is missing");
+            }
+        }
+    }
 }
