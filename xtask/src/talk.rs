@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 /// A line for people. A closed stderr is nobody listening, not a failure.
 pub(crate) fn say(text: &str) {
@@ -19,6 +20,11 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .context("cannot write to stdout")
+}
+
+/// Data for a program, in one line.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    data(&format!("{}\n", serde_json::to_string(value)?))
 }
 
 /// Bytes that move: a bar where a person watches, nothing elsewhere but the line at the end.

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             "seconds": ours, "floorSeconds": theirs, "ratio": ratio, "limit": args.limit,
             "cpuSeconds": cpu, "floorCpuSeconds": their_cpu, "cpuRatio": cpu_ratio,
             "size": sizes.0, "floorSize": sizes.1});
-        talk::data(&format!("{all}\n"))?;
+        talk::json(&all)?;
     } else {
         talk::data(&format!(
             "{} rounds of {bytes} bytes\n\

@@ -19,12 +19,15 @@ use crate::{
 /// Fetch what lock files name into target/download; what is there already is left alone
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask download\n  MULTUS_MIRROR=/media/charts cargo xtask download\n  MULTUS_MIRROR=/media/charts,https://mirror.example/charts cargo xtask download\n  HTTPS_PROXY=http://proxy.example:3128 NO_PROXY=.example cargo xtask download --lock charts.lock\n\nA lock file has a file to a line: sha256, version, address, and mirrors' addresses where there are any."
+    after_help = "Examples:\n  cargo xtask download\n  MULTUS_MIRROR=/media/charts cargo xtask download\n  MULTUS_MIRROR=/media/charts,https://mirror.example/charts cargo xtask download\n  HTTPS_PROXY=http://proxy.example:3128 NO_PROXY=.example cargo xtask download --lock charts.lock\n  cargo xtask download --json | jq -r '.[].path'\n\nA lock file has a file to a line: sha256, version, address, and mirrors' addresses where there are any."
 )]
 pub(crate) struct Args {
     /// Lock file; those of the project unless given
     #[arg(long = "lock", value_name = "FILE")]
     locks: Vec<PathBuf>,
+    /// Print what is there now as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// The project's lock files.
@@ -35,15 +38,29 @@ const MIRROR: &str = "MULTUS_MIRROR";
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
-    if args.locks.is_empty() {
-        all(&project)
+    let files = if args.locks.is_empty() {
+        all(&project)?
     } else {
-        fetch(&project, &args.locks)
+        fetch(&project, &args.locks)?
+    };
+    if args.json {
+        talk::json(&files)?;
     }
+    Ok(())
+}
+
+/// A file that is there, and right.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct File {
+    path: PathBuf,
+    version: String,
+    sha256: String,
+    /// Whether it was there before.
+    was_there: bool,
 }
 
 /// Fetches what the project's lock files name.
-pub(crate) fn all(project: &Project) -> anyhow::Result<()> {
+pub(crate) fn all(project: &Project) -> anyhow::Result<Vec<File>> {
     let locks: Vec<_> = LOCKS.iter().map(|lock| project.root.join(lock)).collect();
     fetch(project, &locks)
 }
@@ -61,21 +78,18 @@ pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Res
         );
     };
     let dir = folder(project);
-    one(item, &dir, &mirrors()?)?;
-    Ok(dir.join(&item.name))
+    Ok(one(item, &dir, &mirrors()?)?.path)
 }
 
 fn folder(project: &Project) -> PathBuf {
     project.target.join("download")
 }
 
-fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<()> {
+fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<Vec<File>> {
     let mirrors = mirrors()?;
     let dir = folder(project);
-    for item in &lock::read(locks)? {
-        one(item, &dir, &mirrors)?;
-    }
-    Ok(())
+    let items = lock::read(locks)?;
+    items.iter().map(|item| one(item, &dir, &mirrors)).collect()
 }
 
 /// A place that is asked before the lock file's.
@@ -107,16 +121,22 @@ fn mirrors() -> anyhow::Result<Vec<Mirror>> {
 }
 
 /// Gets one file, from the first place that has it.
-fn one(item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<()> {
+fn one(item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<File> {
     let path = dir.join(&item.name);
-    let from = if digest(&path)? == Some(item.sha256) {
+    let was_there = digest(&path)? == Some(item.sha256);
+    let from = if was_there {
         "is there".to_owned()
     } else {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         get(item, &path, mirrors)?
     };
     talk::say(&format!("{} {}: {from}", item.name, item.version));
-    Ok(())
+    Ok(File {
+        path,
+        version: item.version.clone(),
+        sha256: item.sha256.hex(),
+        was_there,
+    })
 }
 
 fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {

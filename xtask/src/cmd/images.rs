@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let layout = layout(&project, &binaries, &args.places)?;
     tree(&layout).update(&args.out, &["oci/"])?;
     for image in &layout.images {
-        talk::data(&format!("{}\n", serde_json::to_string(image)?))?;
+        talk::json(image)?;
     }
     Ok(())
 }

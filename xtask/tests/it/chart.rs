@@ -4,6 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use archive::{digest::sha256, gzip, layout::Layout, tar};
 use chart::package::Package;
+use serde_json::{Value, json};
 
 use crate::bad_input::{FAILED, output, refused, xtask};
 
@@ -163,6 +164,16 @@ fn a_repository_grows_and_nothing_published_changes() {
     assert_eq!(says(merge(dir.path(), "rke2", &["x-v4.3.017.tgz"])), "");
     assert_eq!(fs::read_to_string(repo.join("index.yaml")).unwrap(), index);
     assert_eq!(says(check(dir.path())), "");
+    let json = |mut command: Command| -> Value {
+        command.arg("--json");
+        serde_json::from_str(&says(command)).unwrap()
+    };
+    assert_eq!(
+        json(merge(dir.path(), "rke2", &["x-v4.3.017.tgz"])),
+        json!([])
+    );
+    let sound = json!({"entries": 3, "archives": 3, "unpacked": 3, "elsewhere": 0, "findings": []});
+    assert_eq!(json(check(dir.path())), sound);
     // This project's own, as the other distro lays them out.
     let own = says(merge(dir.path(), "k3s", &[]));
     assert_eq!(own.lines().count(), 2, "{own}");
@@ -257,11 +268,20 @@ fn what_is_wrong_with_a_repository_is_listed() {
         index.replace("version: 1.0.2", "version: v1.0.1"),
     )
     .unwrap();
-    let mut command = check(dir.path());
-    command.args(["--against", "before.yaml"]);
-    let found = command.output().unwrap();
-    assert_eq!(found.status.code(), Some(FAILED));
-    let found = String::from_utf8(found.stdout).unwrap();
+    let found = |more: &[&str]| {
+        let mut command = check(dir.path());
+        let found = command
+            .args(["--against", "before.yaml"])
+            .args(more)
+            .output()
+            .unwrap();
+        assert_eq!(found.status.code(), Some(FAILED));
+        String::from_utf8(found.stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&found(&["--json"])).unwrap();
+    let found = found(&[]);
+    let lines: Vec<_> = found.lines().collect();
+    assert_eq!(json["findings"], json!(lines));
     for part in [
         "assets/a/orphan.tgz is in no entry",
         "a 1.0.0 points at assets/a/a-1.0.0.tgz, which is not there",

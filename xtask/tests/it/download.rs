@@ -118,6 +118,21 @@ fn what_is_right_costs_nothing() {
 }
 
 #[test]
+fn scripts_are_told_what_is_there() {
+    let server = Server::start(|_, request| rest(CONTENT, request.range));
+    let dir = folder(&server, b"");
+    let path = file(dir.path());
+    for was_there in [false, true] {
+        let output = download(dir.path()).arg("--json").output().unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let expected = serde_json::json!([
+            {"path": path, "version": "v1", "sha256": sha256(CONTENT).hex(), "was_there": was_there}
+        ]);
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
 fn mirrors_come_first() {
     let server = Server::start(|_, request| match request.target.as_str() {
         "/mirror/file.tgz" => whole(CONTENT),

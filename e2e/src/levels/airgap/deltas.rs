@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::ensure;
+use serde_json::Value;
 
 use super::scene::{Scene, text};
 use crate::{
@@ -26,7 +27,7 @@ pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Resul
     })?;
     report.check("what is new since then is little", || {
         let (base, out) = (text(&former)?, text(&work.dist)?);
-        scene.xtask(&[
+        let told = scene.xtask(&[
             "airgap",
             "bundle",
             "--base",
@@ -37,9 +38,18 @@ pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Resul
             out,
             "--delta",
             text(&delta)?,
+            "--json",
         ])?;
         let (little, all) = (fs::metadata(&piece)?.len(), fs::metadata(&full)?.len());
         ensure!(little * 4 < all, "{little} bytes of {all}");
+        let told: Vec<Value> = serde_json::from_str(&told)?;
+        let is_told = |one: &Value| {
+            one["path"]
+                .as_str()
+                .is_some_and(|path| piece == Path::new(path))
+                && one["size"] == little
+        };
+        ensure!(told.iter().any(is_told), "{told:?} has no such archive");
         Ok(())
     })?;
     let apply = |base: &Path, piece: &Path, out: &Path| {

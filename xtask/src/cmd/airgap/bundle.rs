@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use airgap::{bundle, delta, lists, pack, zstd};
 use anyhow::{Context as _, ensure};
 use archive::{digest::sha256, layout::Layout};
+use serde_json::{Value, json};
 
 use crate::{
     arch::{Arch, Arches},
@@ -15,7 +16,7 @@ use crate::{
 /// Write one archive per architecture, image lists and checksums, or what is new in them
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist\n  cargo xtask airgap bundle --base dist-5.0.0 --delta /tmp/delta"
+    after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist\n  cargo xtask airgap bundle --base dist-5.0.0 --delta /tmp/delta --json"
 )]
 pub(super) struct Args {
     #[command(flatten)]
@@ -29,22 +30,32 @@ pub(super) struct Args {
     /// Folder for what is new
     #[arg(long, value_name = "DIR", default_value = "delta", requires = "base")]
     delta: PathBuf,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let arches = args.arches.list();
     let layout = read(&args.out, &arches)?;
-    match &args.base {
-        None => {
-            let tree = talk::step("airgap", || tree(&layout, &arches))?;
-            tree.update(&args.out, &["airgap/"])
-        }
-        Some(base) => {
-            let base = read(base, &arches)?;
-            talk::step("delta", || deltas(&base, &layout, &arches))?.update(&args.delta, &[])
-        }
+    let (tree, dir) = if let Some(base) = &args.base {
+        let base = read(base, &arches)?;
+        let tree = talk::step("delta", || deltas(&base, &layout, &arches))?;
+        tree.update(&args.delta, &[])?;
+        (tree, &args.delta)
+    } else {
+        let tree = talk::step("airgap", || tree(&layout, &arches))?;
+        tree.update(&args.out, &["airgap/"])?;
+        (tree, &args.out)
+    };
+    if args.json {
+        let files = tree.0.iter().map(|(path, file)| {
+            json!({"path": dir.join(path), "size": file.bytes.len(), "sha256": sha256(&file.bytes).hex()})
+        });
+        talk::json(&files.collect::<Value>())?;
     }
+    Ok(())
 }
 
 fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {

@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     };
     if args.json {
         let rows: Vec<_> = locked.iter().map(|image| row(image, &sizes)).collect();
-        return talk::data(&format!("{}\n", json!(rows)));
+        return talk::json(&rows);
     }
     let mut feature = "";
     for image in &locked {

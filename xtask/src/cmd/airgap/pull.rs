@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
                 json!({"name": name, "fetched": moved.fetched, "present": moved.present})
             })
             .collect();
-        return talk::data(&format!("{}\n", json!({"items": items})));
+        return talk::json(&json!({"items": items}));
     }
     for (name, moved) in &told {
         talk::data(&format!(

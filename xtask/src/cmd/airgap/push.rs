@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             )
             .collect();
         let all = json!({"sent": all.sent, "present": all.present, "items": items});
-        return talk::data(&format!("{all}\n"));
+        return talk::json(&all);
     }
     for (name, moved) in &told {
         talk::data(&format!(

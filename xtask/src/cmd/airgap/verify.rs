@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
                 json!({"arch": one.architecture, "archives": one.archives, "images": images})
             })
             .collect();
-        return talk::data(&format!("{}\n", json!(items)));
+        return talk::json(&items);
     }
     for one in &sound {
         let images = match one.images.len() {

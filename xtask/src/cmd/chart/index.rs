@@ -7,6 +7,7 @@ use chart::index::{
     check::{self, Finding},
     read::Index,
 };
+use serde_json::json;
 
 use super::repository;
 use crate::{charts, project::Project, talk};
@@ -14,7 +15,7 @@ use crate::{charts, project::Project, talk};
 /// Print the index of the packed charts, or check a charts repository
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask chart index\n  cargo xtask chart index --check\n  cargo xtask chart index --check ../rke2-charts --against published-index.yaml"
+    after_help = "Examples:\n  cargo xtask chart index\n  cargo xtask chart index --check\n  cargo xtask chart index --check ../rke2-charts --against published-index.yaml\n  cargo xtask chart index --check --json"
 )]
 pub(super) struct Args {
     /// Find orphans, missing files, changed digests and versions that stand twice in the repository in this folder
@@ -23,6 +24,9 @@ pub(super) struct Args {
     /// Index as it was published before: each of its entries must be there as it was
     #[arg(long, value_name = "FILE", requires = "check")]
     against: Option<PathBuf>,
+    /// Print what was looked at and found as JSON
+    #[arg(long, requires = "check")]
+    json: bool,
 }
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
@@ -44,20 +48,27 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
             "{elsewhere} addresses lie elsewhere, their archives were not looked at"
         ));
     }
-    let lines: Vec<_> = findings
-        .iter()
-        .map(|finding| format!("{finding}\n"))
-        .collect();
-    talk::data(&lines.concat())?;
+    let (entries, archives, folders) = (
+        repository.index.entries().count(),
+        repository.assets.len(),
+        repository.folders.len(),
+    );
+    let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    if args.json {
+        talk::json(&json!({
+            "entries": entries, "archives": archives, "unpacked": folders, "elsewhere": elsewhere, "findings": lines,
+        }))?;
+    } else {
+        for line in lines {
+            talk::data(&format!("{line}\n"))?;
+        }
+    }
     if !findings.is_empty() {
         bail!("{}: {} findings", dir.display(), findings.len());
     }
     talk::say(&format!(
-        "{}: {} entries, {} archives, {} unpacked charts",
-        dir.display(),
-        repository.index.entries().count(),
-        repository.assets.len(),
-        repository.folders.len()
+        "{}: {entries} entries, {archives} archives, {folders} unpacked charts",
+        dir.display()
     ));
     Ok(())
 }

@@ -19,6 +19,7 @@ use ::chart::{
 use anyhow::{Context as _, ensure};
 use archive::digest::sha256;
 use clap::ValueEnum;
+use serde_json::json;
 
 use super::repository::{self, INDEX};
 use crate::{charts, project::Project, talk, tree::Tree};
@@ -26,7 +27,7 @@ use crate::{charts, project::Project, talk, tree::Tree};
 /// Add charts to a charts repository; no published entry or file changes
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask chart merge --into ../rke2-charts --layout rke2\n  cargo xtask chart merge --into ../k3s-charts --layout k3s k3s-multus-4.3.17+upv4.3.017.tgz"
+    after_help = "Examples:\n  cargo xtask chart merge --into ../rke2-charts --layout rke2 --json\n  cargo xtask chart merge --into ../k3s-charts --layout k3s k3s-multus-4.3.17+upv4.3.017.tgz"
 )]
 pub(super) struct Args {
     /// Archives of charts; this project's for that distro unless given
@@ -38,6 +39,9 @@ pub(super) struct Args {
     /// Whose repository it is laid out like
     #[arg(long, value_enum)]
     layout: Style,
+    /// Print what was added as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// The repositories that are known.
@@ -91,11 +95,14 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("cannot merge into {}", path.display()))?;
     tree.add(INDEX, merged.text);
     tree.update(&args.into, &[])?;
-    let added = merged
-        .added
-        .iter()
-        .map(|(name, version)| format!("{name} {version}\n"));
-    talk::data(&added.collect::<String>())?;
+    if args.json {
+        let item = |(name, version): &(String, String)| json!({"name": name, "version": version});
+        talk::json(&merged.added.iter().map(item).collect::<Vec<_>>())?;
+    } else {
+        for (name, version) in &merged.added {
+            talk::data(&format!("{name} {version}\n"))?;
+        }
+    }
     talk::say(&format!(
         "{}: {} added, {} there already; next: cargo xtask chart index --check {}",
         args.into.display(),
