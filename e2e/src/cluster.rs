@@ -6,10 +6,11 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
+    cgroup::Cgroup,
     control::{Control, Extent},
     direct::Direct,
     inspect::{Addresses, addresses},
-    kubelet::{self, Cgroup},
+    kubelet,
     lan::Lan,
     layout::{Generation, Layout},
     node::Node,

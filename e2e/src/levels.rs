@@ -8,6 +8,7 @@ mod devices;
 mod discover;
 mod helmchart;
 mod netns;
+mod service;
 mod upgrade;
 
 use crate::{
@@ -22,6 +23,8 @@ use crate::{
 /// What to test on.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Level {
+    /// What `multus-distro install` does to the distros' units, on a real systemd
+    Service,
     /// Real Helm and Go on the charts and bindata
     Chart,
     /// Archives, registries, containerd with empty stores, skopeo, Helm
@@ -49,6 +52,7 @@ pub(crate) enum Level {
 impl Level {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Service => "service",
             Self::Chart => "chart",
             Self::Airgap => "airgap",
             Self::Netns => "netns",
@@ -66,6 +70,7 @@ impl Level {
     /// Programs that must be there.
     pub(crate) fn needs(self) -> &'static Needs {
         match self {
+            Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
             Self::Airgap => &airgap::NEEDS,
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
@@ -87,6 +92,7 @@ impl Level {
         report: &mut Report,
     ) -> Result<(), Ended> {
         match self {
+            Self::Service => service::run(work, report),
             Self::Chart => chart::run(work, report),
             Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),

@@ -1,5 +1,6 @@
 //! Privileged tests on real programs: they drive a built release from outside, one level at a time.
 
+mod cgroup;
 mod cluster;
 mod control;
 mod cri;
@@ -30,6 +31,7 @@ mod rules;
 mod runtime;
 mod scene;
 mod sh;
+mod systemd;
 mod tools;
 mod workplace;
 

@@ -32,6 +32,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let dist = e2e::current_dist(&project, args.install)?;
     let again = again(&project, &dist)?;
     for level in [
+        e2e::Level::Service,
         e2e::Level::Chart,
         e2e::Level::Airgap,
         e2e::Level::Netns,

@@ -61,6 +61,8 @@ pub(crate) struct Args {
 /// The levels, cheapest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
+    /// What `multus-distro install` does to the distros' units, on a real systemd
+    Service,
     /// Real Helm and Go on the charts and bindata
     Chart,
     /// Archives, registries, containerd with empty stores, skopeo, Helm
