@@ -3,16 +3,16 @@
 use std::sync::PoisonError;
 
 use cni::chain;
-use cni::env::IfName;
 use cni::types::{CniError, CniResult};
 use tracing::{debug, warn};
 
 use super::attached::Attached;
 use super::del::Outcome;
-use super::invocation::{self, Call};
-use super::{Engine, Request};
+use super::failure::{failed, name_taken};
+use super::invocation::Call;
+use super::{Engine, Request, planned};
 use crate::netconf::{Netconf, Unserved};
-use crate::plan::{self, Attachment, PlanError, PodView, requests};
+use crate::plan::{self, PlanError, PodView, requests};
 use crate::readiness;
 use crate::state::{Delegate, PodRef, Progress, State, Store};
 
@@ -91,7 +91,7 @@ impl Engine {
         let _guard = self.locks.lock(&store, &request.container_id);
         request.waiting.or_give_up()?;
         refuse_known(&store, request)?;
-        let mut state = new_state(request, netconf, pod, &attachments)?;
+        let mut state = planned::state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;
         let pod_ref = state.pod.clone();
         let call = Call {
@@ -308,54 +308,4 @@ fn refuse_known(store: &Store, request: &Request) -> Result<(), CniError> {
             ),
         )),
     }
-}
-
-/// The state of a pod before anything is run.
-pub(super) fn new_state(
-    request: &Request,
-    netconf: &Netconf,
-    pod: &PodView,
-    attachments: &[Attachment],
-) -> Result<State, CniError> {
-    let delegates = attachments.iter().enumerate().map(|(index, attachment)| {
-        Ok(Delegate {
-            name: attachment.name.clone(),
-            ifname: IfName::parse(&attachment.ifname(index, request.ifname.as_str())).map_err(
-                |error| CniError::new(CniError::INVALID_NETWORK_CONFIG, error.to_string()),
-            )?,
-            config: attachment.config.clone(),
-            requested: invocation::requested(attachment),
-            capability_args: invocation::capability_args(attachment, netconf),
-            args: None,
-            progress: Progress::Planned,
-            displaced: Vec::new(),
-        })
-    });
-    Ok(State {
-        container_id: request.container_id.clone(),
-        ifname: request.ifname.clone(),
-        netns: request.netns.clone(),
-        pod: pod.into(),
-        delegates: delegates.collect::<Result<_, CniError>>()?,
-        untold: false,
-    })
-}
-
-pub(super) fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniError {
-    let network = &delegate.config.name;
-    cause.context(&format!(
-        "[{}/{}/{}:{network}]: error adding container to network \"{network}\"",
-        pod.namespace, pod.name, pod.uid
-    ))
-}
-
-pub(super) fn name_taken(delegate: &Delegate) -> CniError {
-    let ifname = &delegate.ifname;
-    CniError::new(
-        CniError::INVALID_NETWORK_CONFIG,
-        format!(
-            "DelegateAdd: cannot set \"{}\" interface name to \"{ifname}\": interface name {ifname} already exists; ask for another name",
-            delegate.config.plugins[0].kind
-        ),
-    )
 }

@@ -10,9 +10,8 @@ use cni::exec::ExecError;
 use cni::types::CniError;
 use tracing::{error, info, warn};
 
-use super::add::new_state;
 use super::invocation::{CacheDir, Call};
-use super::{Engine, Request, recall};
+use super::{Engine, Request, planned, recall};
 use crate::netconf::Netconf;
 use crate::plan::{self, Attachment, PodView};
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
@@ -142,7 +141,7 @@ impl Engine {
     /// Nobody knows whether it was attached, so that a failure there is no reason to ask again.
     fn add_guesses(&self, removal: &Removal<'_>, state: &mut State, pod: &PodView) {
         let attachments = self.guess(removal, pod);
-        match new_state(removal.request, removal.netconf, pod, &attachments) {
+        match planned::state(removal.request, removal.netconf, pod, &attachments) {
             Ok(guessed) => {
                 state.pod = guessed.pod;
                 for mut delegate in guessed.delegates {

@@ -14,14 +14,14 @@ use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
 use tracing::warn;
 
-use super::add::{failed, name_taken};
 use super::attached::Attached;
 use super::del::{Outcome, together};
-use super::invocation::{self, CacheDir, Call};
-use super::{Engine, recall};
+use super::failure::{failed, name_taken};
+use super::invocation::{CacheDir, Call};
+use super::{Engine, planned, recall};
 use crate::netconf::{Netconf, Unserved};
 use crate::plan::Attachment;
-use crate::state::{Delegate, Progress, Requested, State, Store};
+use crate::state::{Delegate, Progress, State, Store};
 
 /// A container that is held while its networks change.
 struct Running<'a> {
@@ -147,18 +147,8 @@ impl Engine {
 
 /// A delegate that is plugged.
 fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netconf) -> Delegate {
-    Delegate {
-        name: attachment.name.clone(),
-        config: attachment.config.clone(),
-        requested: Requested {
-            interface: Some(ifname.to_string()),
-            plugged: true,
-            ..invocation::requested(attachment)
-        },
-        capability_args: invocation::capability_args(attachment, netconf),
-        args: None,
-        progress: Progress::Planned,
-        displaced: Vec::new(),
-        ifname,
-    }
+    let mut delegate = planned::delegate(attachment, ifname, netconf);
+    delegate.requested.interface = Some(delegate.ifname.to_string());
+    delegate.requested.plugged = true;
+    delegate
 }

@@ -10,8 +10,8 @@ use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult, Route};
 
-use super::add::failed;
 use super::attached::Attached;
+use super::failure::failed;
 use super::invocation::Call;
 use super::{DefaultRoute, Engine};
 use crate::plan::Family;

@@ -3,7 +3,8 @@
 //!
 //! Everything is done with `cargo xtask`'s own program and with the files of the release; nothing is taken from a library.
 
-mod copies;
+mod agent;
+mod copy;
 mod cutting;
 mod deltas;
 mod installed;
@@ -12,6 +13,7 @@ mod registry;
 mod scene;
 mod sets;
 mod stores;
+mod tampered;
 
 use self::scene::Scene;
 use crate::{
@@ -42,7 +44,7 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     sets::run(work, &scene, report)?;
     stores::import(work, &scene, report)?;
     installed::run(work, &scene, report)?;
-    copies::run(work, &scene, report)?;
+    tampered::run(work, &scene, report)?;
     registry::run(work, &scene, report)?;
     stores::pull(work, &scene, report)?;
     pulled::run(work, &scene, report)?;

@@ -1,11 +1,12 @@
 //! `multus-distro images install`: a copied folder's archive, put where K3s and RKE2 import from, and read by a runtime from there.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf};
 
 use anyhow::ensure;
 
 use super::{
-    copies::Copy,
+    agent::Agent,
+    copy::Copy,
     scene::{Scene, text, unpack},
     stores::listed,
 };
@@ -15,48 +16,6 @@ use crate::{
     sh,
     workplace::{Workplace, arch},
 };
-
-/// A distro on the node, with nothing of ours.
-pub(super) struct Agent {
-    distro: &'static str,
-    data_dir: String,
-}
-
-impl Agent {
-    /// The data directory is its own.
-    pub(super) fn new(distro: &'static str, name: &str) -> Self {
-        Self {
-            distro,
-            data_dir: format!("/var/lib/rancher/{name}"),
-        }
-    }
-
-    /// The program under test with a folder, on the node.
-    pub(super) fn install(
-        &self,
-        work: &Workplace,
-        scene: &Scene,
-        copy: &Copy,
-    ) -> anyhow::Result<Command> {
-        let mut command = scene.node.command(work.program("multus-distro"));
-        command.args(["images", "install", text(&copy.dir)?]);
-        command.args(["--distro", self.distro, "--data-dir", &self.data_dir]);
-        Ok(command)
-    }
-
-    /// What it would import.
-    pub(super) fn images(&self, scene: &Scene) -> anyhow::Result<Vec<String>> {
-        let dir = self.path("");
-        if !scene.node.path(&dir).exists() {
-            return Ok(Vec::new());
-        }
-        scene.node.list(&dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        format!("{}/agent/images/{name}", self.data_dir)
-    }
-}
 
 pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Result<(), Ended> {
     for (distro, generation) in [("k3s", Generation::Two), ("rke2", Generation::One)] {

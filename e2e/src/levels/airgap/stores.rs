@@ -4,7 +4,10 @@ use std::{fs, process::Command};
 
 use anyhow::ensure;
 
-use super::scene::{PASSWORD, REGISTRY, Scene, USER, text};
+use super::{
+    copy::largest,
+    scene::{PASSWORD, REGISTRY, Scene, USER, text},
+};
 use crate::{
     layout::Generation,
     report::{Ended, Report},
@@ -80,7 +83,7 @@ pub(super) fn import(work: &Workplace, scene: &Scene, report: &mut Report) -> Re
 /// The archive without its largest blob.
 fn sparse(work: &Workplace) -> anyhow::Result<std::path::PathBuf> {
     let (plain, sparse) = (work.image_archive()?, work.dir.join("sparse.tar"));
-    let blob = super::copies::largest(&plain)?;
+    let blob = largest(&plain)?;
     fs::copy(&plain, &sparse)?;
     sh::run(
         Command::new("tar")

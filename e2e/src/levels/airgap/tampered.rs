@@ -1,15 +1,12 @@
 //! Copies that went wrong: each is refused where it is checked and where it is installed, and the file is named.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, process::Command};
 
 use anyhow::{Context as _, ensure};
 
 use super::{
-    installed::Agent,
+    agent::Agent,
+    copy::{Copy, largest, tar},
     scene::{Scene, text},
 };
 use crate::{
@@ -17,70 +14,6 @@ use crate::{
     sh,
     workplace::{Workplace, arch},
 };
-
-pub(super) struct Copy {
-    pub(super) dir: PathBuf,
-    archive: String,
-}
-
-impl Copy {
-    pub(super) fn new(work: &Workplace) -> anyhow::Result<Self> {
-        let dir = work.dir.join("copy");
-        if dir.exists() {
-            fs::remove_dir_all(&dir)?;
-        }
-        let from = work.dist.join("airgap");
-        sh::run(Command::new("cp").arg("--recursive").args([&from, &dir]))?;
-        Ok(Self {
-            dir,
-            archive: format!("multus-airgap-images-{}.tar.zst", arch()),
-        })
-    }
-
-    fn archive(&self) -> PathBuf {
-        self.dir.join(&self.archive)
-    }
-
-    /// Writes sums that fit what is there, as somebody would who repairs the wrong thing.
-    fn seal(&self) -> anyhow::Result<()> {
-        let sums = format!("sha256sum-{}.txt", arch());
-        let old = fs::read_to_string(self.dir.join(&sums))?;
-        let names = old.lines().filter_map(|line| line.split_once("  "));
-        let mut new = String::new();
-        for (_, name) in names {
-            let bytes = fs::read(self.dir.join(name)).with_context(|| name.to_owned())?;
-            let digest = crate::workplace::sha256(&bytes);
-            new.extend([digest.as_str(), "  ", name, "\n"]);
-        }
-        Ok(fs::write(self.dir.join(sums), new)?)
-    }
-
-    /// Unpacks the archive, changes it, and packs it again.
-    fn repack(&self, change: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let plain = self.dir.with_extension("tar");
-        super::scene::unpack(&self.archive(), &plain)?;
-        change(&plain)?;
-        let mut zstd = Command::new("zstd");
-        zstd.args(["--force", "--quiet", "-o"]);
-        sh::run(zstd.args([&self.archive(), &plain]))?;
-        fs::remove_file(self.dir.join(self.archive.replace(".zst", ".gz")))?;
-        let sums = self.dir.join(format!("sha256sum-{}.txt", arch()));
-        let text = fs::read_to_string(&sums)?;
-        let kept: Vec<_> = text
-            .lines()
-            .filter(|line| !line.contains(".tar.gz"))
-            .map(|line| format!("{line}\n"))
-            .collect();
-        fs::write(sums, kept.concat())?;
-        self.seal()
-    }
-}
-
-fn tar(words: &[&str], archive: &Path) -> anyhow::Result<()> {
-    let (what, names) = words.split_first().context("tar is told what to do")?;
-    let mut command = Command::new("tar");
-    sh::run(command.args([what, "--file"]).arg(archive).args(names)).map(drop)
-}
 
 pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Result<(), Ended> {
     report.check("a whole copy is sound", || {
@@ -195,19 +128,4 @@ fn half(copy: &Copy) -> anyhow::Result<()> {
 
 fn other() -> &'static str {
     if arch() == "amd64" { "arm64" } else { "amd64" }
-}
-
-/// The path of an archive's largest entry.
-pub(super) fn largest(plain: &Path) -> anyhow::Result<String> {
-    let mut tar = Command::new("tar");
-    let list = sh::run(tar.args(["--list", "--verbose", "--file"]).arg(plain))?;
-    let sizes = list.lines().filter_map(|line| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        Some((
-            words.get(2)?.parse::<u64>().ok()?,
-            (*words.get(5)?).to_owned(),
-        ))
-    });
-    let largest = sizes.max().context("the archive is empty")?;
-    Ok(largest.1)
 }
