@@ -12,7 +12,7 @@ use node::{discover::Report, root::Root};
 use serde::Serialize;
 
 use crate::{
-    commands::{install::below, server::HINT},
+    commands::install::below,
     place::{self, Place},
     plan::Distro,
 };
@@ -78,7 +78,7 @@ pub(crate) fn examine(
     data_dir: Option<&Path>,
 ) -> Examination {
     let mut found = Examination::default();
-    match place::find(root, HINT.as_ref(), distro, data_dir) {
+    match place::find(root, distro, data_dir) {
         Ok(Some(place)) => {
             let node = Node {
                 root,

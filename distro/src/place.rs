@@ -3,12 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use node::root::Root;
+use node::{root::Root, runtime::Hint};
 
 use crate::{config, plan::Distro, program, service, unit};
-
-/// No hint is longer.
-const MAX: u64 = 1 << 16;
 
 /// A distro of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +18,17 @@ pub(crate) struct Place {
     pub(crate) source: &'static str,
 }
 
-/// By what was given, else by the hint of the last start, else by the distro's unit, else by what lies at the usual places.
+/// By what was given, else by what was started through us and runs, else by the distro's unit, else by the last start, else by what
+/// lies at the usual places.
 pub(crate) fn find(
     root: &Root,
-    hint: &Path,
     distro: Option<Distro>,
     data_dir: Option<&Path>,
 ) -> anyhow::Result<Option<Place>> {
     let usual = |distro: Distro| Path::new("/var/lib/rancher").join(distro.as_str());
-    let hinted = hinted(root, hint).filter(|place| {
+    let hint = Hint::last(root);
+    let runs = hint.as_ref().is_some_and(|hint| hint.is_alive(root));
+    let hinted = hint.and_then(hinted).filter(|place| {
         distro.is_none_or(|distro| distro == place.distro)
             && data_dir.is_none_or(|dir| dir == place.data_dir)
     });
@@ -55,8 +54,14 @@ pub(crate) fn find(
             source: "given",
         }));
     }
-    if let Some(place) = hinted.or_else(|| started(root, distro)) {
-        return Ok(Some(place));
+    let started = started(root, distro);
+    let found = if runs {
+        hinted.or(started)
+    } else {
+        started.or(hinted)
+    };
+    if found.is_some() {
+        return Ok(found);
     }
     let there: Vec<Distro> = [Distro::K3s, Distro::Rke2]
         .into_iter()
@@ -85,16 +90,13 @@ fn started(root: &Root, distro: Option<Distro>) -> Option<Place> {
     })
 }
 
-fn hinted(root: &Root, hint: &Path) -> Option<Place> {
-    let bytes = root.read(hint, MAX).ok()?;
-    let hint: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-    let named = hint["distro"].as_str()?;
+fn hinted(hint: Hint) -> Option<Place> {
     let distro = [Distro::K3s, Distro::Rke2]
         .into_iter()
-        .find(|distro| distro.as_str() == named)?;
+        .find(|distro| distro.as_str() == hint.distro)?;
     Some(Place {
         distro,
-        data_dir: hint["dataDir"].as_str()?.into(),
+        data_dir: hint.data_dir,
         source: "the last start",
     })
 }
@@ -103,14 +105,15 @@ fn hinted(root: &Root, hint: &Path) -> Option<Place> {
 mod tests {
     use std::fs;
 
+    use node::runtime::HINT;
+
     use super::*;
 
     #[test]
     fn given_counts_before_hinted_before_usual() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let hint = Path::new("/node.json");
-        let found = |distro, data: Option<&str>| find(&root, hint, distro, data.map(Path::new));
+        let found = |distro, data: Option<&str>| find(&root, distro, data.map(Path::new));
         let name = |place: anyhow::Result<Option<Place>>| {
             let place = place.unwrap().unwrap();
             (place.distro, place.data_dir.display().to_string())
@@ -128,8 +131,17 @@ mod tests {
         let unit = "[Service]\nExecStart=/usr/bin/rke2 server --data-dir=/unit\n";
         fs::write(units.join("rke2-server.service"), unit).unwrap();
         assert_eq!(name(found(None, None)), (Distro::Rke2, "/unit".to_owned()));
-        let text = r#"{"distro": "k3s", "dataDir": "/data"}"#;
-        fs::write(dir.path().join("node.json"), text).unwrap();
+        let hint = dir.path().join(HINT.trim_start_matches('/'));
+        fs::create_dir_all(hint.parent().unwrap()).unwrap();
+        let text = r#"{"schema": 1, "distro": "k3s", "dataDir": "/data", "criSocket": "/s", "containerdConfig": "/c", "startedAt": 1, "pid": 7}"#;
+        fs::write(&hint, text).unwrap();
+        // What is to be started next counts more than what has ended.
+        assert_eq!(name(found(None, None)), (Distro::Rke2, "/unit".to_owned()));
+        assert_eq!(
+            name(found(Some(Distro::K3s), None)),
+            (Distro::K3s, "/data".to_owned())
+        );
+        fs::create_dir_all(dir.path().join("proc/7")).unwrap();
         assert_eq!(name(found(None, None)), (Distro::K3s, "/data".to_owned()));
         assert_eq!(name(found(None, Some("/data"))).0, Distro::K3s);
         assert_eq!(name(found(None, Some("/x/rke2"))).0, Distro::Rke2);

@@ -76,16 +76,26 @@ pub struct Hint {
     pub pid: u32,
 }
 
-/// Reads the hint; one that is absent, of another form, or of a process that is gone or came later is none.
+impl Hint {
+    /// The hint that the last start has left; one that is absent or of another form is none.
+    pub fn last(root: &Root) -> Option<Self> {
+        let hint: Self = serde_json::from_slice(&root.read(HINT, 64 << 10).ok()?).ok()?;
+        (hint.schema == 1).then_some(hint)
+    }
+
+    /// Whether its process still runs, and did not come later.
+    pub fn is_alive(&self, root: &Root) -> bool {
+        /// It is written before the process becomes what it is about, but clocks are coarse.
+        const LEEWAY: u64 = 5;
+        let latest = i64::try_from(self.started_at.saturating_add(LEEWAY)).unwrap_or(i64::MAX);
+        root.exists(format!("/proc/{}", self.pid))
+            && process::started(root, self.pid).is_none_or(|started| started <= latest)
+    }
+}
+
+/// The hint of a distro that runs.
 pub fn hint(root: &Root) -> Option<Hint> {
-    /// It is written before the process becomes what it is about, but clocks are coarse.
-    const LEEWAY: i64 = 5;
-    let hint: Hint = serde_json::from_slice(&root.read(HINT, 64 << 10).ok()?).ok()?;
-    let written = i64::try_from(hint.started_at).ok()?;
-    let is_later = |started: i64| started > written.saturating_add(LEEWAY);
-    let is_alive = root.exists(format!("/proc/{}", hint.pid))
-        && !process::started(root, hint.pid).is_some_and(is_later);
-    (hint.schema == 1 && is_alive).then_some(hint)
+    Hint::last(root).filter(|hint| hint.is_alive(root))
 }
 
 /// The sockets to look at, the likeliest first, each once. An explicit one is the only one.

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use cmdline::absolute;
 use node::root::Root;
 
-use super::{print, server::HINT};
+use super::print;
 use crate::{
     assets::IMAGES,
     images::{self, Folder, IMAGES_DIR},
@@ -70,16 +70,11 @@ pub(crate) fn named(image: &str, registry: &str) -> String {
 }
 
 fn install(args: &Install) -> anyhow::Result<()> {
-    let place = place::find(
-        &Root::open("/")?,
-        HINT.as_ref(),
-        args.distro,
-        args.data_dir.as_deref(),
-    )
-    .map_err(|error| BadUsage(error.to_string()))?
-    .context(BadUsage(
-        "neither K3s nor RKE2 has data on this node: say which will, with --distro".to_owned(),
-    ))?;
+    let place = place::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
+        .map_err(|error| BadUsage(error.to_string()))?
+        .context(BadUsage(
+            "neither K3s nor RKE2 has data on this node: say which will, with --distro".to_owned(),
+        ))?;
     let folder = Folder::read(&args.dir, images::arch())?;
     let checked = folder.check()?;
     let archives = folder.archives(images::arch())?;

@@ -7,9 +7,9 @@ use std::{
 
 use anyhow::Context as _;
 use cmdline::absolute;
-use node::root::Root;
+use node::{root::Root, runtime::HINT};
 
-use super::print;
+use super::{print, server::forget_hint};
 use crate::{
     config,
     plan::Distro,
@@ -96,6 +96,7 @@ fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
         }
         _ => {}
     }
+    forget_hint(&below(&args.root, Path::new(HINT)))?;
     // Nobody else's file keeps it from going.
     if let Some(parent) = place.parent() {
         let _ = fs::remove_dir(parent);

@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, ensure};
 use cmdline::absolute;
-use node::root::Root;
+use node::{
+    root::Root,
+    runtime::{HINT, Hint},
+};
 
 use super::stage::is_not_disabled;
 use crate::{
@@ -23,8 +26,6 @@ use crate::{
     usage::BadUsage,
 };
 
-/// Where the hint for the node's daemon is.
-pub(crate) const HINT: &str = "/run/multus-distro/node.json";
 /// The runtime's socket, wherever these distros have their data.
 pub(crate) const SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 
@@ -159,17 +160,21 @@ fn write_hint(path: &Path, program: &Program) -> anyhow::Result<()> {
     let started = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let hint = serde_json::json!({
-        "schema": 1, "distro": program.distro.as_str(), "dataDir": program.data_dir,
-        "criSocket": SOCKET, "containerdConfig": config,
-        "startedAt": started, "pid": std::process::id(),
-    });
-    write_atomic(path, hint.to_string().as_bytes())
+    let hint = Hint {
+        schema: 1,
+        distro: program.distro.as_str().to_owned(),
+        data_dir: program.data_dir.clone(),
+        cri_socket: SOCKET.into(),
+        containerd_config: config,
+        started_at: started,
+        pid: std::process::id(),
+    };
+    write_atomic(path, &serde_json::to_vec(&hint)?)
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Without Multus there is nobody to tell.
-fn forget_hint(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn forget_hint(path: &Path) -> anyhow::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use cmdline::absolute;
 use node::root::Root;
 
-use super::{print, server::HINT};
+use super::print;
 use crate::{
     images::{self, Folder, IMAGES_DIR, STEM, stem},
     place::{self, Place},
@@ -34,14 +34,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(dir) = &args.dir {
         return folder(dir);
     }
-    let place = place::find(
-        &Root::open("/")?,
-        HINT.as_ref(),
-        args.distro,
-        args.data_dir.as_deref(),
-    )
-    .map_err(|error| BadUsage(error.to_string()))?
-    .context("neither K3s nor RKE2 has data on this node: name it with --data-dir and --distro")?;
+    let place = place::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
+        .map_err(|error| BadUsage(error.to_string()))?
+        .context(
+            "neither K3s nor RKE2 has data on this node: name it with --data-dir and --distro",
+        )?;
     let staged = staged(&place)?;
     let installed = installed(&place.data_dir)?;
     ensure!(

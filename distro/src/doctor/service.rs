@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use node::runtime;
+use node::runtime::{self, HINT};
 
 use super::{Examination, Node};
-use crate::{commands::server::HINT, service, unit};
+use crate::{service, unit};
 
 pub(super) fn look(node: &Node<'_>, found: &mut Examination) {
     match service::find(node.root, Some(node.place.distro), None) {

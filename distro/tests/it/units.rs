@@ -56,8 +56,12 @@ fn a_drop_in_comes_and_goes() {
         "--unit",
         "k3s.service",
     ];
+    let hint = at("/run/multus-distro/node.json");
+    fs::create_dir_all(hint.parent().unwrap()).unwrap();
+    fs::write(&hint, "{}").unwrap();
     let output = run(&remove);
     assert!(output.status.success(), "{output:?}");
+    assert!(!hint.exists(), "nobody writes it any more");
     assert!(
         String::from_utf8(output.stderr)
             .unwrap()

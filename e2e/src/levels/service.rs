@@ -6,6 +6,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
+use serde_json::Value;
 
 use crate::{
     cgroup::Cgroup,
@@ -29,6 +30,8 @@ pub(crate) const NEEDS: Needs = Needs {
 
 /// Where operators put programs.
 const BIN: &str = "/usr/local/bin";
+/// Where the node's daemon is told about the distro.
+const HINT: &str = "/run/multus-distro/node.json";
 /// Of the drop-ins, ours.
 const DROP_IN: &str = "90-multus.conf";
 
@@ -219,6 +222,10 @@ impl Scene<'_> {
             "it starts {started}"
         );
         self.runs_as_before()?;
+        let hint: Value = serde_json::from_slice(&fs::read(self.path(HINT))?)?;
+        let main: u32 = self.systemd.property(name, "MainPID")?.parse()?;
+        let is_told = hint["dataDir"] == self.unit.data_dir() && hint["pid"] == main;
+        ensure!(is_told, "the daemon is told {hint}, process {main} runs");
         self.is_staged()
     }
 
@@ -250,6 +257,7 @@ impl Scene<'_> {
         let known = self.systemd.property(name, "DropInPaths")?;
         ensure!(known.is_empty(), "systemd knows {known}");
         self.runs_as_before()?;
+        ensure!(!self.path(HINT).exists(), "{HINT} is left");
         if let Some(manifest) = self.manifest() {
             let text = fs::read_to_string(manifest)?;
             let is_comment = |line: &str| line.starts_with('#');
