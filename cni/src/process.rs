@@ -3,6 +3,8 @@
 //! Everything happens in one loop over `poll`, because a plugin may leave a grandchild behind that keeps the pipes open: once the
 //! plugin itself has ended, what it wrote is taken and nobody is waited for.
 
+mod ended;
+
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -12,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::exec::ExecError;
 use crate::types::CniError;
@@ -160,7 +162,7 @@ fn converse(
     mut input: &[u8],
     limits: &Limits,
 ) -> Result<(Vec<u8>, Vec<u8>), Broken> {
-    let ended = pidfd_open(pid(child), PidfdFlags::empty()).map_err(io::Error::from)?;
+    let ended = ended::handle(pid(child))?;
     let mut stdin = child.stdin.take();
     let mut stdout = Some(child.stdout.take().expect("piped"));
     let mut stderr = Some(child.stderr.take().expect("piped"));

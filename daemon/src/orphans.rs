@@ -3,19 +3,21 @@
 //! Every plugin carries its daemon's name in its environment, and so does every plugin that it calls. A helper that a plugin leaves
 //! behind on purpose has a session of its own, and is let be.
 
+mod held;
+
 use std::{
     fs::{self, File},
     io::{self, Read},
-    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    process::{Pid, Signal},
 };
 use tracing::{info, warn};
+
+use self::held::Held;
 
 /// The variable that holds the name of a plugin's daemon.
 pub const VARIABLE: &str = "MULTUS_DAEMON";
@@ -26,6 +28,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// A process that was killed is gone by then, unless the kernel holds it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const STATE: usize = 3;
 const SESSION: usize = 6;
 const STARTED: usize = 22;
 
@@ -39,7 +42,11 @@ pub struct Name {
 impl Name {
     /// This process.
     pub fn own() -> io::Result<Self> {
-        let pid = std::process::id();
+        Self::of(std::process::id())
+    }
+
+    /// That of an id, now.
+    fn of(pid: u32) -> io::Result<Self> {
         let started = started(pid)?;
         Ok(Self { pid, started })
     }
@@ -83,22 +90,15 @@ fn end_one(pid: i32, grace: Instant) -> bool {
         return false;
     };
     let ended = || -> rustix::io::Result<bool> {
-        let process = match pidfd_open(id, PidfdFlags::empty()) {
-            Err(Errno::SRCH) => return Ok(false),
-            other => other?,
+        let Some(process) = Held::new(id)? else {
+            return Ok(false);
         };
-        // Held by its handle the id cannot become another's: only now it is certain whose it is.
-        if !is_orphan(pid) {
+        // Held, the id cannot become another's: only now it is certain whose it is.
+        if !is_orphan(pid) || process.has_ended(grace)? {
             return Ok(false);
         }
-        if has_ended(&process, grace)? {
-            return Ok(false);
-        }
-        match pidfd_send_signal(&process, Signal::KILL) {
-            Ok(()) | Err(Errno::SRCH) => {}
-            Err(error) => return Err(error),
-        }
-        if has_ended(&process, Instant::now() + PATIENCE)? {
+        process.signal(Signal::KILL)?;
+        if process.has_ended(Instant::now() + PATIENCE)? {
             Ok(true)
         } else {
             Err(Errno::TIMEDOUT)
@@ -123,28 +123,16 @@ pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
         is_counted_as_we_are(pid) && carried(pid, variable).is_some_and(|found| found == value)
     };
     let end = |pid: i32| {
-        let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        // Held by its handle the id cannot become another's.
+        let process = Held::new(Pid::from_raw(pid)?).ok()??;
+        // Held, the id cannot become another's.
         if !is_marked(pid) {
             return None;
         }
-        pidfd_send_signal(&process, Signal::TERM).ok()
+        process.signal(Signal::TERM).ok()
     };
     processes()
         .filter(|pid| is_marked(*pid) && end(*pid).is_some())
         .count()
-}
-
-/// Waits for the end of a process.
-fn has_ended(process: &OwnedFd, deadline: Instant) -> rustix::io::Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).expect("seconds are within the clock's range");
-        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
-            Err(Errno::INTR) => {}
-            ended => return ended.map(|count| count > 0),
-        }
-    }
 }
 
 /// Whether the process is a plugin of a daemon that is no more.

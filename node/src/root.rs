@@ -1,5 +1,7 @@
-//! A node's file tree, opened once. Every access resolves below it (openat2 with `RESOLVE_IN_ROOT`), so that a symlink, absolute or not,
-//! means on the node what it means to the node, and nothing ever reaches outside.
+//! A node's file tree, opened once. Every access resolves below it (openat2 with `RESOLVE_IN_ROOT`, or `steps`), so that a symlink,
+//! absolute or not, means on the node what it means to the node, and nothing ever reaches outside.
+
+mod steps;
 
 use std::{
     ffi::OsStr,
@@ -89,7 +91,7 @@ impl Root {
     pub fn read(&self, path: impl AsRef<Path>, max: u64) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let file = File::from(
-            self.at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+            self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)
                 .map_err(|e| fail("read", path, e))?,
         );
         let mut bytes = Vec::new();
@@ -125,22 +127,18 @@ impl Root {
 
     /// Whether the path leads to something, links followed.
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
-        self.at(path.as_ref(), OFlags::PATH, Mode::empty()).is_ok()
+        self.at(path.as_ref(), OFlags::PATH).is_ok()
     }
 
     /// Whether the path leads to a directory, links followed.
     pub fn is_dir(&self, path: impl AsRef<Path>) -> bool {
-        self.at(
-            path.as_ref(),
-            OFlags::PATH | OFlags::DIRECTORY,
-            Mode::empty(),
-        )
-        .is_ok()
+        self.at(path.as_ref(), OFlags::PATH | OFlags::DIRECTORY)
+            .is_ok()
     }
 
     /// Whether the path leads to a program, links followed.
     pub fn is_executable(&self, path: impl AsRef<Path>) -> bool {
-        let found = self.at(path.as_ref(), OFlags::PATH, Mode::empty());
+        let found = self.at(path.as_ref(), OFlags::PATH);
         found
             .and_then(|fd| rustix::fs::fstat(&fd))
             .is_ok_and(|stat| {
@@ -152,7 +150,7 @@ impl Root {
     /// Opens a file for reading, links followed.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        self.at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+        self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)
             .map(File::from)
             .map_err(|e| fail("open", path, e))
     }
@@ -160,7 +158,7 @@ impl Root {
     /// What the path is, its last component not followed; `None` when there is nothing.
     pub fn kind(&self, path: impl AsRef<Path>) -> Result<Option<Kind>> {
         let path = path.as_ref();
-        let fd = match self.at(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()) {
+        let fd = match self.at(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(fail("look at", path, error)),
@@ -178,7 +176,7 @@ impl Root {
     /// Opens a directory; the handle reads, lists and stays valid when the directory moves.
     pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<OwnedFd> {
         let path = path.as_ref();
-        self.at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+        self.at(path, OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|e| fail("open directory", path, e))
     }
 
@@ -204,14 +202,14 @@ impl Root {
 
     /// What tells a file or directory from every other, links followed; `None` when there is nothing.
     pub fn identity(&self, path: impl AsRef<Path>) -> Option<(u64, u64)> {
-        let fd = self.at(path.as_ref(), OFlags::PATH, Mode::empty()).ok()?;
+        let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
 
     /// When the file was last written, in seconds since 1970, links followed.
     pub fn modified(&self, path: impl AsRef<Path>) -> Option<i64> {
-        let fd = self.at(path.as_ref(), OFlags::PATH, Mode::empty()).ok()?;
+        let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;
         Some(rustix::fs::fstat(&fd).ok()?.st_mtime)
     }
 
@@ -314,24 +312,19 @@ impl Root {
         ))
     }
 
-    fn at(&self, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        let path = relative(path);
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
-        let mut attempts = 0;
+    fn at(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let mut path = relative(path);
+        if path.as_os_str().is_empty() {
+            path = Path::new(".");
+        }
+        let flags = flags | OFlags::CLOEXEC;
+        let (dir, mut attempts) = (self.dir.as_fd(), 0);
         loop {
-            match openat2(
-                self.dir.as_fd(),
-                path,
-                flags | OFlags::CLOEXEC,
-                mode,
-                ResolveFlags::IN_ROOT,
-            ) {
+            match openat2(dir, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
                 // The kernel gives up when something is renamed under its feet; it asks to be called again.
                 Err(Errno::AGAIN | Errno::INTR) if attempts < 64 => attempts += 1,
+                // Filters of system calls have either word for what they do not know.
+                Err(Errno::NOSYS | Errno::PERM) => return steps::open(dir, path, flags),
                 other => return other,
             }
         }

@@ -1,0 +1,186 @@
+//! What openat2 does with `RESOLVE_IN_ROOT`, one step at a time: for kernels before 5.6, and for filters of system calls that do not
+//! know it. No step follows a link by itself, and `..` goes back the way that was come, so nothing leads outside.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use rustix::{
+    fs::{FileType, Mode, OFlags, fstat, openat, readlinkat},
+    io::{Errno, Result},
+};
+
+/// The kernel follows as many links in one path.
+const LINKS: usize = 40;
+
+/// Opens what a path means below `root`; `flags` are those of openat, without any that makes files.
+pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let mut left = reversed(path.as_os_str().as_bytes());
+    // The directories on the way, below the root.
+    let mut way: Vec<OwnedFd> = Vec::new();
+    let mut links = 0;
+    while let Some(name) = left.pop() {
+        if name == "." {
+            continue;
+        }
+        if name == ".." {
+            way.pop();
+            continue;
+        }
+        let dir = way.last().map_or(root, AsFd::as_fd);
+        let found = openat(
+            dir,
+            &name,
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let is_last = left.is_empty();
+        match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+            FileType::Directory => way.push(found),
+            FileType::Symlink if is_last && flags.contains(OFlags::NOFOLLOW) => {
+                return if flags.contains(OFlags::DIRECTORY) {
+                    Err(Errno::NOTDIR)
+                } else if flags.contains(OFlags::PATH) {
+                    Ok(found)
+                } else {
+                    Err(Errno::LOOP)
+                };
+            }
+            FileType::Symlink => {
+                links += 1;
+                if links > LINKS {
+                    return Err(Errno::LOOP);
+                }
+                let target = readlinkat(&found, "", Vec::new())?;
+                if target.as_bytes().starts_with(b"/") {
+                    way.clear();
+                }
+                left.extend(reversed(target.as_bytes()));
+            }
+            _ if !is_last || flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
+            _ if flags.contains(OFlags::PATH) => return Ok(found),
+            // A link that has taken its place by now is not followed.
+            _ => return openat(dir, &name, with(flags), Mode::empty()),
+        }
+    }
+    let dir = way.last().map_or(root, AsFd::as_fd);
+    openat(dir, ".", with(flags), Mode::empty())
+}
+
+fn with(flags: OFlags) -> OFlags {
+    flags | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+/// The parts of a path, the last one first. Of those that lead nowhere that one stays: what is before it has to be a directory.
+fn reversed(path: &[u8]) -> Vec<OsString> {
+    let mut parts = path.rsplit(|byte| *byte == b'/');
+    let last = match parts.next() {
+        None | Some(b"") => OsStr::new("."),
+        Some(name) => OsStr::from_bytes(name),
+    };
+    let others = parts.filter(|part| !matches!(*part, b"" | b"."));
+    let all = std::iter::once(last).chain(others.map(OsStr::from_bytes));
+    all.map(OsStr::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use fuzz::{Random, repeat};
+    use rustix::fs::{ResolveFlags, openat2};
+
+    use super::*;
+
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+    /// A few names, some of them leading up, some from the root.
+    fn path(random: &mut Random) -> String {
+        let mut path = random.pick(&["", "/"]).to_owned();
+        for _ in 0..=random.below(4) {
+            let up = ["..", "."][random.below(2)];
+            let name = if random.below(4) == 0 {
+                up
+            } else {
+                random.pick(&NAMES)
+            };
+            path.push_str(name);
+            path.push('/');
+        }
+        // Where a path ends in a slash, there has to be a directory.
+        if random.below(4) > 0 {
+            path.pop();
+        }
+        path
+    }
+
+    /// Directories, files and links in each other.
+    fn plant(dir: &Path, depth: usize, random: &mut Random) {
+        for name in NAMES {
+            let place = dir.join(name);
+            match random.below(5) {
+                0 => std::fs::write(place, "").unwrap(),
+                1 | 2 => symlink(path(random), place).unwrap(),
+                3 if depth > 0 => {
+                    std::fs::create_dir(&place).unwrap();
+                    plant(&place, depth - 1, random);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What was opened, or why not.
+    fn told(opened: Result<OwnedFd>) -> Result<(u64, u64)> {
+        let stat = fstat(opened?)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    #[test]
+    fn each_path_means_what_the_kernel_makes_of_it() {
+        let (mut opened, mut refused) = (0, 0);
+        repeat(20, |random| {
+            let outer = tempfile::tempdir().unwrap();
+            let root = outer.path().join("root");
+            std::fs::create_dir(&root).unwrap();
+            // What lies outside has the same names.
+            plant(outer.path(), 0, random);
+            plant(&root, 3, random);
+            let root = std::fs::File::open(&root).unwrap();
+            for _ in 0..100 {
+                let path = path(random);
+                let path = match path.trim_start_matches('/') {
+                    "" => ".",
+                    path => path,
+                };
+                for flags in [
+                    OFlags::PATH,
+                    OFlags::PATH | OFlags::NOFOLLOW,
+                    OFlags::PATH | OFlags::DIRECTORY,
+                    OFlags::RDONLY,
+                    OFlags::RDONLY | OFlags::NOFOLLOW,
+                    OFlags::RDONLY | OFlags::DIRECTORY,
+                ] {
+                    let kernels = openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+                    let kernels = told(kernels);
+                    let ours = told(open(root.as_fd(), Path::new(path), flags));
+                    assert_eq!(ours, kernels, "{path} {flags:?}");
+                    *if ours.is_ok() {
+                        &mut opened
+                    } else {
+                        &mut refused
+                    } += 1;
+                }
+            }
+        });
+        assert!(
+            opened > 1000 && refused > 1000,
+            "{opened} opened, {refused} refused"
+        );
+    }
+}
