@@ -23,6 +23,7 @@ mod leases;
 mod levels;
 mod node;
 mod objects;
+mod old_kernel;
 mod pki;
 mod proxy;
 mod published;
@@ -79,7 +80,11 @@ fn main() -> ExitCode {
     if let Some(ended) = drivers::asked(std::env::args_os().skip(1)) {
         return said(ended.map(|()| ExitCode::SUCCESS));
     }
-    let outcome = match (rules::plugin::place(), as_init()) {
+    if let Some(words) = behind(old_kernel::NAME) {
+        return said(old_kernel::run(words).map(|never| match never {}));
+    }
+    let folders = behind(init::NAME).and_then(|mut words| words.next());
+    let outcome = match (rules::plugin::place(), folders) {
         (Some(place), _) => rules::plugin::run(&place),
         (None, Some(folders)) => init::run(Path::new(&folders)).map(|()| ExitCode::SUCCESS),
         (None, None) => asked(&Arguments::parse()),
@@ -98,10 +103,10 @@ fn said(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// A node's first process is this program, started by a test: `e2e node-init FOLDERS`.
-fn as_init() -> Option<OsString> {
+/// What follows a first argument that tests start this program with, as `e2e node-init FOLDERS`.
+fn behind(name: &str) -> Option<impl Iterator<Item = OsString>> {
     let mut arguments = std::env::args_os().skip(1);
-    (arguments.next()? == init::NAME).then(|| arguments.next())?
+    (arguments.next()? == name).then_some(arguments)
 }
 
 fn asked(arguments: &Arguments) -> anyhow::Result<ExitCode> {

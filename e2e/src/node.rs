@@ -1,7 +1,7 @@
 //! A node: a network, mount and process namespace with its own folders at the standard places.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::{self, File},
     io::{BufRead as _, BufReader},
     os::unix::process::CommandExt as _,
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{
     init,
     lan::{FOLDERS, Lan, address},
-    sh,
+    old_kernel, sh,
     workplace::Workplace,
 };
 
@@ -33,6 +33,17 @@ pub(crate) struct Node {
     path: String,
     parent: Child,
     init: u32,
+    /// What comes before every program.
+    before: Vec<OsString>,
+}
+
+/// The kernel that a node's programs see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// The machine's.
+    Own,
+    /// The oldest one that is served.
+    Old,
 }
 
 /// A program that runs on in a node.
@@ -98,7 +109,17 @@ impl Node {
             dir,
             path,
             parent,
+            before: Vec::new(),
         })
+    }
+
+    /// From now on programs are started as on this kernel.
+    pub(crate) fn on(mut self, kernel: Kernel) -> anyhow::Result<Self> {
+        self.before = match kernel {
+            Kernel::Own => Vec::new(),
+            Kernel::Old => vec![std::env::current_exe()?.into(), old_kernel::NAME.into()],
+        };
+        Ok(self)
     }
 
     /// Its address on the wire between nodes.
@@ -265,6 +286,7 @@ impl Node {
         command
             .arg(format!("--target={}", self.init))
             .args(["--net", "--mount", "--pid", "--"])
+            .args(&self.before)
             .env("PATH", &self.path);
         command
     }

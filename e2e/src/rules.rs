@@ -20,6 +20,7 @@ use self::{
     differences::Differences,
 };
 use crate::{
+    node::Kernel,
     report::{Ended, Report},
     workplace::Workplace,
 };
@@ -36,6 +37,9 @@ pub(crate) struct Options {
     /// rules: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
+    /// rules: without the system calls that the oldest kernel does not have
+    #[arg(long)]
+    old_kernel: bool,
 }
 
 /// One case: independent of all others, and cleaned up after.
@@ -62,7 +66,7 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
     }
     let bench = report.check(
         "a node with an API server and a plugin that records",
-        || Bench::new(work, programs?),
+        || Bench::new(work, options.kernel(), programs?),
     )?;
     if let (Some(dir), true) = (&options.peer, options.exchange) {
         return exchange::run(work, dir, &bench, report);
@@ -113,6 +117,14 @@ impl Options {
     /// The folder of the peer's programs.
     pub(crate) fn peer(&self) -> Option<&Path> {
         self.peer.as_deref()
+    }
+
+    fn kernel(&self) -> Kernel {
+        if self.old_kernel {
+            Kernel::Old
+        } else {
+            Kernel::Own
+        }
     }
 
     fn wants(&self, name: &str) -> bool {

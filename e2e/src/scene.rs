@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     control::{Control, Extent},
     lan::Lan,
-    node::Node,
+    node::{Kernel, Node},
     objects,
     tools::{Module, Needs},
     workplace::Workplace,
@@ -26,6 +26,7 @@ pub(crate) const NEEDS: Needs = Needs {
         ("ip", "iproute2"),
         ("iptables", "iptables"),
         ("openssl", "openssl"),
+        ("perl", "perl-base"),
         ("sysctl", "procps"),
     ],
     modules: &[Module::Plugins, Module::Kubernetes],
@@ -51,12 +52,13 @@ impl Scene {
     /// Starts the node with this configuration of its own network and these objects.
     pub(crate) fn new(
         work: &Workplace,
+        kernel: Kernel,
         shim: PathBuf,
         primary: &str,
         definitions: &[Value],
     ) -> anyhow::Result<Self> {
         let lan = Lan::new()?;
-        let node = Node::start(work, &lan, 1, &[&work.bin])?;
+        let node = Node::start(work, &lan, 1, &[&work.bin])?.on(kernel)?;
         let control = Control::start(&node, Extent::Server)?;
         for plugin in fs::read_dir(&work.plugins)? {
             let plugin = plugin?;

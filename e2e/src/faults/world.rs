@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{container::Pod, vdso};
 use crate::{
     http, inspect, layout,
-    node::Service,
+    node::{Kernel, Service},
     objects,
     proxy::{self, Proxy},
     scene::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, Scene},
@@ -50,7 +50,7 @@ impl<'a> World<'a> {
     pub(super) fn new(work: &'a Workplace) -> anyhow::Result<Self> {
         let shim = PathBuf::from(BIN_DIR).join("multus-shim");
         let primary = layout::primary("1.1.0", 1);
-        let scene = Scene::new(work, shim, &primary, &[objects::storage()])?;
+        let scene = Scene::new(work, Kernel::Own, shim, &primary, &[objects::storage()])?;
         let node = &scene.node;
         let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug"});
         node.write(DAEMON_CONFIG, config.to_string())?;

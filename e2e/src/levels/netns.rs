@@ -1,4 +1,5 @@
-//! Level `netns`: the built shim and daemon with real plugins in network namespaces, against a real API server.
+//! Level `netns`: the built shim and daemon with real plugins in network namespaces, against a real API server, all of them without
+//! the system calls that the oldest kernel does not have.
 //!
 //! The test is the runtime: it makes the namespaces and calls the shim as the specification says.
 
@@ -15,7 +16,7 @@ use crate::{
     control::Extent,
     inspect::{self, Addresses, addresses, nothing_left},
     layout,
-    node::Service,
+    node::{Kernel, Service},
     objects,
     report::{Ended, Report},
     scene::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, Scene},
@@ -25,6 +26,13 @@ use crate::{
 
 pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     let scene = report.check("a node with an API server and real plugins", || scene(work))?;
+    report.check("its kernel is an old one", || {
+        // openat2, refused for what it was given or not known at all.
+        let probe = "syscall(437, -1, 0, 0, 0); print $!+0";
+        let errno = scene.node.run(&["perl", "-e", probe])?;
+        ensure!(errno == "38", "openat2 ends with error {errno}");
+        Ok(())
+    })?;
     let mut daemon = report.check("the daemon becomes ready", || scene.start_daemon(work))?;
     report.check("the shim answers VERSION and STATUS", || scene.answers())?;
     report.check("a pod without annotation has its default network", || {
@@ -114,7 +122,13 @@ fn scene(work: &Workplace) -> anyhow::Result<Scene> {
     ];
     // The daemon puts its own shim there.
     let shim = Path::new(BIN_DIR).join("multus-shim");
-    let scene = Scene::new(work, shim, &layout::primary("1.1.0", 1), &definitions)?;
+    let scene = Scene::new(
+        work,
+        Kernel::Old,
+        shim,
+        &layout::primary("1.1.0", 1),
+        &definitions,
+    )?;
     scene.node.write(
         DAEMON_CONFIG,
         json!({

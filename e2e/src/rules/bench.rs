@@ -30,7 +30,7 @@ use super::{definitions, plugin};
 use crate::{
     direct::Direct,
     http::{self, Answer},
-    node::Service,
+    node::{Kernel, Service},
     scene::{BIN_DIR, Scene},
     sh,
     workplace::Workplace,
@@ -104,9 +104,19 @@ pub(crate) struct Outcome {
 
 impl Bench {
     /// A node with the recorder as its primary network.
-    pub(super) fn new(work: &Workplace, programs: Programs) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        work: &Workplace,
+        kernel: Kernel,
+        programs: Programs,
+    ) -> anyhow::Result<Self> {
         let primary = definitions::primary().to_string();
-        let scene = Scene::new(work, programs.shim.clone(), &primary, &definitions::all())?;
+        let scene = Scene::new(
+            work,
+            kernel,
+            programs.shim.clone(),
+            &primary,
+            &definitions::all(),
+        )?;
         let node = &scene.node;
         for name in [plugin::NAME, "recorder-other", "recorder-plain"] {
             let place = format!("{BIN_DIR}/{name}");

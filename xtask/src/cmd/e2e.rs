@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// rules: print which case shows which rule, and test nothing
     #[arg(long, conflicts_with_all = ["dist", "install"])]
     table: bool,
+    /// rules: without the system calls that the oldest kernel does not have
+    #[arg(long)]
+    old_kernel: bool,
     /// faults: ten times as many kills
     #[arg(long)]
     long: bool,
@@ -109,7 +112,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// What the levels are told beside the release; folders as they are seen from here.
 fn further(args: &Args, here: &Path) -> Vec<OsString> {
-    let switches = [("--exchange", args.exchange), ("--long", args.long)];
+    let switches = [
+        ("--exchange", args.exchange),
+        ("--long", args.long),
+        ("--old-kernel", args.old_kernel),
+    ];
     let options = [
         (
             "--peer",
