@@ -203,6 +203,7 @@ mod tests {
     fn a_level_is_told_what_it_may_be_told() {
         check("netns", "");
         check("rules --case annotation", "--case annotation");
+        check("rules --old-kernel", "--old-kernel");
         check(
             "rules --peer ../bin --exchange --case add",
             "--exchange --peer /here/../bin --case add",
