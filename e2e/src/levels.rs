@@ -67,6 +67,14 @@ impl Level {
         }
     }
 
+    /// Whether it starts the release's programs by themselves, so that they can be of any architecture.
+    pub(crate) fn is_of_programs(self) -> bool {
+        matches!(
+            self,
+            Self::Service | Self::Netns | Self::Rules | Self::Faults
+        )
+    }
+
     /// Programs that must be there.
     pub(crate) fn needs(self) -> &'static Needs {
         match self {

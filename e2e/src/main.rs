@@ -8,6 +8,7 @@ mod deploy;
 mod desk;
 mod direct;
 mod drivers;
+mod emulation;
 mod faults;
 mod files;
 mod grpc;
@@ -46,6 +47,7 @@ use std::{
 use clap::Parser;
 
 use crate::{
+    emulation::Emulation,
     levels::Level,
     report::{Report, say},
     workplace::Workplace,
@@ -67,6 +69,9 @@ struct Arguments {
     /// Get whatever is missing
     #[arg(long)]
     install: bool,
+    /// The programs of this architecture, emulated
+    #[arg(long)]
+    arch: Option<String>,
     /// rules: print which case shows which rule
     #[arg(long)]
     table: bool,
@@ -128,7 +133,17 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
     );
     let level = arguments.level;
     tools::ensure(level.needs(), arguments.install)?;
-    let work = Workplace::new(level.name(), dist)?;
+    let arch = arguments.arch.as_deref().unwrap_or(workplace::arch());
+    let is_foreign = arch != workplace::arch();
+    anyhow::ensure!(
+        !is_foreign || level.is_of_programs(),
+        "level {} runs images, which are this machine's: programs alone are tested in service, netns, rules and faults",
+        level.name()
+    );
+    let work = Workplace::new(level.name(), dist, arch)?;
+    let _emulation = is_foreign
+        .then(|| Emulation::start(arch, arguments.install))
+        .transpose()?;
     let mut report = Report::new();
     // A failed check has been reported, and closes the report below.
     let _ = level.run(&work, &arguments.rules, &arguments.faults, &mut report);

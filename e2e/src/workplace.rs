@@ -17,6 +17,8 @@ use crate::report::say;
 pub(crate) struct Workplace {
     /// The release.
     pub(crate) dist: PathBuf,
+    /// Whose programs are tested, as the release names it.
+    arch: String,
     /// This run's files.
     pub(crate) dir: PathBuf,
     /// Programs built from pinned Go modules.
@@ -29,7 +31,7 @@ pub(crate) struct Workplace {
 
 impl Workplace {
     /// Makes an empty folder for the level.
-    pub(crate) fn new(level: &str, dist: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(level: &str, dist: &Path, arch: &str) -> anyhow::Result<Self> {
         let dist = fs::canonicalize(dist).with_context(|| {
             format!(
                 "{}: no release is there; `cargo xtask dist` makes one",
@@ -51,6 +53,7 @@ impl Workplace {
         fs::create_dir_all(dir.join("log"))?;
         Ok(Self {
             dist,
+            arch: arch.to_owned(),
             dir,
             bin: home.join("tools/bin"),
             plugins: home.join("tools/cni"),
@@ -58,9 +61,9 @@ impl Workplace {
         })
     }
 
-    /// A program of the release for this machine.
+    /// A program of the release.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.dist.join("bin").join(arch()).join(name)
+        self.dist.join("bin").join(&self.arch).join(name)
     }
 
     /// The release's version.

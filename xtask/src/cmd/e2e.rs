@@ -19,7 +19,7 @@ use crate::{
 /// Run one level of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e faults --part kill --seed 7"
+    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e faults --part kill --seed 7"
 )]
 #[expect(
     clippy::struct_excessive_bools,
@@ -29,9 +29,12 @@ pub(crate) struct Args {
     /// What to test on
     #[arg(value_enum)]
     level: Level,
-    /// Release to test; made for this machine's architecture unless given
+    /// Release to test; made unless given
     #[arg(long)]
     dist: Option<PathBuf>,
+    /// service, netns, rules, faults: the programs of this architecture, emulated
+    #[arg(long, value_enum)]
+    arch: Option<Arch>,
     /// Get whatever is missing
     #[arg(long)]
     install: bool,
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let here = std::env::current_dir()?;
     let dist = match &args.dist {
         Some(dist) => here.join(dist),
-        None => current_dist(&project, args.install)?,
+        None => dist_of(&project, args.arch, args.install)?,
     };
     one(
         &project,
@@ -122,6 +125,7 @@ fn further(args: &Args, here: &Path) -> Vec<OsString> {
             "--peer",
             args.peer.as_ref().map(|peer| here.join(peer).into()),
         ),
+        ("--arch", args.arch.map(|arch| arch.name().into())),
         ("--case", args.case.as_ref().map(OsString::from)),
         ("--seed", args.seed.map(|seed| seed.to_string().into())),
         ("--part", args.part.as_ref().map(OsString::from)),
@@ -136,12 +140,20 @@ fn further(args: &Args, here: &Path) -> Vec<OsString> {
 
 /// A release for this machine, made anew where sources changed.
 pub(crate) fn current_dist(project: &Project, install: bool) -> anyhow::Result<PathBuf> {
-    let out = project.memory().join("e2e-dist");
-    dist::make(project, &arches()?, &out, install)?;
+    dist_of(project, None, install)
+}
+
+fn dist_of(project: &Project, arch: Option<Arch>, install: bool) -> anyhow::Result<PathBuf> {
+    let (arches, name) = match arch {
+        None => (arches()?, "e2e-dist".to_owned()),
+        Some(arch) => (Arches::of(vec![arch]), format!("e2e-dist-{}", arch.name())),
+    };
+    let out = project.memory().join(name);
+    dist::make(project, &arches, &out, install)?;
     Ok(out)
 }
 
-/// This machine's architecture, which is all that can be tested on it.
+/// This machine's architecture.
 pub(crate) fn arches() -> anyhow::Result<Arches> {
     let arch = Arch::host().context("no release is built for this machine's architecture")?;
     Ok(Arches::of(vec![arch]))
@@ -204,6 +216,7 @@ mod tests {
         check("netns", "");
         check("rules --case annotation", "--case annotation");
         check("rules --old-kernel", "--old-kernel");
+        check("netns --arch arm64", "--arch arm64");
         check(
             "rules --peer ../bin --exchange --case add",
             "--exchange --peer /here/../bin --case add",
