@@ -54,11 +54,11 @@ pub(crate) fn find(
             source: "given",
         }));
     }
-    let started = started(root, distro);
+    let started = || started(root, distro);
     let found = if runs {
-        hinted.or(started)
+        hinted.or_else(started)
     } else {
-        started.or(hinted)
+        started().or(hinted)
     };
     if found.is_some() {
         return Ok(found);
