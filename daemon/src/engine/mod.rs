@@ -22,13 +22,14 @@ mod sweep;
 pub use add::{AddError, Added};
 pub use attached::Attached;
 pub use plug::Followed;
+pub use sweep::Namespace;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use cni::env::{ContainerId, IfName};
@@ -39,7 +40,7 @@ use node::root::Root;
 use crate::devices::{DeviceSource, NoDevices};
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
-use crate::state::{PodRef, Store};
+use crate::state::{PodRef, Store, boot_id};
 
 use self::on_node::OnNode;
 
@@ -127,6 +128,7 @@ pub struct Engine {
     /// Whose containers are, as far as somebody asked.
     owners: Mutex<HashMap<ContainerId, PodRef>>,
     given_up: Box<Witness>,
+    boot: OnceLock<Option<Arc<str>>>,
 }
 
 /// How long to wait for the readiness indicator, and how often to look.
@@ -167,6 +169,7 @@ impl Engine {
             readiness: Patience::default(),
             owners: Mutex::default(),
             given_up: Box::new(|_, _| {}),
+            boot: OnceLock::new(),
         }
     }
 
@@ -220,7 +223,8 @@ impl Engine {
     }
 
     fn store(&self, netconf: &Netconf) -> Store {
-        Store::new(Arc::clone(&self.root), &netconf.cni_dir)
+        let boot = self.boot.get_or_init(|| boot_id(&self.root));
+        Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(boot.clone())
     }
 
     /// Where delegates are looked for: a directory that someone set, those of the runtime, our own.

@@ -48,12 +48,21 @@ pub(crate) fn step() -> Result<(), io::Error> {
     }
 }
 
-/// One write or removal of state. A process that ends there leaves the beginning of a file.
+/// One replacement or removal of a file of state. A process that ends there leaves the beginning of a hidden file beside it.
 pub(super) fn file_step(root: &Root, path: &Path) -> Result<(), RootError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let half = path.with_file_name(format!(".multus-rs-{name}.tmp"));
+    leaving(root, &half, path)
+}
+
+/// A file of state that is made under its own name, of which a process that ends leaves the beginning.
+pub(super) fn create_step(root: &Root, path: &Path) -> Result<(), RootError> {
+    leaving(root, path, path)
+}
+
+fn leaving(root: &Root, half: &Path, path: &Path) -> Result<(), RootError> {
     if let Some((0, Fault::End)) = PLAN.get() {
-        let below = path.strip_prefix("/").unwrap_or(path);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let half = below.with_file_name(format!(".multus-rs-{name}.tmp"));
+        let half = half.strip_prefix("/").unwrap_or(half);
         // Where there is no directory yet, there is no file either.
         let _ = fs::write(root.name().join(half), "[{");
     }

@@ -100,6 +100,7 @@ fn state() -> State {
             second,
         ],
         untold: false,
+        rebooted: false,
     }
 }
 
