@@ -5,6 +5,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -13,7 +14,7 @@ use cmdline::{BAD_USAGE, absolute};
 use daemon::{
     approve::ServiceAccount,
     causes::causes,
-    commands::{self, Setting, pod::PodName},
+    commands::{self, Setting, pod::PodName, status::Probe},
     config,
     run::{self, Identity},
 };
@@ -102,24 +103,55 @@ enum Command {
         /// Succeed only when pods are served.
         #[arg(long)]
         ready: bool,
+        /// Try again for so many seconds before the answer is no.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        wait: u32,
     },
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = match cmdline::parse(in_clap_style(std::env::args_os())) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // A node's probes are started for ever: they do not pay for what other commands need.
+    if let Some(uid) = variable("POD_UID")
+        && let Some(probe) = Probe::from_arguments(words.iter().skip(1).map(AsRef::as_ref))
+    {
+        return exit(commands::status::run(&probe_setting(uid), probe));
+    }
+    let arguments: Arguments = match cmdline::parse(in_clap_style(words.into_iter())) {
         Ok(arguments) => arguments,
         Err(wrong) => {
             say(&wrong);
             return ExitCode::from(BAD_USAGE);
         }
     };
-    match start(arguments) {
+    exit(start(arguments))
+}
+
+fn exit(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
+}
+
+/// What a probe in the daemon's pod goes by.
+fn probe_setting(uid: String) -> Setting {
+    Setting {
+        config: PathBuf::new(),
+        root: PathBuf::from(HOST_ROOT),
+        identity: Identity {
+            pod_uid: Some(uid),
+            ..Identity::default()
+        },
+    }
+}
+
+/// A variable of the environment that is not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// A line for people. Nobody is left to be told when stderr is closed.
@@ -132,11 +164,6 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "{}", api::version_line("multus-daemon"))?;
         return Ok(());
     }
-    let variable = |name| {
-        std::env::var(name)
-            .ok()
-            .filter(|value: &String| !value.is_empty())
-    };
     let identity = Identity {
         node: variable("MULTUS_NODE_NAME").unwrap_or_default(),
         pod_uid: variable("POD_UID"),
@@ -161,7 +188,10 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&setting, &pod),
-        Command::Status { ready } => commands::status::run(&setting, ready),
+        Command::Status { ready, wait } => {
+            let wait = Duration::from_secs(wait.into());
+            commands::status::run(&setting, Probe { ready, wait })
+        }
     }
 }
 
