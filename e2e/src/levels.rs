@@ -7,6 +7,7 @@ mod cri;
 mod devices;
 mod discover;
 mod helmchart;
+mod load;
 mod netns;
 mod service;
 mod upgrade;
@@ -31,6 +32,8 @@ pub(crate) enum Level {
     Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
+    Load,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
     Rules,
     /// Kills, a failing API server, a full disk
@@ -56,6 +59,7 @@ impl Level {
             Self::Chart => "chart",
             Self::Airgap => "airgap",
             Self::Netns => "netns",
+            Self::Load => "load",
             Self::Rules => "rules",
             Self::Faults => "faults",
             Self::Discover => "discover",
@@ -82,6 +86,7 @@ impl Level {
             Self::Chart => &chart::NEEDS,
             Self::Airgap => &airgap::NEEDS,
             Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
+            Self::Load => &load::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Devices => &devices::NEEDS,
@@ -104,6 +109,7 @@ impl Level {
             Self::Chart => chart::run(work, report),
             Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),
+            Self::Load => load::run(work, options.case(), faults.is_long(), report),
             Self::Rules => rules::run(work, options, report),
             Self::Faults => faults::run(work, faults, report),
             Self::Discover => discover::run(work, report),

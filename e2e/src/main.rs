@@ -1,5 +1,6 @@
 //! Privileged tests on real programs: they drive a built release from outside, one level at a time.
 
+mod api_proxy;
 mod cgroup;
 mod cluster;
 mod control;

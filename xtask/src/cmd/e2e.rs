@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// rules: exchange the release's programs with the peer's in the middle of pods' lives
     #[arg(long, requires = "peer")]
     exchange: bool,
-    /// rules: only cases whose names contain this
+    /// rules, load: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: print which case shows which rule, and test nothing
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// rules: without the system calls that the oldest kernel does not have
     #[arg(long)]
     old_kernel: bool,
-    /// faults: ten times as many kills
+    /// faults: ten times as many kills; load: a runtime that is silent for two minutes
     #[arg(long)]
     long: bool,
     /// faults: choose as the run did that printed this seed
@@ -75,6 +75,8 @@ pub(crate) enum Level {
     Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
+    Load,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
     Rules,
     /// Kills, a failing API server, a full disk
