@@ -9,6 +9,7 @@ mod discover;
 mod helmchart;
 mod load;
 mod netns;
+mod scale;
 mod service;
 mod upgrade;
 
@@ -20,6 +21,8 @@ use crate::{
     tools::Needs,
     workplace::Workplace,
 };
+
+pub(crate) use self::scale::Options as Scale;
 
 /// What to test on.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -48,6 +51,8 @@ pub(crate) enum Level {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// Hundreds of daemons as the nodes of one API server; what that costs is measured
+    Scale,
     /// From the published chart to ours and back, under running pods; needs --peer
     Upgrade,
 }
@@ -67,6 +72,7 @@ impl Level {
             Self::Devices => "devices",
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
+            Self::Scale => "scale",
             Self::Upgrade => "upgrade",
         }
     }
@@ -85,7 +91,7 @@ impl Level {
             Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
             Self::Airgap => &airgap::NEEDS,
-            Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
+            Self::Netns | Self::Rules | Self::Faults | Self::Scale => &scene::NEEDS,
             Self::Load => &load::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
@@ -102,6 +108,7 @@ impl Level {
         work: &Workplace,
         options: &Options,
         faults: &faults::Options,
+        scale: &scale::Options,
         report: &mut Report,
     ) -> Result<(), Ended> {
         match self {
@@ -117,6 +124,7 @@ impl Level {
             Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
+            Self::Scale => scale::run(work, scale, report),
             Self::Upgrade => upgrade::run(work, options, report),
         }
     }

@@ -241,7 +241,10 @@ fn caller_gone(harness: &Harness<'_>, _: bool) -> anyhow::Result<()> {
 /// A node comes back with a DEL written down for each container, and its plugin is slow.
 fn journal(harness: &Harness<'_>, _: bool) -> anyhow::Result<()> {
     let containers = Container::many(MANY, "journal");
-    harness.all_well("ADD", &containers)?;
+    // As over time, not as a burst.
+    for some in containers.chunks(25) {
+        harness.all_well("ADD", some)?;
+    }
     harness.stop()?;
     harness.all_well("DEL", &containers)?;
     let entries = harness.journal()?.len();

@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// faults: one part alone
     #[arg(long, value_parser = ["kill", "server", "files", "clock"])]
     part: Option<String>,
+    /// scale: so many nodes, each with ten pods; 300 unless given
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
 }
 
 /// The levels, cheapest first.
@@ -91,6 +94,8 @@ pub(crate) enum Level {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// Hundreds of daemons as the nodes of one API server; what that costs is measured
+    Scale,
     /// From the published chart to ours and back, under running pods; needs --peer
     Upgrade,
 }
@@ -131,6 +136,7 @@ fn further(args: &Args, here: &Path) -> Vec<OsString> {
         ("--case", args.case.as_ref().map(OsString::from)),
         ("--seed", args.seed.map(|seed| seed.to_string().into())),
         ("--part", args.part.as_ref().map(OsString::from)),
+        ("--nodes", args.nodes.map(|nodes| nodes.to_string().into())),
     ];
     let given = switches.into_iter().filter(|(_, is_given)| *is_given);
     let mut words: Vec<OsString> = given.map(|(name, _)| name.into()).collect();
@@ -227,5 +233,7 @@ mod tests {
             "faults --part kill --seed 7 --long",
             "--long --seed 7 --part kill",
         );
+        check("load --case journal --long", "--long --case journal");
+        check("scale --nodes 30", "--nodes 30");
     }
 }
