@@ -7,7 +7,9 @@ mod cri;
 mod devices;
 mod discover;
 mod helmchart;
+mod load;
 mod netns;
+mod scale;
 mod service;
 mod upgrade;
 
@@ -20,6 +22,8 @@ use crate::{
     workplace::Workplace,
 };
 
+pub(crate) use self::scale::Options as Scale;
+
 /// What to test on.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Level {
@@ -31,6 +35,8 @@ pub(crate) enum Level {
     Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
+    Load,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
     Rules,
     /// Kills, a failing API server, a full disk
@@ -45,6 +51,8 @@ pub(crate) enum Level {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// Hundreds of daemons as the nodes of one API server; what that costs is measured
+    Scale,
     /// From the published chart to ours and back, under running pods; needs --peer
     Upgrade,
 }
@@ -56,6 +64,7 @@ impl Level {
             Self::Chart => "chart",
             Self::Airgap => "airgap",
             Self::Netns => "netns",
+            Self::Load => "load",
             Self::Rules => "rules",
             Self::Faults => "faults",
             Self::Discover => "discover",
@@ -63,6 +72,7 @@ impl Level {
             Self::Devices => "devices",
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
+            Self::Scale => "scale",
             Self::Upgrade => "upgrade",
         }
     }
@@ -81,7 +91,8 @@ impl Level {
             Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
             Self::Airgap => &airgap::NEEDS,
-            Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
+            Self::Netns | Self::Rules | Self::Faults | Self::Scale => &scene::NEEDS,
+            Self::Load => &load::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Devices => &devices::NEEDS,
@@ -97,6 +108,7 @@ impl Level {
         work: &Workplace,
         options: &Options,
         faults: &faults::Options,
+        scale: &scale::Options,
         report: &mut Report,
     ) -> Result<(), Ended> {
         match self {
@@ -104,6 +116,7 @@ impl Level {
             Self::Chart => chart::run(work, report),
             Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),
+            Self::Load => load::run(work, options.case(), faults.is_long(), report),
             Self::Rules => rules::run(work, options, report),
             Self::Faults => faults::run(work, faults, report),
             Self::Discover => discover::run(work, report),
@@ -111,6 +124,7 @@ impl Level {
             Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
+            Self::Scale => scale::run(work, scale, report),
             Self::Upgrade => upgrade::run(work, options, report),
         }
     }

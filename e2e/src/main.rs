@@ -1,5 +1,6 @@
 //! Privileged tests on real programs: they drive a built release from outside, one level at a time.
 
+mod api_proxy;
 mod cgroup;
 mod cluster;
 mod control;
@@ -48,7 +49,7 @@ use clap::Parser;
 
 use crate::{
     emulation::Emulation,
-    levels::Level,
+    levels::{Level, Scale},
     report::{Report, say},
     workplace::Workplace,
 };
@@ -79,6 +80,8 @@ struct Arguments {
     rules: rules::Options,
     #[command(flatten)]
     faults: faults::Options,
+    #[command(flatten)]
+    scale: Scale,
 }
 
 fn main() -> ExitCode {
@@ -146,7 +149,13 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         .transpose()?;
     let mut report = Report::new();
     // A failed check has been reported, and closes the report below.
-    let _ = level.run(&work, &arguments.rules, &arguments.faults, &mut report);
+    let _ = level.run(
+        &work,
+        &arguments.rules,
+        &arguments.faults,
+        &arguments.scale,
+        &mut report,
+    );
     let is_well = report.close();
     if !is_well {
         say(&format!("logs: {}", work.dir.join("log").display()));
