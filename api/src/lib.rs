@@ -18,6 +18,10 @@ pub const PATH_HEALTHZ: &str = "/healthz";
 pub const PATH_READYZ: &str = "/readyz";
 /// What went wrong of late, as JSON; daemons before it existed answer 404.
 pub const PATH_FAILURES: &str = "/failures";
+/// Metrics as Prometheus reads them; daemons before it existed answer 404.
+pub const PATH_METRICS: &str = "/metrics";
+/// The daemon's state and counts, as JSON; daemons before it existed answer 404.
+pub const PATH_STATUS: &str = "/status";
 
 /// File name of the socket.
 pub const SOCKET_NAME: &str = "multus.sock";

@@ -102,6 +102,9 @@ enum Command {
         /// Succeed only when pods are served.
         #[arg(long)]
         ready: bool,
+        /// What it does and has counted, as JSON.
+        #[arg(long, conflicts_with = "ready")]
+        json: bool,
     },
 }
 
@@ -161,7 +164,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&setting, &pod),
-        Command::Status { ready } => commands::status::run(&setting, ready),
+        Command::Status { ready, json } => commands::status::run(&setting, ready, json),
     }
 }
 

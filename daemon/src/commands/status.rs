@@ -1,4 +1,4 @@
-//! `multus-daemon status [--ready]`: asks the running daemon over its socket; the exit status is a probe's answer.
+//! `multus-daemon status [--ready|--json]`: asks the running daemon over its socket; the exit status is a probe's answer.
 
 use std::{
     io::{Read, Write},
@@ -10,14 +10,17 @@ use anyhow::Context;
 use node::root::proc_path;
 
 use super::Setting;
-use crate::socket::own_name;
+use crate::{metrics::Status, socket::own_name};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 /// More than any answer.
 const MOST: u64 = 4 << 20;
 
-/// With `ready` the daemon must be ready, without it must answer.
-pub fn run(setting: &Setting, ready: bool) -> anyhow::Result<()> {
+/// With `ready` the daemon must be ready, without it must answer, and more is printed: what it does, as text or as JSON.
+pub fn run(setting: &Setting, ready: bool, json: bool) -> anyhow::Result<()> {
+    if json {
+        return print_json(setting);
+    }
     let path = if ready {
         api::PATH_READYZ
     } else {
@@ -27,9 +30,33 @@ pub fn run(setting: &Setting, ready: bool) -> anyhow::Result<()> {
     if status == 200 {
         let word = if ready { "ready" } else { "running" };
         writeln!(std::io::stdout(), "{word}")?;
+        if !ready {
+            print_summary(setting);
+        }
         return Ok(());
     }
     anyhow::bail!("not ready: {}", body.trim())
+}
+
+fn print_json(setting: &Setting) -> anyhow::Result<()> {
+    let (status, body) = ask(setting, api::PATH_STATUS)?;
+    anyhow::ensure!(
+        status == 200,
+        "the daemon that runs is older than this program and has no status: ask it without --json"
+    );
+    writeln!(std::io::stdout(), "{}", body.trim_end())?;
+    Ok(())
+}
+
+/// What the daemon does, for people. It is no part of the answer: an older daemon has none.
+fn print_summary(setting: &Setting) {
+    let status = ask(setting, api::PATH_STATUS).ok();
+    let status = status.filter(|(status, _)| *status == 200);
+    let parsed = status.and_then(|(_, body)| serde_json::from_str::<Status>(&body).ok());
+    if let Some(status) = parsed {
+        // Nobody is left to be told when stdout is closed.
+        let _ = write!(std::io::stdout(), "{}", status.to_text());
+    }
 }
 
 /// What the daemon answers on a path of its socket: status and body.

@@ -37,6 +37,7 @@ use cni::types::CniError;
 use node::root::Root;
 
 use crate::devices::{DeviceSource, NoDevices};
+use crate::metrics::Metrics;
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
 use crate::state::{PodRef, Store};
@@ -127,6 +128,7 @@ pub struct Engine {
     /// Whose containers are, as far as somebody asked.
     owners: Mutex<HashMap<ContainerId, PodRef>>,
     given_up: Box<Witness>,
+    metrics: Arc<Metrics>,
 }
 
 /// How long to wait for the readiness indicator, and how often to look.
@@ -167,6 +169,7 @@ impl Engine {
             readiness: Patience::default(),
             owners: Mutex::default(),
             given_up: Box::new(|_, _| {}),
+            metrics: Arc::default(),
         }
     }
 
@@ -174,6 +177,13 @@ impl Engine {
     #[must_use]
     pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
         self.given_up = given_up;
+        self
+    }
+
+    /// The same engine with somebody who counts delegates.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -194,6 +204,11 @@ impl Engine {
     /// The node's file tree.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// The same for work that may outlive a call.
+    pub fn shared_root(&self) -> Arc<Root> {
+        Arc::clone(&self.root)
     }
 
     /// What a plan is made from where no plugin needs to be asked.
