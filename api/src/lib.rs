@@ -18,6 +18,10 @@ pub const PATH_HEALTHZ: &str = "/healthz";
 pub const PATH_READYZ: &str = "/readyz";
 /// What went wrong of late, as JSON; daemons before it existed answer 404.
 pub const PATH_FAILURES: &str = "/failures";
+/// Metrics as Prometheus reads them; daemons before it existed answer 404.
+pub const PATH_METRICS: &str = "/metrics";
+/// The daemon's state and counts, as JSON; daemons before it existed answer 404.
+pub const PATH_STATUS: &str = "/status";
 
 /// Header of a request to [`PATH_CNI`]: how many milliseconds the caller lets the daemon wait until it can begin. Who sends it also
 /// understands [`HEADER_NOT_BEGUN`]; daemons that do not know it ignore it.

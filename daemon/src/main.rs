@@ -106,6 +106,9 @@ enum Command {
         /// Try again for so many seconds before the answer is no.
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         wait: u32,
+        /// What it does and has counted, as JSON.
+        #[arg(long, conflicts_with = "ready")]
+        json: bool,
     },
 }
 
@@ -188,9 +191,14 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&setting, &pod),
-        Command::Status { ready, wait } => {
+        Command::Status { json: true, .. } => commands::status::print_json(&setting),
+        Command::Status { ready, wait, .. } => {
             let wait = Duration::from_secs(wait.into());
-            commands::status::run(&setting, Probe { ready, wait })
+            let has_answer = commands::status::run(&setting, Probe { ready, wait });
+            if has_answer.is_ok() && !ready {
+                commands::status::print_summary(&setting);
+            }
+            has_answer
         }
     }
 }

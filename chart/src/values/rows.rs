@@ -2,7 +2,8 @@
 
 use super::{
     Kind::{
-        Anything, DaemonConfig, Group, Object, Objects, OpenGroup, PullPolicy, Switch, Text, Texts,
+        Anything, DaemonConfig, Group, Object, Objects, OpenGroup, Port, PullPolicy, Switch, Text,
+        Texts,
     },
     Row,
 };
@@ -88,6 +89,21 @@ pub static VALUES: &[Row] = &[
     group("definitionValidation", "Checks network definitions when they are applied (Kubernetes 1.30 on)."),
     row("definitionValidation.enabled", Switch, Some("false"), "Whether a definition that no daemon could use is refused."),
     row("definitionValidation.actions", Texts, Some(r#"["Deny"]"#), "What happens to it: Deny, or Warn and Audit, which let it pass."),
+    group("metrics", "What Prometheus and Grafana get."),
+    row("metrics.enabled", Switch, Some("false"), "Whether each daemon serves /metrics on every address of its node."),
+    row("metrics.port", Port, Some("9091"), "Port of the node for that; config.daemon_conf.metricsPort wins over it. The pod declares no port: on the host's network no second daemon could be put beside the first during an update."),
+    group("metrics.service", "For Prometheus without its operator."),
+    row("metrics.service.enabled", Switch, Some("false"), "Whether there is a headless Service with a port named metrics."),
+    group("metrics.podMonitor", "For the Prometheus operator."),
+    row("metrics.podMonitor.enabled", Switch, Some("false"), "Whether there is a PodMonitor for the Prometheus operator."),
+    row("metrics.podMonitor.interval", Text, Some(r#""30s""#), "How often Prometheus reads."),
+    row("metrics.podMonitor.labels", Object, Some("{}"), "Labels by which the operator selects it."),
+    group("metrics.dashboard", "For Grafana."),
+    row("metrics.dashboard.enabled", Switch, Some("false"), "Whether there is a ConfigMap with a dashboard for Grafana's sidecar."),
+    row("metrics.dashboard.labels", Object, Some(r#"{"grafana_dashboard": "1"}"#), "Labels by which the sidecar selects it."),
+    group("metrics.rules", "Alerts for the Prometheus operator."),
+    row("metrics.rules.enabled", Switch, Some("false"), "Whether there is a PrometheusRule with alerts."),
+    row("metrics.rules.labels", Object, Some("{}"), "Labels by which the operator selects it."),
     group("manifests", "Objects that are made; what is switched off has to be there already."),
     row("manifests.serviceAccount", Switch, Some("true"), "Service accounts."),
     row("manifests.clusterRole", Switch, Some("true"), "Roles."),

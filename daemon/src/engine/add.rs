@@ -213,7 +213,9 @@ impl Engine {
         let invocation = call.invocation(delegate, master);
         self.bring_device_info(delegate, &call.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
-        let result = match chain::add(&*self.exec, &delegate.config, &invocation) {
+        let kind = delegate.config.kind();
+        let add = || chain::add(&*self.exec, &delegate.config, &invocation);
+        let result = match self.metrics.timed_delegate(kind, "ADD", add) {
             Ok(result) => result,
             Err(error) => {
                 if let Some(attached) = error.attached() {

@@ -77,7 +77,8 @@ impl Engine {
                 for config in networks.configs.values() {
                     let valid = networks.valid.get(&config.name);
                     let valid: Vec<_> = valid.into_iter().flatten().map(attachment).collect();
-                    let collected = chain::gc(&*self.exec, config, &path, &cache.path, &valid);
+                    let gc = || chain::gc(&*self.exec, config, &path, &cache.path, &valid);
+                    let collected = self.metrics.timed_delegate(config.kind(), "GC", gc);
                     errors.extend(collected.err().map(|error| {
                         let context = format!("error collecting network \"{}\"", config.name);
                         error.to_cni().context(&context)

@@ -38,6 +38,7 @@ use cni::types::CniError;
 use node::root::Root;
 
 use crate::devices::{DeviceSource, NoDevices};
+use crate::metrics::Metrics;
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
 use crate::state::{PodRef, Store, boot_id};
@@ -129,6 +130,7 @@ pub struct Engine {
     owners: Mutex<HashMap<ContainerId, PodRef>>,
     given_up: Box<Witness>,
     boot: OnceLock<Option<Arc<str>>>,
+    metrics: Arc<Metrics>,
 }
 
 /// How long to wait for the readiness indicator, and how often to look.
@@ -170,6 +172,7 @@ impl Engine {
             owners: Mutex::default(),
             given_up: Box::new(|_, _| {}),
             boot: OnceLock::new(),
+            metrics: Arc::default(),
         }
     }
 
@@ -177,6 +180,13 @@ impl Engine {
     #[must_use]
     pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
         self.given_up = given_up;
+        self
+    }
+
+    /// The same engine with somebody who counts delegates.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -197,6 +207,11 @@ impl Engine {
     /// The node's file tree.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// The same for work that may outlive a call.
+    pub fn shared_root(&self) -> Arc<Root> {
+        Arc::clone(&self.root)
     }
 
     /// What a plan is made from where no plugin needs to be asked.
