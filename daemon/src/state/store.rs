@@ -190,11 +190,11 @@ impl Store {
         let encoded = sidecar::encode(state, &upstream_file, None, self.boot());
         let (own, name) = (self.own(true)?, sidecar_name(id));
         #[cfg(test)]
-        super::faults::create_step(&self.root, &own.path().join(&name))?;
+        super::faults::create_step(&own, &name)?;
         let sidecar = own.create(&name, &encoded.bytes, FILE_MODE)?;
         own.sync_data(&sidecar, &name)?;
         own.sync()?;
-        self.write(
+        write(
             &*self.base(true)?,
             id.as_str(),
             &upstream_file,
@@ -225,10 +225,10 @@ impl Store {
         } else {
             Durability::Synced
         };
-        self.write(&own, &sidecar_name(id), &encoded.bytes, durability)?;
+        write(&own, &sidecar_name(id), &encoded.bytes, durability)?;
         if !is_right {
             // With other networks, a file of before the one before would not belong to the sidecar.
-            self.write(&base, id.as_str(), &upstream_file, Durability::Synced)?;
+            write(&base, id.as_str(), &upstream_file, Durability::Synced)?;
         }
         Ok(())
     }
@@ -240,14 +240,14 @@ impl Store {
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let upstream_file = self.remove_file(&base, id.as_str())?;
+        let upstream_file = remove(&base, id.as_str())?;
         let own = match self.own(false) {
             Ok(own) => Some(own),
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
         let sidecar = match &own {
-            Some(own) => self.remove_file(own, &sidecar_name(id))?,
+            Some(own) => remove(own, &sidecar_name(id))?,
             None => false,
         };
         // One wait for both: file systems with one journal take them along together. On others the sidecar may come back alone; then
@@ -345,29 +345,28 @@ impl Store {
             read => read,
         }
     }
+}
 
-    fn write(
-        &self,
-        dir: &Directory,
-        name: &str,
-        bytes: &[u8],
-        durability: Durability,
-    ) -> Result<(), StateError> {
-        #[cfg(test)]
-        super::faults::file_step(&self.root, &dir.path().join(name))?;
-        Ok(dir.replace(name, bytes, FILE_MODE, durability)?)
-    }
+fn write(
+    dir: &Directory,
+    name: &str,
+    bytes: &[u8],
+    durability: Durability,
+) -> Result<(), StateError> {
+    #[cfg(test)]
+    super::faults::file_step(dir, name)?;
+    Ok(dir.replace(name, bytes, FILE_MODE, durability)?)
+}
 
-    fn remove_file(&self, dir: &Directory, name: &str) -> Result<bool, StateError> {
-        #[cfg(test)]
-        super::faults::file_step(&self.root, &dir.path().join(name))?;
-        match dir.remove(name) {
-            Err(error) if is_directory(&error) => {
-                warn!(path = %error.path.display(), "a directory lies where state should be, it is left alone");
-                Ok(false)
-            }
-            removed => Ok(removed?),
+fn remove(dir: &Directory, name: &str) -> Result<bool, StateError> {
+    #[cfg(test)]
+    super::faults::file_step(dir, name)?;
+    match dir.remove(name) {
+        Err(error) if is_directory(&error) => {
+            warn!(path = %error.path.display(), "a directory lies where state should be, it is left alone");
+            Ok(false)
         }
+        removed => Ok(removed?),
     }
 }
 

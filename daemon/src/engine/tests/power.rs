@@ -374,3 +374,14 @@ fn an_add_and_a_del_wait_for_the_disk_as_often_with_any_number_of_networks() {
         assert_eq!(disk.waits(), 0, "{networks}");
     }
 }
+
+/// Where nobody can tell afterwards that the kernel was started anew, progress has to be on disk.
+#[test]
+fn without_a_boot_id_every_network_waits() {
+    let (disk, world) = node();
+    fs::remove_file(world.dir.path().join("proc/sys/kernel/random/boot_id")).unwrap();
+    world.add("c0", "").unwrap();
+    disk.waits();
+    world.add("c1", "a,b").unwrap();
+    assert_eq!(disk.waits(), 4);
+}
