@@ -7,6 +7,7 @@ mod queue;
 mod registry;
 mod requests;
 mod snapshot;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,8 @@ use node::dirs::CniDirs;
 
 pub use http::serve;
 pub use queue::{Queued, Working};
-pub use snapshot::{Lane, Requests, SCHEMA, Snapshot, Status, Timed};
+pub use snapshot::Snapshot;
+pub use status::{Lane, Requests, SCHEMA, Status, Timed};
 
 use registry::{Counter, Family, Gauge, Histogram};
 

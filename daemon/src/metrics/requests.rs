@@ -103,8 +103,9 @@ fn meaning(method: &Method, uri: &hyper::Uri) -> (&'static str, &'static str) {
     };
     let parts: Vec<_> = path.skip(skipped).take(5).collect();
     let (resource, name, subresource) = match *parts.as_slice() {
-        ["namespaces", _, resource, ref rest @ ..] => (resource, rest.first(), rest.get(1)),
-        [resource, ref rest @ ..] => (resource, rest.first(), rest.get(1)),
+        ["namespaces", _, resource, ref rest @ ..] | [resource, ref rest @ ..] => {
+            (resource, rest.first(), rest.get(1))
+        }
         [] => ("", None, None),
     };
     let is_meant = |known: &&str| match subresource {
