@@ -14,7 +14,7 @@ use daemon::{
     approve::ServiceAccount,
     causes::causes,
     commands::{self, Setting, pod::PodName},
-    config,
+    config, exec,
     run::{self, Identity},
 };
 use tracing::{Level, level_filters::LevelFilter, warn};
@@ -106,6 +106,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // No command of the command line: the daemon alone calls it, and it must stay small.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == exec::SPAWNER_ARGUMENT)
+    {
+        return exec::spawner_main();
+    }
     let arguments: Arguments = match cmdline::parse(in_clap_style(std::env::args_os())) {
         Ok(arguments) => arguments,
         Err(wrong) => {
@@ -142,6 +149,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         pod_uid: variable("POD_UID"),
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
+        plugin_environment: exec::of_plugins(std::env::vars_os()),
     };
     let root = arguments
         .root
