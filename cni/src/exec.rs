@@ -80,7 +80,9 @@ impl ExecError {
     pub fn to_cni(&self) -> CniError {
         match self {
             Self::Plugin(error) => error.clone(),
-            Self::TimedOut { .. } | Self::Unavailable { .. } => CniError::new(CniError::TRY_AGAIN_LATER, self.to_string()),
+            Self::TimedOut { .. } | Self::Unavailable { .. } => {
+                CniError::new(CniError::TRY_AGAIN_LATER, self.to_string())
+            }
             Self::Io { .. } => CniError::new(CniError::IO_FAILURE, self.to_string()),
             _ => CniError::new(CniError::INTERNAL, self.to_string()),
         }

@@ -15,7 +15,7 @@ use daemon::{
     approve::ServiceAccount,
     causes::causes,
     commands::{self, Setting, pod::PodName, status::Probe},
-    config,
+    config, exec,
     run::{self, Identity},
 };
 use tracing::{Level, level_filters::LevelFilter, warn};
@@ -114,6 +114,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
+    // No command of the command line: the daemon alone calls it, and it must stay small.
+    if words.get(1).is_some_and(|word| word == exec::SPAWNER_ARGUMENT) {
+        return exec::spawner_main();
+    }
     // A node's probes are started for ever: they do not pay for what other commands need.
     if let Some(uid) = variable("POD_UID")
         && let Some(probe) = Probe::from_arguments(words.iter().skip(1).map(AsRef::as_ref))
@@ -172,6 +176,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         pod_uid: variable("POD_UID"),
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
+        plugin_environment: exec::of_plugins(std::env::vars_os()),
     };
     let root = arguments
         .root

@@ -4,6 +4,7 @@
 //! and it stays over every end but the last.
 
 use std::{
+    ffi::OsString,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -57,6 +58,8 @@ pub struct Identity {
     pub namespace: Option<String>,
     /// Our DaemonSet (`MULTUS_DAEMONSET`).
     pub daemon_set: Option<String>,
+    /// What plugins get of our environment.
+    pub plugin_environment: Vec<(OsString, OsString)>,
 }
 
 impl Identity {
@@ -196,9 +199,11 @@ impl Daemon {
         if config.certificate.is_some() {
             parts.push(Part::Certificate);
         }
+        let exec = RuntimeExec::new(Arc::clone(&root), place)
+            .with_environment(identity.plugin_environment.clone());
         Arc::new(Self {
             config: Arc::new(config),
-            exec: Arc::new(RuntimeExec::new(Arc::clone(&root), place)),
+            exec: Arc::new(exec),
             root,
             identity,
             readiness: Arc::new(Readiness::new(&parts)),

@@ -21,6 +21,17 @@ app: {{ .Chart.Name }}
 {{ $own.pullPolicy | default (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
 {{- end -}}
 
+{{- /* What the daemon may do; without some of it nothing works. */ -}}
+{{- define "multus.capabilities" -}}
+{{- $capabilities := (.Values.daemonSecurity | default dict).capabilities | default list -}}
+{{- range list "SYS_ADMIN" "SYS_CHROOT" "SYS_PTRACE" -}}
+{{- if not (has . $capabilities) -}}
+{{- fail (printf "daemonSecurity.capabilities lacks %s, which the daemon needs to enter the runtime's namespaces: add it, or leave the value out" .) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $capabilities -}}
+{{- end -}}
+
 {{- /* Nodes that the image is made for. */ -}}
 {{- define "multus.affinity" -}}
 {{- with .Values.architectures -}}

@@ -77,6 +77,16 @@ pub(super) const ROWS: &[Row] = &[
         "other",
         Shows(r#""serviceAccountName":"other""#),
     ),
+    row(
+        "daemonSecurity.capabilities",
+        "[SYS_ADMIN, SYS_CHROOT, SYS_PTRACE, NET_ADMIN, BPF]",
+        Shows(r#""add":["SYS_ADMIN","SYS_CHROOT","SYS_PTRACE","NET_ADMIN","BPF"]"#),
+    ),
+    row(
+        "daemonSecurity.environment",
+        "[{name: HTTPS_PROXY, value: a-proxy}]",
+        Shows(r#"{"name":"HTTPS_PROXY","value":"a-proxy"}"#),
+    ),
     row("pod.resources.enabled", "false", Hides(r#""limits""#)),
     row(
         "pod.resources.multus",
