@@ -12,13 +12,20 @@ mod service;
 mod upgrade;
 
 use crate::{
-    faults,
+    bench, faults,
     report::{Ended, Report},
-    rules::{self, Options},
-    scene,
+    rules, scene,
     tools::Needs,
     workplace::Workplace,
 };
+
+/// What some levels are told beside the release.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options<'a> {
+    pub(crate) rules: &'a rules::Options,
+    pub(crate) faults: &'a faults::Options,
+    pub(crate) bench: &'a bench::Options,
+}
 
 /// What to test on.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -47,6 +54,8 @@ pub(crate) enum Level {
     Cluster,
     /// From the published chart to ours and back, under running pods; needs --peer
     Upgrade,
+    /// Times beside upstream's programs and the floor; `cargo xtask bench` starts it
+    Bench,
 }
 
 impl Level {
@@ -64,6 +73,7 @@ impl Level {
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
             Self::Upgrade => "upgrade",
+            Self::Bench => "bench",
         }
     }
 
@@ -88,6 +98,7 @@ impl Level {
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
+            Self::Bench => &bench::NEEDS,
         }
     }
 
@@ -95,8 +106,7 @@ impl Level {
     pub(crate) fn run(
         self,
         work: &Workplace,
-        options: &Options,
-        faults: &faults::Options,
+        options: &Options<'_>,
         report: &mut Report,
     ) -> Result<(), Ended> {
         match self {
@@ -104,14 +114,15 @@ impl Level {
             Self::Chart => chart::run(work, report),
             Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),
-            Self::Rules => rules::run(work, options, report),
-            Self::Faults => faults::run(work, faults, report),
+            Self::Rules => rules::run(work, options.rules, report),
+            Self::Faults => faults::run(work, options.faults, report),
             Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
             Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
-            Self::Upgrade => upgrade::run(work, options, report),
+            Self::Upgrade => upgrade::run(work, options.rules, report),
+            Self::Bench => bench::run(work, options.bench, options.rules, report),
         }
     }
 }
