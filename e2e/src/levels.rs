@@ -21,6 +21,8 @@ use crate::{
     workplace::Workplace,
 };
 
+pub(crate) use self::scale::Options as Scale;
+
 /// What some levels are told beside the release.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options<'a> {

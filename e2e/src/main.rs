@@ -82,7 +82,7 @@ struct Arguments {
     #[command(flatten)]
     faults: faults::Options,
     #[command(flatten)]
-    scale: scale::Options,
+    scale: Scale,
     #[command(flatten)]
     bench: bench::Options,
 }
