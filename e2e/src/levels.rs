@@ -124,7 +124,7 @@ impl Level {
             Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
-            Self::Scale => scale::run(work, scale, report),
+            Self::Scale => scale::run(work, scale, faults.is_long(), report),
             Self::Upgrade => upgrade::run(work, options, report),
         }
     }
