@@ -5,6 +5,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -13,8 +14,8 @@ use cmdline::{BAD_USAGE, absolute};
 use daemon::{
     approve::ServiceAccount,
     causes::causes,
-    commands::{self, Setting, pod::PodName},
-    config,
+    commands::{self, Setting, pod::PodName, status::Probe},
+    config, exec,
     run::{self, Identity},
 };
 use tracing::{Level, level_filters::LevelFilter, warn};
@@ -102,24 +103,65 @@ enum Command {
         /// Succeed only when pods are served.
         #[arg(long)]
         ready: bool,
+        /// Try again for so many seconds before the answer is no.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        wait: u32,
+        /// What it does and has counted, as JSON.
+        #[arg(long, conflicts_with = "ready")]
+        json: bool,
     },
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = match cmdline::parse(in_clap_style(std::env::args_os())) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // No command of the command line: the daemon alone calls it, and it must stay small.
+    if words
+        .get(1)
+        .is_some_and(|word| word == exec::SPAWNER_ARGUMENT)
+    {
+        return exec::spawner_main();
+    }
+    // A node's probes are started for ever: they do not pay for what other commands need.
+    if let Some(uid) = variable("POD_UID")
+        && let Some(probe) = Probe::from_arguments(words.iter().skip(1).map(AsRef::as_ref))
+    {
+        return exit(commands::status::run(&probe_setting(uid), probe));
+    }
+    let arguments: Arguments = match cmdline::parse(in_clap_style(words.into_iter())) {
         Ok(arguments) => arguments,
         Err(wrong) => {
             say(&wrong);
             return ExitCode::from(BAD_USAGE);
         }
     };
-    match start(arguments) {
+    exit(start(arguments))
+}
+
+fn exit(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
+}
+
+/// What a probe in the daemon's pod goes by.
+fn probe_setting(uid: String) -> Setting {
+    Setting {
+        config: PathBuf::new(),
+        root: PathBuf::from(HOST_ROOT),
+        identity: Identity {
+            pod_uid: Some(uid),
+            ..Identity::default()
+        },
+    }
+}
+
+/// A variable of the environment that is not empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// A line for people. Nobody is left to be told when stderr is closed.
@@ -132,16 +174,12 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "{}", api::version_line("multus-daemon"))?;
         return Ok(());
     }
-    let variable = |name| {
-        std::env::var(name)
-            .ok()
-            .filter(|value: &String| !value.is_empty())
-    };
     let identity = Identity {
         node: variable("MULTUS_NODE_NAME").unwrap_or_default(),
         pod_uid: variable("POD_UID"),
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
+        plugin_environment: exec::of_plugins(std::env::vars_os()),
     };
     let root = arguments
         .root
@@ -161,7 +199,15 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&setting, &pod),
-        Command::Status { ready } => commands::status::run(&setting, ready),
+        Command::Status { json: true, .. } => commands::status::print_json(&setting),
+        Command::Status { ready, wait, .. } => {
+            let wait = Duration::from_secs(wait.into());
+            let has_answer = commands::status::run(&setting, Probe { ready, wait });
+            if has_answer.is_ok() && !ready {
+                commands::status::print_summary(&setting);
+            }
+            has_answer
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 //! taken by a rename once pods can be served, so that of two daemons of one node, as in a rolling update, always exactly one is found
 //! and no shim is refused while they change. A daemon that ends gives the name up first and then serves whoever is already queued.
 
+pub mod location;
+
 use std::{
     io,
     os::{fd::OwnedFd, unix::fs::PermissionsExt},
@@ -34,6 +36,7 @@ const NEW: &str = ".multus-rs-socket.new";
 pub struct Socket {
     root: Arc<Root>,
     dir: PathBuf,
+    id: String,
     own: String,
     listener: UnixListener,
     identity: Identity,
@@ -75,9 +78,11 @@ impl Socket {
     pub fn bind(root: Arc<Root>, dir: &Path, id: &str) -> anyhow::Result<Self> {
         let own = own_name(id);
         let (listener, identity) = listen(&root, dir, &own)?;
+        location::set(&root, id, dir)?;
         Ok(Self {
             root,
             dir: dir.to_owned(),
+            id: id.to_owned(),
             own,
             listener,
             identity,
@@ -137,6 +142,7 @@ impl Socket {
     /// Puts back what somebody has removed: names, or the directory. A name that another daemon has taken stays with it.
     pub fn look_after_names(&mut self) -> anyhow::Result<()> {
         self.keep_own_name()?;
+        location::set(&self.root, &self.id, &self.dir)?;
         if match self.wish {
             Wish::None => false,
             Wish::Take => true,
@@ -193,6 +199,7 @@ impl Drop for Socket {
         // Best effort: who finds these names finds nobody behind them.
         let _ = self.withdraw();
         let _ = self.root.remove(self.dir.join(&self.own));
+        let _ = location::forget(&self.root, &self.id);
     }
 }
 
@@ -207,8 +214,14 @@ pub fn is_served_at(root: &Root, path: &Path) -> bool {
     root.parent(path).is_ok_and(served)
 }
 
-/// Removes the own names of daemons that have ended.
+/// Removes the own names of daemons that have ended, and what tells where these were.
 pub fn sweep(root: &Root, dir: &Path) {
+    for (id, dir) in location::list(root) {
+        if !is_served_at(root, &dir.join(own_name(&id))) {
+            let removed = location::forget(root, &id);
+            debug!(id, ?removed, "the location of a daemon that has ended");
+        }
+    }
     let (Ok(names), Ok(open)) = (root.list(dir), root.open_dir(dir)) else {
         return;
     };
@@ -233,7 +246,7 @@ fn listen(root: &Root, dir: &Path, own: &str) -> anyhow::Result<(UnixListener, I
         // A directory that holds nothing but sockets of ours is ours, whoever made it.
         if names
             .iter()
-            .all(|name| is_own_name(name) || name == api::SOCKET_NAME)
+            .all(|name| is_own_name(name) || name == api::SOCKET_NAME || location::is_name(name))
         {
             fchmod(&open, Mode::from_raw_mode(DIR_MODE))?;
         }

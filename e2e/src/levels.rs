@@ -14,15 +14,23 @@ mod service;
 mod upgrade;
 
 use crate::{
-    faults,
+    bench, faults,
     report::{Ended, Report},
-    rules::{self, Options},
-    scene,
+    rules, scene,
     tools::Needs,
     workplace::Workplace,
 };
 
 pub(crate) use self::scale::Options as Scale;
+
+/// What some levels are told beside the release.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options<'a> {
+    pub(crate) rules: &'a rules::Options,
+    pub(crate) faults: &'a faults::Options,
+    pub(crate) scale: &'a scale::Options,
+    pub(crate) bench: &'a bench::Options,
+}
 
 /// What to test on.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -55,6 +63,8 @@ pub(crate) enum Level {
     Scale,
     /// From the published chart to ours and back, under running pods; needs --peer
     Upgrade,
+    /// Times beside upstream's programs and the floor; `cargo xtask bench` starts it
+    Bench,
 }
 
 impl Level {
@@ -74,6 +84,7 @@ impl Level {
             Self::Cluster => "cluster",
             Self::Scale => "scale",
             Self::Upgrade => "upgrade",
+            Self::Bench => "bench",
         }
     }
 
@@ -99,6 +110,7 @@ impl Level {
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
+            Self::Bench => &bench::NEEDS,
         }
     }
 
@@ -106,9 +118,7 @@ impl Level {
     pub(crate) fn run(
         self,
         work: &Workplace,
-        options: &Options,
-        faults: &faults::Options,
-        scale: &scale::Options,
+        options: &Options<'_>,
         report: &mut Report,
     ) -> Result<(), Ended> {
         match self {
@@ -116,16 +126,17 @@ impl Level {
             Self::Chart => chart::run(work, report),
             Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),
-            Self::Load => load::run(work, options.case(), faults.is_long(), report),
-            Self::Rules => rules::run(work, options, report),
-            Self::Faults => faults::run(work, faults, report),
+            Self::Load => load::run(work, options.rules.case(), options.faults.is_long(), report),
+            Self::Rules => rules::run(work, options.rules, report),
+            Self::Faults => faults::run(work, options.faults, report),
             Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
             Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
-            Self::Scale => scale::run(work, scale, faults.is_long(), report),
-            Self::Upgrade => upgrade::run(work, options, report),
+            Self::Scale => scale::run(work, options.scale, options.faults.is_long(), report),
+            Self::Upgrade => upgrade::run(work, options.rules, report),
+            Self::Bench => bench::run(work, options.bench, options.rules, report),
         }
     }
 }

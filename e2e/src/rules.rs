@@ -14,9 +14,10 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::bench::Programs;
 pub(crate) use self::table::print;
 use self::{
-    bench::{Bench, Programs, Settings},
+    bench::{Bench, Settings},
     differences::Differences,
 };
 use crate::{

@@ -220,12 +220,16 @@ _multus__daemon() {
             return 0
             ;;
         multus__subcmd__daemon__subcmd__status)
-            opts="-h --ready --config --root --log-format --help"
+            opts="-h --ready --wait --json --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

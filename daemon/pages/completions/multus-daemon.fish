@@ -71,9 +71,11 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -l root
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -l log-format -d 'How log lines look' -r -f -a "text\t''
 json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -s h -l help -d 'Print help'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l wait -d 'Try again for so many seconds before the answer is no' -r
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l log-format -d 'How log lines look' -r -f -a "text\t''
 json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l ready -d 'Succeed only when pods are served'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l json -d 'What it does and has counted, as JSON'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -s h -l help -d 'Print help'

@@ -126,3 +126,28 @@ async fn only_sockets_are_replaced_and_only_dead_ones_swept() {
         ["daemon-a.sock", "daemon-file.sock", "multus.sock"]
     );
 }
+
+#[tokio::test]
+async fn location_leads_to_an_own_socket_that_is_elsewhere() {
+    let place = Place::new();
+    let found = |id: &str| location::find(&place.root, id);
+    assert_eq!(found("a"), Path::new(DIR), "the default");
+    let other = Path::new("/var/elsewhere");
+    let mut socket = Socket::bind(Arc::clone(&place.root), other, "a").unwrap();
+    assert_eq!(found("a"), other);
+    assert_eq!(found("b"), Path::new(DIR), "each daemon has its own");
+    std::fs::remove_dir_all(place.path("")).unwrap();
+    socket.look_after_names().unwrap();
+    assert_eq!(found("a"), other, "what was removed comes back");
+    sweep(&place.root, Path::new(DIR));
+    assert_eq!(found("a"), other, "it is served");
+    std::fs::write(place.path("daemon-dead.location"), "/var/elsewhere").unwrap();
+    sweep(&place.root, Path::new(DIR));
+    assert_eq!(place.names(), ["daemon-a.location"]);
+    drop(socket);
+    assert!(place.names().is_empty());
+    // The same pod again, with the default directory.
+    std::fs::write(place.path("daemon-a.location"), "/var/elsewhere").unwrap();
+    let _socket = place.bind("a");
+    assert_eq!(found("a"), Path::new(DIR));
+}

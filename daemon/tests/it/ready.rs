@@ -2,6 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
+use api::options::{Kind, OPTIONS};
+use serde_json::{Value, json};
+
 use crate::{api_server::ApiServer, node::Node, wait_for};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
@@ -116,4 +119,71 @@ fn a_probe_gets_the_same_answer() {
     node.install_primary();
     let _daemon = daemon.ready();
     assert_eq!(probe(), (true, "ready\n".to_owned()));
+}
+
+/// A value that no key of this type accepts.
+fn wrong(kind: Kind) -> Value {
+    match kind {
+        Kind::String => json!(1),
+        _ => json!("neither"),
+    }
+}
+
+/// Every way in which one key of the daemon's file can be broken.
+fn broken_files() -> impl Iterator<Item = String> {
+    let keys = OPTIONS.iter().flat_map(|option| {
+        [
+            json!({option.name: wrong(option.kind)}),
+            json!({format!("{}x", option.name): true}),
+        ]
+    });
+    let texts = ["", "{", "[]"].map(str::to_owned);
+    keys.map(|file| file.to_string()).chain(texts)
+}
+
+#[test]
+fn broken_file_leaves_a_running_daemon_ready_and_alive() {
+    let node = Node::new();
+    let daemon = node.start().ready();
+    for file in broken_files() {
+        node.write("daemon-config.json", &file);
+        for arguments in [&["status"][..], &["status", "--ready"]] {
+            let output = node.command().args(arguments).output().unwrap();
+            assert!(output.status.success(), "{file}: {output:?}");
+        }
+    }
+    drop(daemon);
+}
+
+#[test]
+fn probe_of_a_pod_finds_its_daemon_wherever_the_file_says_now() {
+    let node = Node::new();
+    for (own, later) in [("/run/multus", "/var/later"), ("/var/own", "/run/multus")] {
+        node.configure(&json!({"socketDir": own}));
+        let mut command = node.command();
+        command.env("POD_UID", "uid-1");
+        let daemon = node.start_with(command);
+        let alive = || {
+            let mut probe = node.command();
+            probe.env("POD_UID", "uid-1").args(["status", "--wait=60"]);
+            let output = probe.output().unwrap();
+            assert!(output.status.success(), "{own}: {output:?}");
+        };
+        alive();
+        node.configure(&json!({"socketDir": later}));
+        alive();
+        drop(daemon);
+    }
+}
+
+#[test]
+fn waiting_probe_succeeds_once_the_daemon_is_ready() {
+    let node = Node::with(ApiServer::start());
+    let _daemon = node.start();
+    let mut probe = node.command();
+    probe.args(["status", "--ready", "--wait=60"]);
+    let probe = probe.spawn().unwrap();
+    node.install_primary();
+    let output = probe.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }

@@ -151,7 +151,12 @@ pub(crate) fn current_dist(project: &Project, install: bool) -> anyhow::Result<P
     dist_of(project, None, install)
 }
 
-fn dist_of(project: &Project, arch: Option<Arch>, install: bool) -> anyhow::Result<PathBuf> {
+/// The same for an architecture.
+pub(crate) fn dist_of(
+    project: &Project,
+    arch: Option<Arch>,
+    install: bool,
+) -> anyhow::Result<PathBuf> {
     let (arches, name) = match arch {
         None => (arches()?, "e2e-dist".to_owned()),
         Some(arch) => (Arches::of(vec![arch]), format!("e2e-dist-{}", arch.name())),
@@ -184,11 +189,30 @@ pub(crate) fn one(
     start(project, level, &words)
 }
 
+/// Measures a release, with further arguments: the level of `cargo xtask bench`.
+pub(crate) fn bench(
+    project: &Project,
+    dist: &Path,
+    install: bool,
+    further: &[OsString],
+) -> anyhow::Result<()> {
+    if further.iter().any(|word| word == "--cluster") && install {
+        download::all(project)?;
+    }
+    let mut words = vec!["--dist".into(), dist.into()];
+    words.extend(install.then(|| "--install".into()));
+    words.extend_from_slice(further);
+    run_level(project, "bench", &words)
+}
+
 fn start(project: &Project, level: Level, words: &[OsString]) -> anyhow::Result<()> {
     let level = level
         .to_possible_value()
         .context("every level has a name")?;
-    let level = level.get_name();
+    run_level(project, level.get_name(), words)
+}
+
+fn run_level(project: &Project, level: &str, words: &[OsString]) -> anyhow::Result<()> {
     talk::say(&format!("e2e {level}"));
     let shell = project.shell()?;
     cmd!(
