@@ -134,7 +134,7 @@ impl Level {
             Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
-            Self::Scale => scale::run(work, options.scale, report),
+            Self::Scale => scale::run(work, options.scale, options.faults.is_long(), report),
             Self::Upgrade => upgrade::run(work, options.rules, report),
             Self::Bench => bench::run(work, options.bench, options.rules, report),
         }

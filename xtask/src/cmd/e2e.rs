@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// rules: without the system calls that the oldest kernel does not have
     #[arg(long)]
     old_kernel: bool,
-    /// faults: ten times as many kills; load: a runtime that is silent for two minutes
+    /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     long: bool,
     /// faults: choose as the run did that printed this seed
