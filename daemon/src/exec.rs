@@ -86,7 +86,10 @@ impl RuntimeExec {
                 time: Some(PLUGIN_TIME),
                 ..Limits::default()
             },
-            launcher: Launcher::Program(OWN_PROGRAM.into()),
+            launcher: Launcher::Program {
+                program: OWN_PROGRAM.into(),
+                file_limit: None,
+            },
             current: Mutex::default(),
             spawners: AtomicU64::new(0),
         }
@@ -106,10 +109,21 @@ impl RuntimeExec {
         self
     }
 
+    /// Gives plugins this soft limit of open files, whatever the daemon's own is by now.
+    #[must_use]
+    pub fn with_file_limit(mut self, soft: u64) -> Self {
+        if let Launcher::Program { file_limit, .. } = &mut self.launcher {
+            *file_limit = Some(soft);
+        }
+        self
+    }
+
     /// Takes another program than this one as the spawner; it understands [`SPAWNER_ARGUMENT`].
     #[must_use]
-    pub fn with_spawner_program(mut self, program: PathBuf) -> Self {
-        self.launcher = Launcher::Program(program);
+    pub fn with_spawner_program(mut self, path: PathBuf) -> Self {
+        if let Launcher::Program { program, .. } = &mut self.launcher {
+            *program = path;
+        }
         self
     }
 

@@ -107,11 +107,12 @@ enum Command {
 
 fn main() -> ExitCode {
     // No command of the command line: the daemon alone calls it, and it must stay small.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == exec::SPAWNER_ARGUMENT)
+    let mut words = std::env::args_os().skip(1);
+    if words
+        .next()
+        .is_some_and(|word| word == exec::SPAWNER_ARGUMENT)
     {
-        return exec::spawner_main();
+        return exec::spawner_main(words.next().as_deref());
     }
     let arguments: Arguments = match cmdline::parse(in_clap_style(std::env::args_os())) {
         Ok(arguments) => arguments,

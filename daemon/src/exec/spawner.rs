@@ -38,8 +38,12 @@ const IDLE_LANES: usize = 16;
 /// How a spawner is started.
 #[derive(Debug, Clone)]
 pub(super) enum Launcher {
-    /// As this program, with one argument.
-    Program(PathBuf),
+    /// As this program, with an argument.
+    Program {
+        program: PathBuf,
+        /// How many files plugins may have open, where that is not what the daemon may.
+        file_limit: Option<u64>,
+    },
     /// On a thread of this process, which enters nothing.
     #[cfg(test)]
     Thread,
@@ -343,8 +347,11 @@ fn launch(
     control: OwnedFd,
     mark: &orphans::Mark,
 ) -> io::Result<Option<Child>> {
-    let program = match launcher {
-        Launcher::Program(program) => program,
+    let (program, file_limit) = match launcher {
+        Launcher::Program {
+            program,
+            file_limit,
+        } => (program, file_limit),
         #[cfg(test)]
         Launcher::Thread => {
             thread::spawn(move || serve::serve(control.as_fd()));
@@ -354,6 +361,7 @@ fn launch(
     Command::new(program)
         .arg0("multus-daemon")
         .arg(serve::ARGUMENT)
+        .args(file_limit.map(|limit| limit.to_string()))
         .env_clear()
         // A spawner that does not end with its daemon is found by the next start as plugins are.
         .envs(mark.variables())
