@@ -86,9 +86,11 @@ impl RuntimeExec {
                 time: Some(PLUGIN_TIME),
                 ..Limits::default()
             },
-            launcher: Launcher::Program {
+            launcher: Launcher {
                 program: OWN_PROGRAM.into(),
                 file_limit: None,
+                #[cfg(test)]
+                is_thread: false,
             },
             current: Mutex::default(),
             spawners: AtomicU64::new(0),
@@ -112,18 +114,14 @@ impl RuntimeExec {
     /// Gives plugins this soft limit of open files, whatever the daemon's own is by now.
     #[must_use]
     pub fn with_file_limit(mut self, soft: u64) -> Self {
-        if let Launcher::Program { file_limit, .. } = &mut self.launcher {
-            *file_limit = Some(soft);
-        }
+        self.launcher.file_limit = Some(soft);
         self
     }
 
     /// Takes another program than this one as the spawner; it understands [`SPAWNER_ARGUMENT`].
     #[must_use]
-    pub fn with_spawner_program(mut self, path: PathBuf) -> Self {
-        if let Launcher::Program { program, .. } = &mut self.launcher {
-            *program = path;
-        }
+    pub fn with_spawner_program(mut self, program: PathBuf) -> Self {
+        self.launcher.program = program;
         self
     }
 
@@ -131,7 +129,7 @@ impl RuntimeExec {
     #[cfg(test)]
     #[must_use]
     pub(crate) fn with_spawner_thread(mut self) -> Self {
-        self.launcher = Launcher::Thread;
+        self.launcher.is_thread = true;
         self
     }
 

@@ -1,7 +1,7 @@
 //! The spawner: a small process of its own that starts plugins for the daemon.
 //!
 //! It is the daemon's program started afresh, so its address space is small. It enters the runtime's control groups and mount
-//! namespace once; whatever it starts is there already. A thread per lane starts one program at a time (with posix_spawn, which
+//! namespace once; whatever it starts is there already. A thread per lane starts one program at a time (with `posix_spawn`, which
 //! copies no page tables and suspends that thread alone), waits for it, and sends its status. It keeps no state: it ends when the
 //! daemon closes the control socket, and programs that run go on without it.
 //!
