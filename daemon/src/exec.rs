@@ -182,7 +182,7 @@ impl RuntimeExec {
     fn on_spawner<T>(
         &self,
         path: &Path,
-        act: impl Fn(&Current) -> Result<T, Failure>,
+        act: impl Fn(&Arc<Current>) -> Result<T, Failure>,
     ) -> Result<T, ExecError> {
         let mut current = self.current(path)?;
         let mut outcome = act(&current);
@@ -303,7 +303,10 @@ impl Exec for RuntimeExec {
                     stderr,
                 })),
                 Err(broken) => {
-                    call.kill()?;
+                    if call.kill().is_err() {
+                        // What went wrong first is what counts for this call.
+                        self.give_up(current);
+                    }
                     Ok(Err(broken))
                 }
             }

@@ -160,6 +160,8 @@ impl Spawner {
             }
         })?;
         if !is_readable_within(lane.socket.as_fd(), PATIENCE)? {
+            // It must not start once nobody expects it any more.
+            let _ = wire::send_kill(&self.control, lane.number);
             return Err(Failure::Silent);
         }
         match wire::receive_answer(&lane.socket)? {
