@@ -119,7 +119,7 @@ fn main() -> ExitCode {
         .get(1)
         .is_some_and(|word| word == exec::SPAWNER_ARGUMENT)
     {
-        return exec::spawner_main();
+        return exec::spawner_main(words.get(2).map(AsRef::as_ref));
     }
     // A node's probes are started for ever: they do not pay for what other commands need.
     if let Some(uid) = variable("POD_UID")
