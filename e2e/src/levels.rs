@@ -2,14 +2,14 @@
 
 mod airgap;
 mod chart;
-mod cluster;
+pub(crate) mod cluster;
 mod cri;
 mod devices;
 mod discover;
 mod helmchart;
 mod netns;
 mod service;
-mod upgrade;
+pub(crate) mod upgrade;
 
 use crate::{
     bench, faults,
@@ -86,7 +86,7 @@ impl Level {
     }
 
     /// Programs that must be there.
-    pub(crate) fn needs(self) -> &'static Needs {
+    pub(crate) fn needs(self, options: &bench::Options) -> &'static Needs {
         match self {
             Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
@@ -98,7 +98,7 @@ impl Level {
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
-            Self::Bench => &bench::NEEDS,
+            Self::Bench => options.needs(),
         }
     }
 
