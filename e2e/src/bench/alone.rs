@@ -8,7 +8,12 @@ use super::{
     Options,
     driver::Times,
     plugins,
-    row::{Bound::*, Row, Subject::*, Target},
+    row::{
+        Bound::{AtLeast, AtMost},
+        Row,
+        Subject::{FloorRatio, Ours, OverFloor, PeerRatio},
+        Target,
+    },
     side::{Network, Side},
     statistics::{mean, median},
 };

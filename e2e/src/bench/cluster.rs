@@ -324,7 +324,7 @@ impl Bench<'_> {
             self.metered.seconds()? - plugins_before,
             daemon()? - daemon_before,
         );
-        self.metered.take(self.node())?;
+        Metered::take(self.node())?;
         #[expect(clippy::cast_precision_loss, reason = "there are dozens")]
         let count = self.counts.burst as f64;
         Ok((used.0 / count, used.1 / count))
@@ -366,7 +366,7 @@ impl Bench<'_> {
         }
         #[expect(clippy::cast_precision_loss, reason = "there are a few")]
         let cpu = (self.metered.seconds()? - before) / self.counts.pods as f64;
-        self.metered.take(node)?;
+        Metered::take(node)?;
         node.run(&["ip", "netns", "delete", netns])?;
         Ok((median(walls), cpu))
     }

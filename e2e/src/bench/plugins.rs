@@ -78,7 +78,7 @@ impl Metered {
     }
 
     /// Puts the plugins back.
-    pub(crate) fn take(&self, node: &Node) -> anyhow::Result<()> {
+    pub(crate) fn take(node: &Node) -> anyhow::Result<()> {
         for name in plugins(node, REAL)? {
             fs::rename(
                 node.path(&format!("{REAL}/{name}")),
