@@ -209,7 +209,11 @@ pub(crate) fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound::*, Subject::*, *};
+    use super::{
+        Bound::{AtLeast, AtMost},
+        Subject::{FloorRatio, Ours, OverFloor, PeerRatio},
+        *,
+    };
 
     fn row(ours: &[f64], peer: &[f64], floor: &[f64]) -> Row {
         Row::new("r", "ms", [ours, peer, floor])
