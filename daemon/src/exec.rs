@@ -20,7 +20,7 @@ use node::{process::Process, root::Root};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tracing::info;
 
-use crate::orphans;
+use crate::{limits, orphans};
 
 /// No delegate runs longer; kubelet gives up on a sandbox after four minutes.
 const PLUGIN_TIME: Duration = Duration::from_mins(2);
@@ -140,6 +140,7 @@ fn move_to(command: &mut Command, place: Place) {
 }
 
 fn enter(place: &Place) -> io::Result<()> {
+    limits::give_back()?;
     if let Some(runtime) = &place.runtime {
         for procs in &runtime.cgroup_procs {
             // Charging is best effort: a plugin that is charged to us still does its work.
