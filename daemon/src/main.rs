@@ -15,8 +15,9 @@ use daemon::{
     approve::ServiceAccount,
     causes::causes,
     commands::{self, Setting, pod::PodName, status::Probe},
-    config, exec,
+    config, exec, limits,
     run::{self, Identity},
+    serving,
 };
 use tracing::{Level, level_filters::LevelFilter, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -236,17 +237,24 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
         user == 0 || user == owner,
         "user {user} cannot serve a node that belongs to user {owner}: run as root"
     );
-    let runtime = runtime()?;
+    limits::raise();
+    let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
     let outcome = runtime.block_on(run::run(config, root, setting.identity));
     // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome
 }
 
+/// For what serves nobody.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    runtime_with(8)
+}
+
+fn runtime_with(blocking_threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder
         .worker_threads(2)
+        .max_blocking_threads(blocking_threads)
         .enable_all()
         .build()
         .context("cannot start the runtime")

@@ -27,19 +27,19 @@ use crate::{
     confmgr::{self, Manager, Target},
     devices::NodeDevices,
     dhcp,
-    dirwatch::heard,
     engine::Engine,
     exec::{Place, RuntimeExec},
     failure,
     failures::Failures,
     hotplug::{self, Follower},
-    journal, leftovers,
+    journal, leftovers, limits,
     links::NetnsProbe,
     metrics::{self, Metrics},
     orphans,
     readiness::{Part, Readiness},
     server,
     service::Service,
+    serving::{self, Queue},
     socket::{self, Socket},
     upkeep::Upkeep,
 };
@@ -124,6 +124,9 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         metrics: Arc::clone(&daemon.metrics),
         failures: Failures::default(),
         busy: watch::Sender::new(0),
+        withdrawn: watch::Sender::new(false),
+        queue: Arc::new(Queue::new(serving::limits(daemon.config.verbs_at_once))),
+        journal: Arc::default(),
     });
     let upkeep = Arc::new(Upkeep {
         config: Arc::clone(&daemon.config),
@@ -199,8 +202,11 @@ impl Daemon {
         if config.certificate.is_some() {
             parts.push(Part::Certificate);
         }
-        let exec = RuntimeExec::new(Arc::clone(&root), place)
+        let mut exec = RuntimeExec::new(Arc::clone(&root), place)
             .with_environment(identity.plugin_environment.clone());
+        if let Some(files) = limits::original() {
+            exec = exec.with_file_limit(files);
+        }
         Arc::new(Self {
             config: Arc::new(config),
             exec: Arc::new(exec),
@@ -312,42 +318,12 @@ impl Daemon {
         }
     }
 
-    /// Replays the journal once the node is known, and again when a shim that had given us up adds to it.
+    /// Replays the journal once the node is known, and what a shim that had given us up adds to it.
     async fn replay(self: Arc<Self>, service: Arc<Service>) {
         self.readiness.wait_for(&[Part::Discovery]).await;
-        loop {
-            // Watched before it is read, so that no entry falls between the two.
-            let dirs = confmgr::state_dirs(&self.root, &self.config);
-            let watch = journal::watch(&self.root, &dirs);
-            let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
-            let replay =
-                move || journal::replay(&daemon.root, &dirs, |request| service.replay(&request));
-            let pause = match tokio::task::spawn_blocking(replay).await {
-                Ok(Ok(replayed)) => {
-                    if replayed != journal::Replayed::default() {
-                        info!(
-                            done = replayed.done,
-                            failed = replayed.failed.len(),
-                            "replayed the journal"
-                        );
-                    }
-                    self.readiness.well(Part::Journal);
-                    journal::PERIOD
-                }
-                Ok(Err(error)) => self.unread(&error.to_string()),
-                Err(error) => self.unread(&error.to_string()),
-            };
-            tokio::select! {
-                () = heard(watch) => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
-    }
-
-    /// The journal cannot be read; when to try again.
-    fn unread(&self, reason: &str) -> Duration {
-        self.readiness.missing(Part::Journal, reason);
-        TRY_AGAIN
+        let root = Arc::clone(&self.root);
+        let dirs = move || confmgr::state_dirs(&self.root, &self.config);
+        journal::replay(root, dirs, service).await;
     }
 
     /// Writes the configuration last, and keeps it.

@@ -35,7 +35,7 @@ use crate::{
 /// Pause between two questions while there is no answer, and once there is one.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_PERIOD: Duration = Duration::from_secs(30);
-/// For so long a node that is known counts as well when it cannot be looked at.
+/// For so long a part that was well counts as well when it cannot be looked at; then it is missing, or for what was discovered, logged.
 const HICCUP: Duration = Duration::from_mins(1);
 /// The shim's name in the runtime's directory.
 pub const SHIM: &str = "multus-shim";
@@ -67,10 +67,14 @@ impl Upkeep {
     /// Finds out where things are on this node, and again, as they may move.
     pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         let mut failing_since: Option<Instant> = None;
+        let mut is_told = false;
         loop {
             let (pause, watch) = match self.settle().await {
                 Ok((target, watch)) => {
                     failing_since = None;
+                    if std::mem::take(&mut is_told) {
+                        info!("the node answers again");
+                    }
                     self.remember(&target);
                     targets.send_if_modified(|known| {
                         let changed = known.as_ref() != Some(&target);
@@ -81,9 +85,19 @@ impl Upkeep {
                 }
                 Err((part, reason)) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
-                    let was_well = self.readiness.once_well(part, Duration::ZERO).is_ok();
-                    if was_well && since.elapsed() < HICCUP {
-                        // What was found still holds: a runtime that is busy or restarts must not be told that pods have no network.
+                    let was_well = self.readiness.once_well(part).is_ok();
+                    if was_well && part == Part::Discovery {
+                        // What was found still holds: a runtime that is silent, busy or restarts must not learn that pods have no
+                        // network, and what is installed stays.
+                        if !is_told && since.elapsed() >= HICCUP {
+                            warn!(
+                                reason,
+                                "cannot look at the node; what was known of it holds"
+                            );
+                            is_told = true;
+                        }
+                        debug!(?part, reason, "could not look at the node");
+                    } else if was_well && since.elapsed() < HICCUP {
                         debug!(?part, reason, "could not look at the node");
                     } else {
                         self.readiness.missing(part, reason);

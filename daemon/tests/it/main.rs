@@ -29,6 +29,7 @@ mod ready;
 mod requests;
 mod rights;
 mod rollback;
+mod serving;
 mod spawner;
 mod takeover;
 mod token;
