@@ -169,6 +169,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         pod_uid: variable("POD_UID"),
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
+        crd_chart: variable("MULTUS_CRD_CHART"),
     };
     let root = arguments
         .root
