@@ -20,6 +20,18 @@ pub const PATH_HEALTHZ: &str = "/healthz";
 pub const PATH_READYZ: &str = "/readyz";
 /// What went wrong of late, as JSON; daemons before it existed answer 404.
 pub const PATH_FAILURES: &str = "/failures";
+/// Metrics as Prometheus reads them; daemons before it existed answer 404.
+pub const PATH_METRICS: &str = "/metrics";
+/// The daemon's state and counts, as JSON; daemons before it existed answer 404.
+pub const PATH_STATUS: &str = "/status";
+
+/// Header of a request to [`PATH_CNI`]: how many milliseconds the caller lets the daemon wait until it can begin. Who sends it also
+/// understands [`HEADER_NOT_BEGUN`]; daemons that do not know it ignore it.
+pub const HEADER_HOLD: &str = "multus-hold-ms";
+/// Header of an answer with status [`STATUS_NOT_BEGUN`]: nothing of the request was begun, so it may be sent again, to any daemon.
+pub const HEADER_NOT_BEGUN: &str = "multus-not-begun";
+/// Status of that answer.
+pub const STATUS_NOT_BEGUN: u16 = 503;
 
 /// File name of the socket.
 pub const SOCKET_NAME: &str = "multus.sock";

@@ -52,6 +52,7 @@ fn of_row(row: &Row) -> Value {
         Kind::OpenGroup => group(true),
         Kind::Switch => json!({"enum": [true, false, "true", "false", "", null]}),
         Kind::Text => json!({"type": ["string", "null"]}),
+        Kind::Port => json!({"type": ["integer", "null"], "minimum": 1, "maximum": 65535}),
         Kind::PullPolicy => json!({"enum": ["", "Always", "IfNotPresent", "Never", null]}),
         Kind::Texts => json!({"type": ["array", "null"], "items": {"type": "string"}}),
         Kind::Objects => json!({"type": ["array", "null"], "items": {"type": "object"}}),

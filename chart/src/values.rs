@@ -37,6 +37,8 @@ pub enum Kind {
     Switch,
     /// A text.
     Text,
+    /// A port.
+    Port,
     /// When an image is pulled.
     PullPolicy,
     /// A list of texts.

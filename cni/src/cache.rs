@@ -114,7 +114,8 @@ pub fn path(
     Ok(dir.join(format!("{network}-{container}-{ifname}")))
 }
 
-/// Writes an entry: a temporary file, fsync, rename, fsync of the directory. Directories are made as needed, 0700.
+/// Writes an entry: a temporary file, then a rename. It is not synced, as the reference library's is not: what an entry tells of
+/// the kernel is gone with the power, and DEL goes on without one. Directories are made as needed, 0700.
 pub fn store(dir: &Path, entry: &Entry) -> Result<(), CacheError> {
     let path = path(
         dir,
@@ -189,6 +190,24 @@ pub fn clean(dir: &Path, container: &ContainerId) -> Result<(), CacheError> {
     for name in all_names(dir)? {
         if file::meant_by(&name).is_some_and(|name| is_about(name, container)) {
             let path = dir.join(name);
+            file::remove(&path).map_err(|source| CacheError::Io {
+                action: "remove",
+                path,
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes entries without any content: a power cut leaves such files, and as they name nobody, nothing else removes them. For a
+/// moment at which no other program writes entries.
+pub fn remove_empty(dir: &Path) -> Result<(), CacheError> {
+    for name in names(dir)? {
+        let path = dir.join(name);
+        let is_empty =
+            fs::symlink_metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
+        if is_empty {
             file::remove(&path).map_err(|source| CacheError::Io {
                 action: "remove",
                 path,

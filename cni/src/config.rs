@@ -87,6 +87,11 @@ pub enum ConfigError {
 }
 
 impl NetworkConfig {
+    /// The type of the first plugin, which makes the interface as a rule.
+    pub fn kind(&self) -> &str {
+        self.plugins.first().map_or("", |plugin| &plugin.kind)
+    }
+
     /// Reads a configuration.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
         let mut config = Self::from_map(object(bytes)?)?;

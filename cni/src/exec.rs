@@ -62,6 +62,14 @@ pub enum ExecError {
         /// The bound.
         seconds: u64,
     },
+    /// The process that starts plugins is not there, or was lost with the plugin.
+    #[error("cannot run {}: {reason}", path.display())]
+    Unavailable {
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// It ran and failed, with its own words.
     #[error(transparent)]
     Plugin(#[from] CniError),
@@ -72,7 +80,9 @@ impl ExecError {
     pub fn to_cni(&self) -> CniError {
         match self {
             Self::Plugin(error) => error.clone(),
-            Self::TimedOut { .. } => CniError::new(CniError::TRY_AGAIN_LATER, self.to_string()),
+            Self::TimedOut { .. } | Self::Unavailable { .. } => {
+                CniError::new(CniError::TRY_AGAIN_LATER, self.to_string())
+            }
             Self::Io { .. } => CniError::new(CniError::IO_FAILURE, self.to_string()),
             _ => CniError::new(CniError::INTERNAL, self.to_string()),
         }

@@ -5,8 +5,8 @@
 
 mod ended;
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::exec::ExecError;
@@ -101,8 +102,10 @@ pub fn run(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = spawn(command).map_err(failed)?;
-    let outcome = converse(&mut child, stdin, limits);
+    let mut child = spawn_retrying_busy(command, || true).map_err(failed)?;
+    let outcome = ended::handle(pid(&child))
+        .map_err(Broken::Io)
+        .and_then(|ended| exchange(ended.as_fd(), Streams::of(&mut child), stdin, limits));
     if outcome.is_err() {
         // Before the wait below, the id is nobody else's. It may have ended by itself meanwhile, which is as well.
         let _ = kill_process_group(pid(&child), Signal::KILL);
@@ -114,23 +117,19 @@ pub fn run(
             stdout,
             stderr,
         }),
-        Err(Broken::Io(source)) => Err(failed(source)),
-        Err(Broken::TooMuch) => Err(ExecError::TooMuchOutput {
-            path: path.to_owned(),
-            limit: limits.stdout,
-        }),
-        Err(Broken::Late(time)) => Err(ExecError::TimedOut {
-            path: path.to_owned(),
-            seconds: time.as_secs(),
-        }),
+        Err(broken) => Err(broken.into_exec_error(path, limits)),
     }
 }
 
-/// "Text file busy" means that the program is being written this very moment: try again.
-fn spawn(command: &mut Command) -> io::Result<Child> {
+/// Spawns the command. "Text file busy" means that the program is being written at this moment: tries again, as long as
+/// `is_wanted` returns true.
+pub fn spawn_retrying_busy(
+    command: &mut Command,
+    is_wanted: impl Fn() -> bool,
+) -> io::Result<Child> {
     for _ in 1..BUSY_TRIES {
         match command.spawn() {
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && is_wanted() => {
                 thread::sleep(BUSY_PAUSE);
             }
             other => return other,
@@ -144,9 +143,35 @@ fn pid(child: &Child) -> Pid {
     id.expect("a child has a pid")
 }
 
-enum Broken {
+/// The caller's ends of a child's pipes.
+#[derive(Debug)]
+pub struct Streams {
+    /// To be written to.
+    pub stdin: OwnedFd,
+    /// To be read from.
+    pub stdout: OwnedFd,
+    /// To be read from.
+    pub stderr: OwnedFd,
+}
+
+impl Streams {
+    fn of(child: &mut Child) -> Self {
+        Self {
+            stdin: child.stdin.take().expect("piped").into(),
+            stdout: child.stdout.take().expect("piped").into(),
+            stderr: child.stderr.take().expect("piped").into(),
+        }
+    }
+}
+
+/// Why an exchange with a child stopped before the child ended. The caller has to kill the child.
+#[derive(Debug)]
+pub enum Broken {
+    /// A pipe failed.
     Io(io::Error),
+    /// The child wrote more to stdout than is allowed.
     TooMuch,
+    /// The child did not end within this time.
     Late(Duration),
 }
 
@@ -156,81 +181,85 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Feeds and drains the child until it has ended.
-fn converse(
-    child: &mut Child,
+impl Broken {
+    /// The error for the program at `path`, which ran within `limits`.
+    pub fn into_exec_error(self, path: &Path, limits: &Limits) -> ExecError {
+        let path = path.to_owned();
+        match self {
+            Self::Io(source) => ExecError::Io { path, source },
+            Self::TooMuch => ExecError::TooMuchOutput {
+                path,
+                limit: limits.stdout,
+            },
+            Self::Late(time) => ExecError::TimedOut {
+                path,
+                seconds: time.as_secs(),
+            },
+        }
+    }
+}
+
+/// Writes `input` to the child and reads its output until `ended` becomes readable, which means that the child has ended.
+/// Returns stdout and the beginning of stderr.
+pub fn exchange(
+    ended: BorrowedFd<'_>,
+    streams: Streams,
     mut input: &[u8],
     limits: &Limits,
 ) -> Result<(Vec<u8>, Vec<u8>), Broken> {
-    let ended = ended::handle(pid(child))?;
-    let mut stdin = child.stdin.take();
-    let mut stdout = Some(child.stdout.take().expect("piped"));
-    let mut stderr = Some(child.stderr.take().expect("piped"));
-    for pipe in [
-        stdin.as_ref().map(AsFd::as_fd),
-        stdout.as_ref().map(AsFd::as_fd),
-        stderr.as_ref().map(AsFd::as_fd),
-    ] {
-        rustix::io::ioctl_fionbio(pipe.expect("piped"), true).map_err(io::Error::from)?;
+    let mut stdin = Some(streams.stdin);
+    let mut stdout = Some(streams.stdout);
+    let mut stderr = Some(streams.stderr);
+    for pipe in [&stdin, &stdout, &stderr].into_iter().flatten() {
+        rustix::io::ioctl_fionbio(pipe, true).map_err(io::Error::from)?;
     }
     let deadline = limits.time.map(|time| (Instant::now() + time, time));
     let (mut out, mut err) = (Vec::new(), Vec::new());
+    // Most input fits into the pipe at once.
+    let mut ready = Ready {
+        stdin: true,
+        ..Ready::default()
+    };
     loop {
-        if input.is_empty() {
+        if ready.stdin
+            && let Some(pipe) = &stdin
+            && feed(pipe, &mut input)?
+        {
             stdin = None;
         }
-        let over = wait(
-            &ended,
-            [
-                stdin.as_ref().map(AsFd::as_fd),
-                stdout.as_ref().map(AsFd::as_fd),
-                stderr.as_ref().map(AsFd::as_fd),
-            ],
-            deadline,
-        )?;
-        if let Some(pipe) = &mut stdin {
-            match pipe.write(input) {
-                Ok(written) => input = &input[written..],
-                Err(error) if retry(&error) => {}
-                // It ended or closed its input without reading all of it: its answer counts, not ours.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => input = &[],
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if drain(&mut stdout, &mut out, limits.stdout.saturating_add(1))? {
+        ready = wait(ended, [&stdin, &stdout, &stderr], deadline)?;
+        if (ready.stdout || ready.ended)
+            && drain(stdout.as_ref(), &mut out, limits.stdout.saturating_add(1))?
+        {
             stdout = None;
         }
         if out.len() > limits.stdout {
             return Err(Broken::TooMuch);
         }
-        if drain(&mut stderr, &mut err, limits.stderr)? {
+        if (ready.stderr || ready.ended) && drain(stderr.as_ref(), &mut err, limits.stderr)? {
             stderr = None;
         }
-        if over {
+        if ready.ended {
             return Ok((out, err));
         }
     }
 }
 
-/// Waits until something can be done; says whether the child has ended.
+/// What can be done without waiting.
+#[derive(Default)]
+struct Ready {
+    ended: bool,
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+}
+
+/// Waits until something can be done.
 fn wait(
-    ended: &OwnedFd,
-    pipes: [Option<std::os::fd::BorrowedFd<'_>>; 3],
+    ended: BorrowedFd<'_>,
+    pipes: [&Option<OwnedFd>; 3],
     deadline: Option<(Instant, Duration)>,
-) -> Result<bool, Broken> {
-    let mut fds = vec![PollFd::new(ended, PollFlags::IN)];
-    for (index, pipe) in pipes.iter().enumerate() {
-        if let Some(pipe) = pipe {
-            fds.push(PollFd::new(
-                pipe,
-                if index == 0 {
-                    PollFlags::OUT
-                } else {
-                    PollFlags::IN
-                },
-            ));
-        }
-    }
+) -> Result<Ready, Broken> {
     let timeout = match deadline {
         None => None,
         Some((end, time)) => {
@@ -241,37 +270,64 @@ fn wait(
             Some(Timespec::try_from(left).expect("a deadline is within the range of the clock"))
         }
     };
+    // A pipe that is closed is represented by `ended`, without any event to wait for.
+    let entry = |pipe: usize, flags| match pipes[pipe] {
+        Some(pipe) => PollFd::from_borrowed_fd(pipe.as_fd(), flags),
+        None => PollFd::from_borrowed_fd(ended, PollFlags::empty()),
+    };
+    let mut fds = [
+        PollFd::from_borrowed_fd(ended, PollFlags::IN),
+        entry(0, PollFlags::OUT),
+        entry(1, PollFlags::IN),
+        entry(2, PollFlags::IN),
+    ];
     match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) => Ok(!fds[0].revents().is_empty()),
-        Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(_) => {
+            let [ended, stdin, stdout, stderr] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+            Ok(Ready {
+                ended,
+                stdin,
+                stdout,
+                stderr,
+            })
+        }
+        Err(Errno::INTR) => Ok(Ready::default()),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }
 
-/// Takes what is there, keeps at most `limit` bytes in total; says whether the pipe is at its end.
-fn drain(pipe: &mut Option<impl Read>, kept: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
+/// Writes as much as fits; returns whether the pipe can be closed.
+fn feed(pipe: &OwnedFd, input: &mut &[u8]) -> io::Result<bool> {
+    while !input.is_empty() {
+        match rustix::io::write(pipe, input) {
+            Ok(written) => *input = &input[written..],
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => {}
+            // The child has ended or has closed its input without reading all of it: its answer counts.
+            Err(Errno::PIPE) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Reads what is there and keeps at most `limit` bytes in total; returns whether the pipe is at its end.
+fn drain(pipe: Option<&OwnedFd>, kept: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
     let Some(pipe) = pipe else { return Ok(false) };
     let mut buffer = [0; 16 << 10];
     // A child that writes faster than it is read must not keep the loop from looking at the clock.
     for _ in 0..64 {
-        match pipe.read(&mut buffer) {
+        match rustix::io::read(pipe, &mut buffer) {
             Ok(0) => return Ok(true),
             Ok(count) => {
                 kept.extend_from_slice(&buffer[..count.min(limit.saturating_sub(kept.len()))]);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) if retry(&error) => {}
-            Err(error) => return Err(error),
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(false)
-}
-
-fn retry(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
 }
 
 /// The end of a text, on one line: that is where a program says why it gave up.

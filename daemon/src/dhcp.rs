@@ -7,19 +7,16 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    process::Child,
     sync::Arc,
     time::Duration,
 };
 
 use cni::exec::{Exec as _, ExecError};
-use node::{
-    process::tree,
-    root::{Kind, Root},
-};
+use node::root::{Kind, Root};
 use tracing::{info, warn};
 
 use crate::{
+    exec::{Detached, Fate},
     orphans,
     readiness::{Part, Readiness},
     socket,
@@ -85,25 +82,31 @@ impl Keeper {
         }
     }
 
-    fn look(&self, child: &mut Option<Child>) -> State {
+    fn look(&self, child: &mut Option<Detached>) -> State {
         let place = self.upkeep.exec.place();
+        let opened;
         let seen = match (&place.chroot, &place.runtime) {
-            (Some(chroot), _) => Root::open(chroot).ok(),
-            (None, Some(runtime)) => tree(&self.upkeep.root, runtime.pid),
-            (None, None) => Root::open("/").ok(),
+            (None, Some(runtime)) => &runtime.tree,
+            (chroot, _) => match Root::open(chroot.as_deref().unwrap_or(Path::new("/"))) {
+                Ok(root) => {
+                    opened = root;
+                    &opened
+                }
+                Err(error) => return State::Failed(error.to_string()),
+            },
         };
-        let Some(seen) = seen else {
-            return State::Failed("the runtime's files cannot be looked at".to_owned());
-        };
-        if socket::is_served_at(&seen, &self.socket) {
+        if socket::is_served_at(seen, &self.socket) {
             return State::Served;
         }
-        if let Some(running) = child
-            && matches!(running.try_wait(), Ok(None))
-        {
-            return State::Starting;
+        match child.as_mut().map(Detached::fate) {
+            Some(Fate::Running) => return State::Starting,
+            // It may be about to serve, and must not do so beside another one.
+            Some(Fate::Unknown) => {
+                orphans::end_marked(MARK);
+            }
+            Some(Fate::Ended(_)) | None => {}
         }
-        match self.start(&seen) {
+        match self.start(seen) {
             Ok((path, started)) => {
                 *child = Some(started);
                 State::Started(path)
@@ -112,7 +115,7 @@ impl Keeper {
         }
     }
 
-    fn start(&self, seen: &Root) -> Result<(PathBuf, Child), String> {
+    fn start(&self, seen: &Root) -> Result<(PathBuf, Detached), String> {
         let exec = &self.upkeep.exec;
         let path = exec
             .find(PLUGIN, &self.upkeep.plugin_dirs())
@@ -122,7 +125,7 @@ impl Keeper {
         let socket = self.socket.display().to_string();
         let started = exec
             .start(&path, &["daemon", "-socketpath", &socket], MARK)
-            .map_err(|error| format!("cannot start {}: {error}", path.display()))?;
+            .map_err(|error| error.to_string())?;
         Ok((path, started))
     }
 }
@@ -179,7 +182,9 @@ mod tests {
         let config = Arc::new(Config::parse(config).unwrap());
         let root = Arc::new(Root::open("/").unwrap());
         let upkeep = Upkeep {
-            exec: Arc::new(RuntimeExec::new(Arc::clone(&root), Place::default())),
+            exec: Arc::new(
+                RuntimeExec::new(Arc::clone(&root), Place::default()).with_spawner_thread(),
+            ),
             readiness: Arc::new(Readiness::new(&[])),
             pod_uid: None,
             target: std::sync::Mutex::default(),
@@ -236,7 +241,14 @@ mod tests {
         drop(listener);
 
         assert_eq!(end(), 1);
-        let status = child.as_mut().unwrap().wait().unwrap();
+        let child = child.as_mut().unwrap();
+        let status = loop {
+            match child.fate() {
+                Fate::Running => std::thread::yield_now(),
+                Fate::Ended(status) => break status,
+                Fate::Unknown => panic!("the spawner watches it"),
+            }
+        };
         assert_eq!(
             std::os::unix::process::ExitStatusExt::signal(&status),
             Some(15)

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use cni::{env::Command, types::CniError};
 use tracing::warn;
 
-use crate::{brief, call::Call, cluster::Cluster, engine::Witness};
+use crate::{brief, call::Call, cluster::Cluster, engine::Witness, metrics::Metrics};
 
 /// An error with whom it is about, and the id by which the log has all of it.
 pub(crate) struct Failure {
@@ -52,8 +52,12 @@ fn in_upstreams_words(call: &Call, pod: &str, error: CniError) -> CniError {
 }
 
 /// Tells the pod's owner of networks that nobody will detach any more.
-pub(crate) fn tell_of_networks_given_up(cluster: Arc<OnceLock<Cluster>>) -> Box<Witness> {
+pub(crate) fn tell_of_networks_given_up(
+    cluster: Arc<OnceLock<Cluster>>,
+    metrics: Arc<Metrics>,
+) -> Box<Witness> {
     Box::new(move |pod, error| {
+        metrics.network_given_up();
         let name = format!("{}/{}", pod.namespace, pod.name);
         let id = brief::id(&name, error, &[]);
         warn!(

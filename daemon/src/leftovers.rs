@@ -9,7 +9,9 @@ use cni::env::ContainerId;
 use node::{cri::Client, discover::Report};
 use tracing::{info, warn};
 
-use crate::{exec::open_netns, readiness::Part, service::Service, upkeep::Upkeep};
+use crate::{
+    engine::Namespace, exec::open_netns, readiness::Part, service::Service, upkeep::Upkeep,
+};
 
 /// Pause before a runtime that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -62,12 +64,17 @@ fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<S
     };
     let path = report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs);
     let place = upkeep.exec.place();
-    let gone = |id: &ContainerId, netns: Option<&str>| {
+    let gone = |id: &ContainerId, netns: Namespace<'_>| {
         let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
             Ok(_) => true,
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         };
-        !known.contains(id.as_str()) && netns.is_some_and(|netns| !is_there(netns))
+        let is_lost = match netns {
+            Namespace::Unknown => false,
+            Namespace::Lost => true,
+            Namespace::At(netns) => !is_there(netns),
+        };
+        is_lost && !known.contains(id.as_str())
     };
     for error in service.engine.sweep(path, &netconf, &gone) {
         warn!(%error, "a leftover of a pod that is gone");

@@ -1,15 +1,21 @@
-//! Interfaces and default routes in a container's network namespace, on a thread that enters it and ends there.
+//! Interfaces and default routes in a container's network namespace, on one thread that enters it and comes back.
+//!
+//! It must not stay: a thread in a namespace keeps all interfaces of a pod that is gone.
 
 use std::{
+    fs::File,
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Sender, channel},
+    },
     thread,
 };
 
 use node::root::Root;
 use rustix::{
-    fs::{fstat, stat},
+    fs::fstat,
     net::{
         AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send,
         socket_with,
@@ -29,17 +35,26 @@ const DATAGRAM: usize = 64 << 10;
 /// How often routes that change meanwhile are listed.
 const LISTINGS: u32 = 10;
 
+/// Something to do in a namespace.
+type Job = Box<dyn FnOnce(&Namespace) -> io::Result<()> + Send>;
+
 /// Looks into real namespaces.
 #[derive(Debug)]
 pub struct NetnsProbe {
     root: Arc<Root>,
     exec: Arc<RuntimeExec>,
+    /// What the thread is given to do, once there is one.
+    jobs: Mutex<Option<Sender<Job>>>,
 }
 
 impl NetnsProbe {
     /// Resolves namespace paths as the runtime of `exec` does.
     pub fn new(root: Arc<Root>, exec: Arc<RuntimeExec>) -> Self {
-        Self { root, exec }
+        Self {
+            root,
+            exec,
+            jobs: Mutex::default(),
+        }
     }
 }
 
@@ -68,24 +83,83 @@ impl NetnsProbe {
         act: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let netns = open_netns(&self.root, &self.exec.place(), netns)?;
-        let thread = thread::Builder::new()
+        let (answer, outcome) = channel();
+        let job: Job = Box::new(move |own| {
+            let entered = own.enter(&netns);
+            let done = entered.and_then(|is_elsewhere| Ok((is_elsewhere, act())));
+            let (back, done) = match done {
+                Ok((true, done)) => (own.come_back(), done),
+                Ok((false, done)) => (Ok(()), done),
+                Err(error) => (Ok(()), Err(error)),
+            };
+            // Who has asked waits for the answer.
+            let _ = answer.send(done);
+            back
+        });
+        self.hand_over(job)?;
+        outcome
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("the probing thread ended early")))
+    }
+
+    /// Gives the thread something to do; starts one where none is left.
+    fn hand_over(&self, mut job: Job) -> io::Result<()> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = &*jobs {
+            match thread.send(job) {
+                Ok(()) => return Ok(()),
+                Err(refused) => job = refused.0,
+            }
+        }
+        let (sender, receiver) = channel::<Job>();
+        let own = Namespace::own()?;
+        thread::Builder::new()
             .name("link-probe".into())
             .spawn(move || {
-                enter(&netns)?;
-                act()
+                // A thread that cannot come back ends: nothing else may be done in a pod's namespace.
+                receiver.into_iter().try_for_each(|job| job(&own))
             })?;
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the probing thread ended early")))
+        // It waits for this one: it was started just now.
+        let _ = sender.send(job);
+        *jobs = Some(sender);
+        Ok(())
     }
 }
 
-/// Moves this thread. Moving takes a right that being there does not.
-fn enter(netns: &OwnedFd) -> io::Result<()> {
-    if !is_current(netns)? {
-        move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+/// The network namespace that this process is in.
+#[derive(Debug)]
+struct Namespace {
+    file: OwnedFd,
+    identity: (u64, u64),
+}
+
+impl Namespace {
+    fn own() -> io::Result<Self> {
+        let file = OwnedFd::from(File::open("/proc/thread-self/ns/net")?);
+        let identity = identity(&file)?;
+        Ok(Self { file, identity })
     }
-    Ok(())
+
+    /// Moves this thread, and returns whether it has to come back. Moving takes a right that being there does not.
+    fn enter(&self, netns: &OwnedFd) -> io::Result<bool> {
+        let is_elsewhere = identity(netns)? != self.identity;
+        if is_elsewhere {
+            move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+        }
+        Ok(is_elsewhere)
+    }
+
+    fn come_back(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(
+            self.file.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )?)
+    }
+}
+
+fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
+    let stat = fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// The index of an interface, if there is one of that name.
@@ -175,31 +249,44 @@ fn ask(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Answer> {
     Ok(whole)
 }
 
-/// Whether this thread is in the namespace already.
-fn is_current(netns: &OwnedFd) -> io::Result<bool> {
-    let (theirs, own) = (fstat(netns)?, stat("/proc/thread-self/ns/net")?);
-    Ok((theirs.st_dev, theirs.st_ino) == (own.st_dev, own.st_ino))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::Place;
 
-    fn own() -> OwnedFd {
-        std::fs::File::open("/proc/self/ns/net").unwrap().into()
+    fn probe() -> NetnsProbe {
+        let root = Arc::new(Root::open("/").unwrap());
+        let exec = RuntimeExec::new(Arc::clone(&root), Place::default());
+        NetnsProbe::new(root, Arc::new(exec))
     }
 
     #[test]
-    fn the_own_namespace_takes_no_right_to_look_into() {
-        enter(&own()).unwrap();
-        assert!(index("lo").unwrap().is_some());
-        assert!(index("no-such-link").unwrap().is_none());
+    fn own_namespace_needs_no_privilege() {
+        let probe = probe();
+        let netns = "/proc/self/ns/net";
+        assert!(probe.link_exists(netns, "lo").unwrap());
+        assert!(!probe.link_exists(netns, "no-such-link").unwrap());
     }
 
     #[test]
-    fn what_is_no_namespace_is_an_error() {
-        let file = tempfile::tempfile().unwrap().into();
-        enter(&file).unwrap_err();
+    fn file_that_is_no_namespace_is_an_error_and_the_thread_goes_on() {
+        let probe = probe();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        probe.link_exists(path, "lo").unwrap_err();
+        assert!(probe.link_exists("/proc/self/ns/net", "lo").unwrap());
+    }
+
+    #[test]
+    fn looks_after_a_panic_get_another_thread() {
+        let probe = probe();
+        let netns = "/proc/self/ns/net";
+        let failed = probe.inside(netns, || -> io::Result<()> { panic!("for the test") });
+        assert!(failed.unwrap_err().to_string().contains("ended early"));
+        // Its end may be noticed a little later than its answer's.
+        while probe.link_exists(netns, "lo").is_err() {
+            thread::yield_now();
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use daemon::{
     approve::ServiceAccount,
     causes::causes,
     commands::{self, Setting, pod::PodName, status::Probe},
-    config,
+    config, exec,
     run::{self, Identity},
 };
 use tracing::{Level, level_filters::LevelFilter, warn};
@@ -106,11 +106,18 @@ enum Command {
         /// Try again for so many seconds before the answer is no.
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         wait: u32,
+        /// What it does and has counted, as JSON.
+        #[arg(long, conflicts_with = "ready")]
+        json: bool,
     },
 }
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
+    // No command of the command line: the daemon alone calls it, and it must stay small.
+    if words.get(1).is_some_and(|word| word == exec::SPAWNER_ARGUMENT) {
+        return exec::spawner_main();
+    }
     // A node's probes are started for ever: they do not pay for what other commands need.
     if let Some(uid) = variable("POD_UID")
         && let Some(probe) = Probe::from_arguments(words.iter().skip(1).map(AsRef::as_ref))
@@ -170,6 +177,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
         crd_chart: variable("MULTUS_CRD_CHART"),
+        plugin_environment: exec::of_plugins(std::env::vars_os()),
     };
     let root = arguments
         .root
@@ -189,9 +197,14 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&setting, &pod),
-        Command::Status { ready, wait } => {
+        Command::Status { json: true, .. } => commands::status::print_json(&setting),
+        Command::Status { ready, wait, .. } => {
             let wait = Duration::from_secs(wait.into());
-            commands::status::run(&setting, Probe { ready, wait })
+            let has_answer = commands::status::run(&setting, Probe { ready, wait });
+            if has_answer.is_ok() && !ready {
+                commands::status::print_summary(&setting);
+            }
+            has_answer
         }
     }
 }

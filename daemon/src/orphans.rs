@@ -1,7 +1,9 @@
 //! Plugins that outlived their daemon. They go on with an ADD that nobody remembers, beside the DEL that undoes it, so a start ends them.
 //!
 //! Every plugin carries its daemon's name in its environment, and so does every plugin that it calls. A helper that a plugin leaves
-//! behind on purpose has a session of its own, and is let be.
+//! behind on purpose has a session of its own, and is let be. The process that starts plugins stays in the daemon's session, and so do they.
+//!
+//! When that process is lost while the daemon lives on, what it had started is ended in the same way.
 
 mod held;
 
@@ -21,6 +23,8 @@ use self::held::Held;
 
 /// The variable that holds the name of a plugin's daemon.
 pub const VARIABLE: &str = "MULTUS_DAEMON";
+/// The variable that tells the spawners of one daemon apart.
+const SPAWNER: &str = "MULTUS_SPAWNER";
 /// An environment is not read further.
 const MAX_ENVIRONMENT: u64 = 1 << 20;
 /// So long all of them may finish by themselves: a plugin that is killed may leave behind what no DEL finds, as an empty lease.
@@ -70,10 +74,58 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Ends the plugins of daemons that are no more, and says how many there were.
+/// What a spawner and all that it starts carry in their environments.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    daemon: Option<Name>,
+    spawner: u64,
+}
+
+impl Mark {
+    /// For the spawner of this number of this daemon.
+    pub fn new(spawner: u64) -> Self {
+        // Without /proc nothing is marked, and nothing could be found.
+        let daemon = Name::own().ok();
+        Self { daemon, spawner }
+    }
+
+    /// The variables that hold it.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let Some(daemon) = self.daemon else {
+            return Vec::new();
+        };
+        vec![
+            (VARIABLE, daemon.to_string()),
+            (SPAWNER, self.spawner.to_string()),
+        ]
+    }
+
+    /// Whether the process carries it and has not left for a session of its own.
+    fn is_on(&self, pid: i32) -> bool {
+        let Some(daemon) = daemon_of(pid).filter(|daemon| Some(*daemon) == self.daemon) else {
+            return false;
+        };
+        carried(pid, SPAWNER).is_some_and(|spawner| spawner == self.spawner.to_string())
+            && is_counted_as_we_are(pid)
+            && !is_in_session_of_its_own(pid, daemon)
+    }
+}
+
+/// Ends the plugins of daemons that are no more, and returns how many there were.
 pub fn end() -> usize {
+    end_all(&is_orphan)
+}
+
+/// Ends the plugins of a spawner of this daemon that is no more, and returns how many there were.
+pub fn end_spawned(mark: &Mark) -> usize {
+    end_all(&|pid| mark.is_on(pid))
+}
+
+fn end_all(is_orphan: &dyn Fn(i32) -> bool) -> usize {
     let grace = Instant::now() + GRACE;
-    processes().filter(|pid| end_one(*pid, grace)).count()
+    processes()
+        .filter(|pid| end_one(*pid, grace, is_orphan))
+        .count()
 }
 
 /// The ids of all processes; none where they cannot be listed.
@@ -82,7 +134,7 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-fn end_one(pid: i32, grace: Instant) -> bool {
+fn end_one(pid: i32, grace: Instant, is_orphan: &dyn Fn(i32) -> bool) -> bool {
     if !is_orphan(pid) {
         return false;
     }
@@ -106,12 +158,12 @@ fn end_one(pid: i32, grace: Instant) -> bool {
     };
     match ended() {
         Ok(true) => {
-            info!(pid, "ended a plugin that had outlived its daemon");
+            info!(pid, "ended a plugin that had outlived what started it");
             true
         }
         Ok(false) => false,
         Err(error) => {
-            warn!(pid, %error, "cannot end a plugin that has outlived its daemon");
+            warn!(pid, %error, "cannot end a plugin that has outlived what started it");
             false
         }
     }
@@ -144,12 +196,13 @@ fn is_orphan(pid: i32) -> bool {
     if !is_counted_as_we_are(pid) {
         return false;
     }
-    // The session of a plugin is its daemon's, or whoever's that one was.
-    let in_session_of_its_own = || {
-        let session = stat_field(pid, SESSION).ok().and_then(|id| id.parse().ok());
-        session.is_none_or(|session| session == pid || daemon_of(session) == Some(daemon))
-    };
-    !daemon.is_alive() && !in_session_of_its_own()
+    !daemon.is_alive() && !is_in_session_of_its_own(pid, daemon)
+}
+
+/// The session of a plugin is its daemon's, or whoever's that one was: the spawner between them starts none.
+fn is_in_session_of_its_own(pid: i32, daemon: Name) -> bool {
+    let session = stat_field(pid, SESSION).ok().and_then(|id| id.parse().ok());
+    session.is_none_or(|session| session == pid || daemon_of(session) == Some(daemon))
 }
 
 /// Whether ids of processes mean the same to it as to us.
@@ -245,7 +298,8 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        let ended = pids.map(|pid| end_one(i32::try_from(pid).unwrap(), Instant::now()));
+        let ended =
+            pids.map(|pid| end_one(i32::try_from(pid).unwrap(), Instant::now(), &is_orphan));
         for child in &mut children[..3] {
             assert!(child.try_wait().unwrap().is_none());
             child.kill().unwrap();

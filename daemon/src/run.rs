@@ -4,6 +4,7 @@
 //! and it stays over every end but the last.
 
 use std::{
+    ffi::OsString,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -59,6 +60,8 @@ pub struct Identity {
     pub daemon_set: Option<String>,
     /// The chart that brings the kind of network definitions (`MULTUS_CRD_CHART`).
     pub crd_chart: Option<String>,
+    /// What plugins get of our environment.
+    pub plugin_environment: Vec<(OsString, OsString)>,
 }
 
 impl Identity {
@@ -108,7 +111,11 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         Arc::clone(&daemon.root),
         definitions,
     )
-    .with_witness(failure::tell_of_networks_given_up(Arc::clone(&cluster)))
+    .with_witness(failure::tell_of_networks_given_up(
+        Arc::clone(&cluster),
+        Arc::clone(&daemon.metrics),
+    ))
+    .with_metrics(Arc::clone(&daemon.metrics))
     .with_devices(Arc::new(NodeDevices {
         root: Arc::clone(&daemon.root),
         kubelet_dir: daemon.config.kubelet_dir.clone(),
@@ -116,13 +123,12 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         cluster: Arc::clone(&cluster),
         runtime: Handle::current(),
     }));
-    let metrics = Arc::<Metrics>::default();
     let service = Arc::new(Service {
         engine,
         cluster,
         config: Arc::clone(&daemon.config),
         readiness: Arc::clone(&daemon.readiness),
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::clone(&daemon.metrics),
         failures: Failures::default(),
         busy: watch::Sender::new(0),
     });
@@ -134,7 +140,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         readiness: Arc::clone(&daemon.readiness),
         target: std::sync::Mutex::default(),
         told: std::sync::Mutex::default(),
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::clone(&daemon.metrics),
     });
     if daemon.config.dynamic_networks {
         let (service, upkeep) = (Arc::clone(&service), Arc::clone(&upkeep));
@@ -143,7 +149,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     }
     tokio::spawn(dhcp::Keeper::new(Arc::clone(&upkeep)).run(daemon.config.dhcp));
     if let Some(port) = daemon.config.metrics_port {
-        tokio::spawn(metrics::serve(metrics, port));
+        tokio::spawn(metrics::serve(Arc::clone(&service), port));
     }
     let (targets, told) = watch::channel(None);
     let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
@@ -179,6 +185,7 @@ struct Daemon {
     identity: Identity,
     exec: Arc<RuntimeExec>,
     readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
 }
 
 impl Daemon {
@@ -199,12 +206,15 @@ impl Daemon {
         if config.certificate.is_some() {
             parts.push(Part::Certificate);
         }
+        let exec = RuntimeExec::new(Arc::clone(&root), place)
+            .with_environment(identity.plugin_environment.clone());
         Arc::new(Self {
             config: Arc::new(config),
-            exec: Arc::new(RuntimeExec::new(Arc::clone(&root), place)),
+            exec: Arc::new(exec),
             root,
             identity,
             readiness: Arc::new(Readiness::new(&parts)),
+            metrics: Arc::default(),
         })
     }
 
@@ -218,7 +228,7 @@ impl Daemon {
     ) {
         let client = loop {
             match self.client() {
-                Ok(client) => break client,
+                Ok(client) => break self.metrics.observed(client),
                 Err(error) => {
                     let reason = format!("no access to the API server: {}", causes(&error));
                     self.readiness.missing(Part::Watches, reason);
@@ -228,7 +238,8 @@ impl Daemon {
         };
         self.readiness
             .missing(Part::Watches, "the API server has not answered yet");
-        let access = Cluster::new(client.clone(), Handle::current(), Arc::clone(&pods));
+        let access = Cluster::new(client.clone(), Handle::current(), Arc::clone(&pods))
+            .with_metrics(Arc::clone(&self.metrics));
         // Nobody else sets it.
         let _ = cluster.set(access);
         let synced = {

@@ -20,6 +20,7 @@ use crate::{
     causes::causes,
     dirwatch::DirectoryWatch,
     engine::Waiting,
+    metrics::Snapshot,
     readiness::Part,
     service::Service,
     socket::{Holder, Socket},
@@ -165,12 +166,14 @@ async fn route(
     service: Arc<Service>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    const PATHS: [&str; 5] = [
+    const PATHS: [&str; 7] = [
         api::PATH_CNI,
         api::PATH_DELEGATE,
         api::PATH_HEALTHZ,
         api::PATH_READYZ,
         api::PATH_FAILURES,
+        api::PATH_METRICS,
+        api::PATH_STATUS,
     ];
     let path = request.uri().path();
     let handler = PATHS.into_iter().find(|known| *known == path);
@@ -194,12 +197,23 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
             Some(problem) => answer(StatusCode::INTERNAL_SERVER_ERROR, problem),
         },
         (api::PATH_FAILURES, Method::GET) => answer(StatusCode::OK, service.failures.to_json()),
+        (api::PATH_METRICS, Method::GET) => {
+            let text = Snapshot::take(&service).await.text(&service.metrics);
+            answer(StatusCode::OK, text)
+        }
+        (api::PATH_STATUS, Method::GET) => {
+            let status = Snapshot::take(&service).await.status(&service.metrics);
+            let json = serde_json::to_vec(&status).expect("a status always serialises");
+            answer(StatusCode::OK, json)
+        }
         (
             api::PATH_CNI
             | api::PATH_DELEGATE
             | api::PATH_HEALTHZ
             | api::PATH_READYZ
-            | api::PATH_FAILURES,
+            | api::PATH_FAILURES
+            | api::PATH_METRICS
+            | api::PATH_STATUS,
             _,
         ) => answer(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),
         _ => answer(StatusCode::NOT_FOUND, ""),
@@ -222,7 +236,9 @@ async fn verb(service: Arc<Service>, body: Incoming, serve: Verb) -> Response<Fu
     };
     let mut client = Client::default();
     let waiting = client.waiting.clone();
+    let queued = service.metrics.queue_enter("requests");
     let served = tokio::task::spawn_blocking(move || {
+        let _working = queued.start();
         let _busy = service.busy();
         serve(&service, &body, waiting)
     });

@@ -71,8 +71,9 @@ impl Service {
 
     /// Does what was written down earlier.
     pub fn replay(&self, request: &Request) -> Result<(), CniError> {
-        self.serve(request, |request| request.replayed = true)
-            .map(drop)
+        let done = self.serve(request, |request| request.replayed = true);
+        self.metrics.replayed(done.is_ok());
+        done.map(drop)
     }
 
     /// Serves `/delegate`: one network whose configuration the request brings, for a pod that runs.

@@ -89,3 +89,15 @@ fn roots() -> anyhow::Result<Vec<PathBuf>> {
     }
     Ok(roots)
 }
+
+/// The hierarchy that counts the time of processors.
+pub(crate) fn counting() -> anyhow::Result<PathBuf> {
+    let counts = |root: &PathBuf| {
+        root.join("cpuacct.usage").exists() || root.join("cgroup.controllers").exists()
+    };
+    let mut roots = roots()?;
+    // In a mixture the hierarchy of version 2 is there as well, and counts, too.
+    roots.sort_by_key(|root| !root.join("cpuacct.usage").exists());
+    let found = roots.into_iter().find(counts);
+    found.with_context(|| format!("nothing in {CGROUPS} counts the time of processors"))
+}

@@ -49,6 +49,9 @@ pub(crate) struct Control {
     pub(crate) pki: Pki,
     pub(crate) extent: Extent,
     server: Mutex<Service>,
+    etcd: Service,
+    /// Further arguments of the API server.
+    arguments: Vec<String>,
     dir: PathBuf,
 }
 
@@ -61,6 +64,15 @@ pub(crate) const PODS: &str = "10.244.0.0/16";
 impl Control {
     /// Starts it on a node and waits until it answers.
     pub(crate) fn start(node: &Node, extent: Extent) -> anyhow::Result<Self> {
+        Self::start_with(node, extent, Vec::new())
+    }
+
+    /// The same, with further arguments of the API server.
+    pub(crate) fn start_with(
+        node: &Node,
+        extent: Extent,
+        arguments: Vec<String>,
+    ) -> anyhow::Result<Self> {
         let dir = node.dir.join("control");
         let names = format!(
             "DNS:kubernetes.default.svc,IP:127.0.0.1,IP:{},IP:10.96.0.1",
@@ -72,17 +84,19 @@ impl Control {
             let path = dir.join(format!("{name}.conf"));
             pki.kubeconfig(&path, "https://127.0.0.1:6443", name)?;
         }
-        node.serve("etcd", "etcd", |command| {
+        let etcd = node.serve("etcd", "etcd", |command| {
             command
                 .arg("--unsafe-no-fsync")
                 .arg("--data-dir")
                 .arg(dir.join("etcd"))
         })?;
-        let server = Mutex::new(api_server(node, &pki, &dir, extent)?);
+        let server = api_server(node, &pki, &dir, extent, &arguments)?;
         let control = Self {
             pki,
             extent,
-            server,
+            server: Mutex::new(server),
+            etcd,
+            arguments,
             dir,
         };
         control.wait(node)?;
@@ -97,6 +111,12 @@ impl Control {
         self.dir.join(ADMIN)
     }
 
+    /// The process ids of API server and etcd on the node.
+    pub(crate) fn processes(&self) -> [u32; 2] {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        [server.pid, self.etcd.pid]
+    }
+
     /// Ends the API server; its data stays.
     pub(crate) fn stop_server(&self, node: &Node) -> anyhow::Result<()> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +125,7 @@ impl Control {
 
     /// Starts it again.
     pub(crate) fn start_server(&self, node: &Node, extent: Extent) -> anyhow::Result<()> {
-        let server = api_server(node, &self.pki, &self.dir, extent)?;
+        let server = api_server(node, &self.pki, &self.dir, extent, &self.arguments)?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.wait(node)
     }
@@ -190,7 +210,13 @@ impl Control {
     }
 }
 
-fn api_server(node: &Node, pki: &Pki, dir: &Path, extent: Extent) -> anyhow::Result<Service> {
+fn api_server(
+    node: &Node,
+    pki: &Pki,
+    dir: &Path,
+    extent: Extent,
+    arguments: &[String],
+) -> anyhow::Result<Service> {
     node.serve("apiserver", "kube-apiserver", |command| {
         command
             .args([
@@ -224,7 +250,8 @@ fn api_server(node: &Node, pki: &Pki, dir: &Path, extent: Extent) -> anyhow::Res
             .arg(pki.file("client.crt"))
             .arg("--kubelet-client-key")
             .arg(pki.file("client.key"))
-            .args(extent.gates());
+            .args(extent.gates())
+            .args(arguments);
         if extent == Extent::Server {
             // Nobody makes service accounts here, so no pod can have one.
             command.arg("--disable-admission-plugins=ServiceAccount");

@@ -117,6 +117,34 @@ impl Client {
     }
 }
 
+/// The sandbox of the daemon's pod, which is in the node's own namespaces.
+pub(crate) fn host_network_sandbox(uid: &str) -> PodSandboxConfig {
+    let labels = [
+        ("io.kubernetes.pod.name", "multus"),
+        ("io.kubernetes.pod.namespace", "kube-system"),
+        ("io.kubernetes.pod.uid", uid),
+    ];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let of_node = NamespaceOption {
+        network: NAMESPACE_NODE,
+        pid: NAMESPACE_NODE,
+    };
+    PodSandboxConfig {
+        labels: BTreeMap::from(labels),
+        metadata: Some(PodSandboxMetadata {
+            name: "multus".to_owned(),
+            namespace: "kube-system".to_owned(),
+            uid: uid.to_owned(),
+        }),
+        linux: Some(LinuxConfig {
+            security: Some(SandboxSecurity {
+                namespaces: Some(of_node),
+                privileged: true,
+            }),
+        }),
+    }
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 struct Empty {}
 

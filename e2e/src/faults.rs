@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[group(id = "faults")]
 pub(crate) struct Options {
-    /// faults: ten times as many kills
+    /// faults: ten times as many kills; load: a runtime that is silent for two minutes
     #[arg(long)]
     long: bool,
     /// faults: choose as the run did that printed this seed
@@ -82,6 +82,11 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
 }
 
 impl Options {
+    /// Whether the full counts are wanted.
+    pub(crate) fn is_long(&self) -> bool {
+        self.long
+    }
+
     fn wants(&self, part: Part) -> bool {
         self.part.is_none_or(|wanted| wanted == part)
     }

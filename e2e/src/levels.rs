@@ -7,18 +7,30 @@ mod cri;
 mod devices;
 mod discover;
 mod helmchart;
+mod load;
 mod netns;
+mod scale;
 mod service;
 mod upgrade;
 
 use crate::{
-    faults,
+    bench, faults,
     report::{Ended, Report},
-    rules::{self, Options},
-    scene,
+    rules, scene,
     tools::Needs,
     workplace::Workplace,
 };
+
+pub(crate) use self::scale::Options as Scale;
+
+/// What some levels are told beside the release.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options<'a> {
+    pub(crate) rules: &'a rules::Options,
+    pub(crate) faults: &'a faults::Options,
+    pub(crate) scale: &'a scale::Options,
+    pub(crate) bench: &'a bench::Options,
+}
 
 /// What to test on.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -31,6 +43,8 @@ pub(crate) enum Level {
     Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
+    Load,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
     Rules,
     /// Kills, a failing API server, a full disk
@@ -45,8 +59,12 @@ pub(crate) enum Level {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// Hundreds of daemons as the nodes of one API server; what that costs is measured
+    Scale,
     /// From the published chart to ours and back, under running pods; needs --peer
     Upgrade,
+    /// Times beside upstream's programs and the floor; `cargo xtask bench` starts it
+    Bench,
 }
 
 impl Level {
@@ -56,6 +74,7 @@ impl Level {
             Self::Chart => "chart",
             Self::Airgap => "airgap",
             Self::Netns => "netns",
+            Self::Load => "load",
             Self::Rules => "rules",
             Self::Faults => "faults",
             Self::Discover => "discover",
@@ -63,7 +82,9 @@ impl Level {
             Self::Devices => "devices",
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
+            Self::Scale => "scale",
             Self::Upgrade => "upgrade",
+            Self::Bench => "bench",
         }
     }
 
@@ -81,13 +102,15 @@ impl Level {
             Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
             Self::Airgap => &airgap::NEEDS,
-            Self::Netns | Self::Rules | Self::Faults => &scene::NEEDS,
+            Self::Netns | Self::Rules | Self::Faults | Self::Scale => &scene::NEEDS,
+            Self::Load => &load::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Devices => &devices::NEEDS,
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
+            Self::Bench => &bench::NEEDS,
         }
     }
 
@@ -95,8 +118,7 @@ impl Level {
     pub(crate) fn run(
         self,
         work: &Workplace,
-        options: &Options,
-        faults: &faults::Options,
+        options: &Options<'_>,
         report: &mut Report,
     ) -> Result<(), Ended> {
         match self {
@@ -104,14 +126,17 @@ impl Level {
             Self::Chart => chart::run(work, report),
             Self::Airgap => airgap::run(work, report),
             Self::Netns => netns::run(work, report),
-            Self::Rules => rules::run(work, options, report),
-            Self::Faults => faults::run(work, faults, report),
+            Self::Load => load::run(work, options.rules.case(), options.faults.is_long(), report),
+            Self::Rules => rules::run(work, options.rules, report),
+            Self::Faults => faults::run(work, options.faults, report),
             Self::Discover => discover::run(work, report),
             Self::Cri => cri::run(work, report),
             Self::Devices => devices::run(work, report),
             Self::Helmchart => helmchart::run(work, report),
             Self::Cluster => cluster::run(work, report),
-            Self::Upgrade => upgrade::run(work, options, report),
+            Self::Scale => scale::run(work, options.scale, report),
+            Self::Upgrade => upgrade::run(work, options.rules, report),
+            Self::Bench => bench::run(work, options.bench, options.rules, report),
         }
     }
 }

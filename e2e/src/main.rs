@@ -1,5 +1,7 @@
 //! Privileged tests on real programs: they drive a built release from outside, one level at a time.
 
+mod api_proxy;
+mod bench;
 mod cgroup;
 mod cluster;
 mod control;
@@ -48,7 +50,7 @@ use clap::Parser;
 
 use crate::{
     emulation::Emulation,
-    levels::Level,
+    levels::{Level, Scale},
     report::{Report, say},
     workplace::Workplace,
 };
@@ -79,6 +81,10 @@ struct Arguments {
     rules: rules::Options,
     #[command(flatten)]
     faults: faults::Options,
+    #[command(flatten)]
+    scale: Scale,
+    #[command(flatten)]
+    bench: bench::Options,
 }
 
 fn main() -> ExitCode {
@@ -87,6 +93,12 @@ fn main() -> ExitCode {
     }
     if let Some(words) = behind(old_kernel::NAME) {
         return said(old_kernel::run(words).map(|never| match never {}));
+    }
+    if let Some(words) = behind(bench::api_server::NAME) {
+        return said(bench::api_server::run(words).map(|()| ExitCode::SUCCESS));
+    }
+    if behind(bench::driver::NAME).is_some() {
+        return said(bench::driver::run().map(|()| ExitCode::SUCCESS));
     }
     let folders = behind(init::NAME).and_then(|mut words| words.next());
     let outcome = match (rules::plugin::place(), folders) {
@@ -146,7 +158,13 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         .transpose()?;
     let mut report = Report::new();
     // A failed check has been reported, and closes the report below.
-    let _ = level.run(&work, &arguments.rules, &arguments.faults, &mut report);
+    let options = levels::Options {
+        rules: &arguments.rules,
+        faults: &arguments.faults,
+        scale: &arguments.scale,
+        bench: &arguments.bench,
+    };
+    let _ = level.run(&work, &options, &mut report);
     let is_well = report.close();
     if !is_well {
         say(&format!("logs: {}", work.dir.join("log").display()));

@@ -201,6 +201,15 @@ impl Node {
         })
     }
 
+    /// The process id of a service outside of the node.
+    pub(crate) fn machine_pid(&self, service: &Service) -> anyhow::Result<u32> {
+        let parent = service.parent.as_raw_nonzero();
+        let path = format!("/proc/{parent}/task/{parent}/children");
+        let children = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let pid = children.trim().parse();
+        pid.with_context(|| format!("{}: {path} names no single process", self.name))
+    }
+
     /// Sends a signal to a service.
     pub(crate) fn signal(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
         self.run(&["kill", &format!("-{signal}"), &service.pid.to_string()])

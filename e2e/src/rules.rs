@@ -14,9 +14,10 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::bench::Programs;
 pub(crate) use self::table::print;
 use self::{
-    bench::{Bench, Programs, Settings},
+    bench::{Bench, Settings},
     differences::Differences,
 };
 use crate::{
@@ -34,7 +35,7 @@ pub(crate) struct Options {
     /// rules: exchange the release's programs with the peer's in the middle of pods' lives
     #[arg(long, requires = "peer")]
     exchange: bool,
-    /// rules: only cases whose names contain this
+    /// rules, load: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: without the system calls that the oldest kernel does not have
@@ -117,6 +118,11 @@ impl Options {
     /// The folder of the peer's programs.
     pub(crate) fn peer(&self) -> Option<&Path> {
         self.peer.as_deref()
+    }
+
+    /// The text that names of cases have to contain.
+    pub(crate) fn case(&self) -> Option<&str> {
+        self.case.as_deref()
     }
 
     fn kernel(&self) -> Kernel {

@@ -113,6 +113,17 @@ impl Cluster {
             if let Some(object) = found {
                 let nad: Arc<Nad> = cluster::definition(object)?;
                 known.add(&nad);
+            } else if !known.others.contains_key(&namespace) {
+                // Only for a suggestion: without the right to list there is none.
+                let params = ListParams::default();
+                let listed = self.list(&kind, Some(&namespace), &params).await;
+                let names = listed.unwrap_or_default();
+                let names = names.iter().filter_map(|object| {
+                    let name = object.pointer("/metadata/name")?;
+                    Some(name.as_str()?.to_owned())
+                });
+                let names = names.collect();
+                known.others.insert(namespace, names);
             }
         }
         known.is_whole = true;

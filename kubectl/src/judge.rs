@@ -8,7 +8,7 @@ use daemon::{
     config,
     netconf::Netconf,
     plan::{
-        self, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
+        self, ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
         LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
         RESOURCE_ANNOTATION, Selection,
     },
@@ -16,8 +16,10 @@ use daemon::{
 use serde_json::{Map, Value};
 
 use crate::{
+    ipam,
     object::{self, Definition, Pod},
     remark::Remark,
+    suggest,
 };
 
 /// The interface that every runtime of Kubernetes asks for.
@@ -32,9 +34,31 @@ pub(crate) struct Known {
     pub(crate) nads: BTreeMap<(String, String), Arc<Nad>>,
     /// Whether what is not there does not exist, as somebody looked.
     pub(crate) is_whole: bool,
+    /// Names of other definitions in the cluster, by namespace.
+    pub(crate) others: BTreeMap<String, Vec<String>>,
 }
 
 impl Known {
+    /// A definition of the namespace whose name is nearly this one, or one of this very name in another namespace.
+    fn similar(&self, namespace: &str, name: &str) -> Option<String> {
+        let listed = self.others.iter().flat_map(|(namespace, names)| {
+            names
+                .iter()
+                .map(move |name| (namespace.as_str(), name.as_str()))
+        });
+        let known = self.nads.keys();
+        let all: Vec<_> = known
+            .map(|(namespace, name)| (namespace.as_str(), name.as_str()))
+            .chain(listed)
+            .collect();
+        let here = all.iter().filter(|(other, _)| *other == namespace);
+        let near = suggest::nearest(name, here.map(|(_, name)| *name)).map(str::to_owned);
+        near.or_else(|| {
+            let same = all.iter().find(|(_, other)| *other == name);
+            same.map(|(namespace, name)| format!("{namespace}/{name}"))
+        })
+    }
+
     /// One more.
     pub(crate) fn add(&mut self, nad: &Arc<Nad>) {
         let key = (nad.namespace.clone(), nad.name.clone());
@@ -120,9 +144,32 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Rema
     }
     match plan::defined(nad, inputs(netconf, &Known::default())) {
         Err(error) => remarks.push(error.into()),
-        Ok(attachment) => remarks.extend(version(&attachment)),
+        Ok(attachment) => {
+            remarks.extend(version(&attachment));
+            remarks.extend(similar_plugins(&attachment));
+            remarks.extend(
+                ipam::check(&attachment.config)
+                    .into_iter()
+                    .map(Remark::Ipam),
+            );
+        }
     }
     remarks
+}
+
+/// Types of plugins, those of `ipam` included, that are probably misspelled.
+fn similar_plugins(attachment: &Attachment) -> Vec<Remark> {
+    let plugins = attachment.config.plugins.iter();
+    let kinds = plugins.flat_map(|plugin| {
+        let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
+        [Some(plugin.kind.as_str()), ipam.and_then(Value::as_str)]
+    });
+    let similar = kinds.flatten().filter_map(|kind| {
+        let meant = suggest::plugin(kind)?;
+        let kind = kind.to_owned();
+        Some(Remark::SimilarPlugin { kind, meant })
+    });
+    similar.collect()
 }
 
 /// The types of a definition's plugins.
@@ -185,12 +232,73 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
     if pod.view.annotations.contains_key(LEGACY_ANNOTATION) && !netconf.legacy_annotation {
         remarks.push(Remark::Legacy);
     }
+    remarks.extend(unknown_keys(pod));
     let before = remarks.len();
     remarks.extend(one_by_one(pod, netconf, known));
     if remarks.len() == before {
         remarks.extend(all_together(pod, netconf, known));
     }
     remarks
+}
+
+/// Keys of the annotations' JSON form that the daemon passes over.
+fn unknown_keys(pod: &Pod) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    for annotation in [NETWORKS_ANNOTATION, DEFAULT_NETWORK_ANNOTATION] {
+        let text = pod.view.annotations.get(annotation);
+        let entries = text.and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok());
+        for (entry, value) in entries.into_iter().flatten().enumerate() {
+            let keys = value.as_object().into_iter().flat_map(Map::keys);
+            let is_read = |key: &str| {
+                ANNOTATION_KEYS
+                    .iter()
+                    .any(|read| key.eq_ignore_ascii_case(read))
+            };
+            remarks.extend(
+                keys.filter(|key| !is_read(key))
+                    .map(|key| Remark::UnknownKey {
+                        annotation,
+                        entry,
+                        key: key.clone(),
+                        meant: suggest::nearest(key, ANNOTATION_KEYS.iter().copied()),
+                    }),
+            );
+        }
+    }
+    remarks
+}
+
+/// The fixed addresses of a pod's networks: network and address of each.
+pub(crate) fn fixed_addresses(pod: &Pod, netconf: &Netconf) -> Vec<(String, String)> {
+    let selections = plan::selections(&pod.view, netconf).unwrap_or_default();
+    let addresses = selections.into_iter().flat_map(|selection| {
+        let network = format!("{}/{}", selection.namespace, selection.name);
+        let address = |text: &String| ipam::parse_address(text).map(|address| address.to_string());
+        let addresses: Vec<_> = selection.ips.iter().filter_map(address).collect();
+        addresses
+            .into_iter()
+            .map(move |address| (network.clone(), address))
+    });
+    addresses.collect()
+}
+
+/// Fixed addresses that the network's own ranges do not hold.
+fn outside_ranges(attachment: &Attachment) -> Vec<Remark> {
+    let ranges = ipam::ranges(&attachment.config);
+    let requested = attachment.selection.iter().flat_map(|one| &one.ips);
+    let outside = requested.filter(|text| {
+        let address = ipam::parse_address(text);
+        !ranges.is_empty()
+            && address.is_some_and(|address| !ranges.iter().any(|range| range.contains(address)))
+    });
+    let listed = ranges.iter().map(ToString::to_string).collect::<Vec<_>>();
+    outside
+        .map(|address| Remark::OutsideRange {
+            address: address.clone(),
+            network: attachment.name.clone(),
+            ranges: listed.join(", "),
+        })
+        .collect()
 }
 
 /// The networks of the annotation, each for itself: the daemon would stop at the first.
@@ -211,10 +319,11 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
         let checked = attachment.and_then(|attachment| {
             let one = std::slice::from_ref(&attachment);
             plan::requests::check(one, netconf.unserved)?;
-            Ok(version(&attachment))
+            let outside = outside_ranges(&attachment);
+            Ok(version(&attachment).into_iter().chain(outside))
         });
         match checked {
-            Ok(remark) => remarks.extend(remark),
+            Ok(found) => remarks.extend(found),
             Err(error) => remarks.push(or_unknown(error, known)),
         }
     }
@@ -258,8 +367,20 @@ fn is_on_node(selection: &Selection, known: &Known) -> bool {
 
 fn or_unknown(error: PlanError, known: &Known) -> Remark {
     match error {
-        PlanError::NoDefinition { namespace, name } if !known.is_whole => {
-            Remark::NotAmongFiles { namespace, name }
+        PlanError::NoDefinition { namespace, name } => {
+            let similar = known.similar(&namespace, &name);
+            match similar {
+                similar if !known.is_whole => Remark::NotAmongFiles {
+                    namespace,
+                    name,
+                    similar,
+                },
+                Some(similar) => Remark::SimilarName {
+                    error: PlanError::NoDefinition { namespace, name },
+                    similar,
+                },
+                None => PlanError::NoDefinition { namespace, name }.into(),
+            }
         }
         error => error.into(),
     }

@@ -130,11 +130,16 @@ fn objects(documents: Vec<Document>, namespace: &str) -> (Vec<(Place, Object)>, 
 fn judged(objects: &[(Place, Object)], known: &Known, netconf: &Netconf) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut places = BTreeMap::<_, &Place>::new();
+    let mut holders = BTreeMap::<(String, String), String>::new();
     for (place, object) in objects {
         let mut remarks = match object {
             Object::Definition(one) => judge::definition(one, netconf),
             Object::Pod(one) => judge::pod(one, netconf, known),
         };
+        if let Object::Pod(pod) = object {
+            let holder = format!("{} ({place})", object.title());
+            remarks.extend(repeated_addresses(pod, netconf, &holder, &mut holders));
+        }
         match places.get(&object.identity()) {
             // Pods of one name may come from generated names.
             Some(other) if !object.identity().2.is_empty() => remarks.push(Remark::Twice {
@@ -146,6 +151,35 @@ fn judged(objects: &[(Place, Object)], known: &Known, netconf: &Netconf) -> Vec<
         findings.extend(told.map(|remark| finding(place, object.title(), remark)));
     }
     findings
+}
+
+/// Fixed addresses that another pod requests too, or that the replicas of one template would share.
+fn repeated_addresses(
+    pod: &object::Pod,
+    netconf: &Netconf,
+    holder: &str,
+    holders: &mut BTreeMap<(String, String), String>,
+) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    for (network, address) in judge::fixed_addresses(pod, netconf) {
+        if pod.replicas > 1 {
+            remarks.push(Remark::AddressOfReplicas {
+                address: address.clone(),
+                network: network.clone(),
+                replicas: pod.replicas,
+            });
+        }
+        let key = (network.clone(), address.clone());
+        match holders.get(&key) {
+            Some(other) => remarks.push(Remark::AddressTwice {
+                address,
+                network,
+                other: other.clone(),
+            }),
+            None => drop(holders.insert(key, holder.to_owned())),
+        }
+    }
+    remarks
 }
 
 /// The networks that pods select.

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod facts;
+mod ipam;
 mod judge;
 mod lint;
 mod manifest;
@@ -10,6 +11,7 @@ mod object;
 mod remark;
 mod scene;
 mod status;
+mod suggest;
 mod table;
 mod why;
 

@@ -51,6 +51,8 @@ pub(crate) struct Pod {
     pub(crate) host_network: bool,
     /// The devices that it requests, under names of our own; `None` where claims may bring further ones.
     pub(crate) devices: Option<Devices>,
+    /// How many pods of this template run at once.
+    pub(crate) replicas: u64,
 }
 
 impl Object {
@@ -137,6 +139,7 @@ pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
         keys_of_maker: Vec::new(),
         host_network: spec.get("hostNetwork") == Some(&Value::Bool(true)),
         devices: devices(spec),
+        replicas: 1,
     })
 }
 
@@ -161,6 +164,8 @@ fn made_by(document: &Value, kind: &str, namespace: &str) -> Result<Option<Pod>,
     pod.view.namespace = maker("namespace");
     or_default(&mut pod.view.namespace, namespace);
     pod.keys_of_maker = keys(document);
+    let replicas = document.pointer("/spec/replicas").and_then(Value::as_u64);
+    pod.replicas = replicas.unwrap_or(1);
     Ok(Some(pod))
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use daemon::plan::PlanError;
 use serde::{Serialize, Serializer};
 
+use crate::ipam;
+
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,9 +37,60 @@ pub(crate) enum Remark {
     Plan(#[from] PlanError),
     /// The definition may be in the cluster.
     #[error(
-        "network {namespace}/{name} is not among these files: it has to be in the cluster (--cluster looks)"
+        "network {namespace}/{name} is not among these files: it has to be in the cluster (--cluster looks){}",
+        did_you_mean(similar.as_deref())
     )]
-    NotAmongFiles { namespace: String, name: String },
+    NotAmongFiles {
+        namespace: String,
+        name: String,
+        /// A definition of that namespace with a similar name.
+        similar: Option<String>,
+    },
+    /// The definition does not exist, but one with a similar name does.
+    #[error("{error}{}", did_you_mean(Some(similar)))]
+    SimilarName { error: PlanError, similar: String },
+    /// A key of the annotation's JSON form which the daemon does not read.
+    #[error(
+        "annotation {annotation}: key \"{key}\" of entry {entry} is not read{}",
+        did_you_mean(*meant)
+    )]
+    UnknownKey {
+        annotation: &'static str,
+        entry: usize,
+        key: String,
+        meant: Option<&'static str>,
+    },
+    /// A plugin type that is nearly the name of a common plugin.
+    #[error("plugin type \"{kind}\" is not a common one: did you mean \"{meant}\"?")]
+    SimilarPlugin { kind: String, meant: &'static str },
+    /// Subnets, ranges, gateways and fixed addresses of the definition.
+    #[error("{}", .0.text)]
+    Ipam(ipam::Problem),
+    /// A fixed address that the network does not give out.
+    #[error(
+        "address {address} is outside what network {network} gives out ({ranges}): choose one inside, or change the definition's ipam"
+    )]
+    OutsideRange {
+        address: String,
+        network: String,
+        ranges: String,
+    },
+    /// A fixed address that two pods request.
+    #[error("address {address} of network {network} is also requested by {other}: choose another")]
+    AddressTwice {
+        address: String,
+        network: String,
+        other: String,
+    },
+    /// A fixed address in the template of several pods.
+    #[error(
+        "address {address} of network {network} is requested by each of {replicas} replicas, and only one can have it: leave \"ips\" out, or run one replica"
+    )]
+    AddressOfReplicas {
+        address: String,
+        network: String,
+        replicas: u64,
+    },
     /// Only a node could tell.
     #[error(
         "spec.config is empty: every node needs a configuration named \"{name}\" in {dir}, or a plugin of that name"
@@ -92,12 +145,22 @@ pub(crate) enum Remark {
     Unreadable(String),
 }
 
+fn did_you_mean(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"))
+}
+
 impl Remark {
     /// How bad it is.
     pub(crate) fn severity(&self) -> Severity {
         match self {
-            Self::NotAmongFiles { .. } | Self::OnEachNode { .. } => Severity::Note,
-            Self::Unspeakable { .. } | Self::Legacy | Self::Twice { .. } => Severity::Warning,
+            Self::OnEachNode { .. } => Severity::Note,
+            Self::Ipam(problem) if !problem.is_refused => Severity::Warning,
+            Self::NotAmongFiles { .. }
+            | Self::UnknownKey { .. }
+            | Self::SimilarPlugin { .. }
+            | Self::Unspeakable { .. }
+            | Self::Legacy
+            | Self::Twice { .. } => Severity::Warning,
             _ => Severity::Error,
         }
     }

@@ -7,6 +7,7 @@ use serde_json::Map;
 use crate::{
     cluster::{Cluster, Event, Options},
     facts::Facts,
+    ipam,
     judge::{self, Known},
     node::{self, Asked},
 };
@@ -23,6 +24,8 @@ pub(crate) struct Scene {
     pub(crate) asked: Asked,
     /// The options of that daemon, or the defaults.
     pub(crate) netconf: Netconf,
+    /// Other pods of its node and their networks; read only where the pod requests fixed addresses.
+    pub(crate) neighbours: Vec<Facts>,
     /// What could not be read, and why.
     pub(crate) unread: Vec<String>,
 }
@@ -63,14 +66,37 @@ impl Scene {
         if let Err(reason) = cluster.complete(&mut known, names).await {
             unread.push(reason);
         }
+        let neighbours = if judge::fixed_addresses(&facts.pod, &netconf).is_empty() {
+            Vec::new()
+        } else {
+            // Only for the name of an address's holder: without the right to list pods it stays unknown.
+            let listed = cluster.pods_of_node(&facts.node, None).await;
+            let others = listed.unwrap_or_default();
+            let others = others.iter().filter_map(|pod| Facts::read(pod).ok());
+            others.filter(|pod| pod.name() != facts.name()).collect()
+        };
         Ok(Self {
             facts,
             events,
             known,
             asked,
             netconf,
+            neighbours,
             unread,
         })
+    }
+
+    /// The pod of this node that has the address, as `namespace/name`.
+    pub(crate) fn holder(&self, address: &str) -> Option<String> {
+        let address = ipam::parse_address(address)?;
+        let has = |pod: &&Facts| {
+            let mut networks = pod.status.iter().flatten();
+            networks.any(|network| {
+                let mut ips = network.ips.iter();
+                ips.any(|ip| ipam::parse_address(ip) == Some(address))
+            })
+        };
+        self.neighbours.iter().find(has).map(Facts::name)
     }
 
     /// What could not be asked or read.

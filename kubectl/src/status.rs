@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use daemon::{
     answer::{Attachment, Step},
     netconf::Netconf,
+    plan,
 };
 use serde::Serialize;
 
@@ -48,6 +49,9 @@ struct Report {
     networks: Vec<Row>,
     /// What the annotation asks for and the pod does not have.
     missing: Vec<String>,
+    /// Why the pod's networks cannot be had or are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
     /// What could not be asked, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gaps: Vec<String>,
@@ -57,7 +61,9 @@ struct Report {
 pub(crate) fn run(scene: &Scene, output: Output, now: u64) -> anyhow::Result<Ending> {
     let report = report(scene, now);
     output.print(&report, || text(&report))?;
-    Ok(Ending::of(report.missing.is_empty()))
+    Ok(Ending::of(
+        report.missing.is_empty() && report.problem.is_none(),
+    ))
 }
 
 fn report(scene: &Scene, now: u64) -> Report {
@@ -72,8 +78,33 @@ fn report(scene: &Scene, now: u64) -> Report {
         node: facts.node.clone(),
         phase: facts.phase.clone(),
         missing: facts.missing(&scene.netconf, there),
+        problem: problem(scene, networks.is_empty()),
         networks,
         gaps: scene.gaps(),
+    }
+}
+
+/// Why a pod cannot have its networks, or why they are not known: its annotation, or the daemon of its node.
+fn problem(scene: &Scene, has_none: bool) -> Option<String> {
+    let facts = &scene.facts;
+    if let Err(error) = plan::selections(&facts.pod.view, &scene.netconf) {
+        return Some(error.to_string());
+    }
+    if !has_none || facts.pod.host_network || facts.node.is_empty() {
+        return None;
+    }
+    match &scene.asked {
+        Asked::NoDaemon => Some("there is no Multus daemon on the pod's node".to_owned()),
+        Asked::NotRunning { daemon, reason } => {
+            Some(format!("the daemon {daemon} does not run: {reason}"))
+        }
+        Asked::Answered { daemon, answer } => {
+            let problem = answer.problem.as_ref()?;
+            Some(format!(
+                "the daemon {daemon} does not serve pods: {problem}"
+            ))
+        }
+        Asked::NoNode | Asked::Refused(_) => None,
     }
 }
 
@@ -204,6 +235,9 @@ fn text(report: &Report) -> String {
             "\nnot attached: {name}; `kubectl multus why {}` says why",
             report.pod
         );
+    }
+    if let Some(problem) = &report.problem {
+        let _ = writeln!(text, "\nproblem: {problem}");
     }
     for gap in &report.gaps {
         let _ = writeln!(text, "\nnote: {gap}");

@@ -102,12 +102,13 @@ impl Client {
         let pid = pid.ok_or_else(|| CriError::Unseen {
             socket: socket.to_owned(),
         })?;
-        let channel = channel(directory, path)
-            .await
-            .map_err(|error| CriError::Transport {
-                socket: socket.to_owned(),
-                reason: error.to_string(),
-            })?;
+        let channel =
+            channel(directory.into(), path)
+                .await
+                .map_err(|error| CriError::Transport {
+                    socket: socket.to_owned(),
+                    reason: error.to_string(),
+                })?;
         let grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE);
         Ok(Self {
             socket: socket.to_owned(),

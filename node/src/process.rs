@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
+    io::{self, Read as _},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
@@ -18,9 +18,16 @@ pub struct Process {
     pub pid: u32,
     /// `/proc/<pid>/ns/mnt`.
     pub mount_namespace: OwnedFd,
+    /// The file tree that it sees.
+    pub tree: Root,
     /// Its `cgroup.procs` files, opened for writing; empty where they cannot be reached.
     pub cgroup_procs: Vec<OwnedFd>,
+    /// The value of its variable `PATH`, if it has one that can be read.
+    pub search_path: Option<String>,
 }
+
+/// The environment of a process is not read further.
+const MAX_ENVIRONMENT: u64 = 1 << 20;
 
 impl Process {
     /// Opens the handles of `pid`; cgroup files are looked for below the node's `/sys/fs/cgroup`.
@@ -31,12 +38,29 @@ impl Process {
             .into_iter()
             .filter_map(|path| open_below(root, &path).ok())
             .collect();
+        let tree = Root::open(format!("/proc/{pid}/root")).map_err(|error| error.source)?;
         Ok(Self {
             pid,
             mount_namespace,
+            tree,
             cgroup_procs,
+            search_path: search_path(pid),
         })
     }
+}
+
+fn search_path(pid: u32) -> Option<String> {
+    let mut environment = Vec::new();
+    File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| {
+            file.take(MAX_ENVIRONMENT)
+                .read_to_end(&mut environment)
+                .map(drop)
+        })
+        .ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(b"PATH="))?;
+    String::from_utf8(value.to_vec()).ok()
 }
 
 /// The file tree that a process sees; `None` where that may not be looked at.
@@ -90,7 +114,7 @@ fn cgroup_text(pid: u32) -> io::Result<String> {
         .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended early")))
 }
 
-/// The `cgroup.procs` files that charge memory: the unified hierarchy (`0::`), or version 1's memory controller.
+/// The `cgroup.procs` files of all hierarchies: the unified one (`0::`), and each of version 1.
 pub fn procs_files(cgroups: &str) -> Vec<PathBuf> {
     let lines: Vec<(&str, &str)> = cgroups
         .lines()
@@ -100,21 +124,17 @@ pub fn procs_files(cgroups: &str) -> Vec<PathBuf> {
         })
         .filter(|(_, path)| path.starts_with('/') && !path.split('/').any(|part| part == ".."))
         .collect();
-    let memory = lines
-        .iter()
-        .find(|(controllers, _)| controllers.split(',').any(|name| name == "memory"));
-    let unified = lines.iter().find(|(controllers, _)| controllers.is_empty());
-    let file = |prefix: &str, path: &str| {
-        PathBuf::from(format!(
-            "/sys/fs/cgroup{prefix}{}/cgroup.procs",
-            path.trim_end_matches('/')
-        ))
+    let is_unified_alone = lines.iter().all(|(controllers, _)| controllers.is_empty());
+    let file = |(controllers, path): &(&str, &str)| {
+        let mount = match *controllers {
+            "" if is_unified_alone => String::new(),
+            "" => "/unified".to_owned(),
+            named => format!("/{}", named.trim_start_matches("name=")),
+        };
+        let path = path.trim_end_matches('/');
+        PathBuf::from(format!("/sys/fs/cgroup{mount}{path}/cgroup.procs"))
     };
-    match (memory, unified) {
-        (Some((_, path)), _) => vec![file("/memory", path)],
-        (None, Some((_, path))) => vec![file("", path)],
-        (None, None) => Vec::new(),
-    }
+    lines.iter().map(file).collect()
 }
 
 #[cfg(test)]
@@ -123,12 +143,17 @@ mod tests {
 
     #[test]
     fn both_cgroup_generations() {
-        let version1 = "12:memory:/system.slice/containerd.service\n3:cpu,cpuacct:/x\n0::/y\n";
+        let version1 = "12:memory:/system.slice/containerd.service\n3:cpu,cpuacct:/x\n\
+                        1:name=systemd:/system.slice/containerd.service\n0::/y\n";
         assert_eq!(
             procs_files(version1),
-            [PathBuf::from(
-                "/sys/fs/cgroup/memory/system.slice/containerd.service/cgroup.procs"
-            )]
+            [
+                "/sys/fs/cgroup/memory/system.slice/containerd.service/cgroup.procs",
+                "/sys/fs/cgroup/cpu,cpuacct/x/cgroup.procs",
+                "/sys/fs/cgroup/systemd/system.slice/containerd.service/cgroup.procs",
+                "/sys/fs/cgroup/unified/y/cgroup.procs",
+            ]
+            .map(PathBuf::from)
         );
         assert_eq!(
             procs_files("0::/system.slice/k3s.service\n"),
@@ -160,5 +185,7 @@ mod tests {
         let root = Root::open("/").unwrap();
         let process = Process::open(&root, std::process::id()).unwrap();
         assert_eq!(process.pid, std::process::id());
+        assert_eq!(process.tree.identity("/etc"), root.identity("/etc"));
+        assert_eq!(process.search_path, std::env::var("PATH").ok());
     }
 }

@@ -1,14 +1,18 @@
 //! A node's file tree, opened once. Every access resolves below it (openat2 with `RESOLVE_IN_ROOT`, or `steps`), so that a symlink,
 //! absolute or not, means on the node what it means to the node, and nothing ever reaches outside.
 
+mod directory;
 mod steps;
+
+pub use directory::{Directory, Disk, Durability};
 
 use std::{
     ffi::OsStr,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Read},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
@@ -24,6 +28,7 @@ const TEMPORARY: &str = ".multus-rs-";
 pub struct Root {
     dir: OwnedFd,
     name: PathBuf,
+    disk: Arc<dyn Disk>,
 }
 
 /// Something below the root could not be reached.
@@ -73,7 +78,15 @@ impl Root {
         Ok(Self {
             dir,
             name: path.to_owned(),
+            disk: Arc::new(directory::KernelDisk),
         })
+    }
+
+    /// The same root, which waits for the disk by other means.
+    #[must_use]
+    pub fn with_disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.disk = disk;
+        self
     }
 
     /// Where the root was opened, in the caller's own view.
@@ -90,39 +103,17 @@ impl Root {
     /// The whole content of a file of at most `max` bytes.
     pub fn read(&self, path: impl AsRef<Path>, max: u64) -> Result<Vec<u8>> {
         let path = path.as_ref();
-        let file = File::from(
-            self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)
-                .map_err(|e| fail("read", path, e))?,
-        );
-        let mut bytes = Vec::new();
-        file.take(max + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|e| fail("read", path, e))?;
-        if bytes.len() as u64 > max {
-            let text = format!("it has more than {max} bytes");
-            return Err(fail(
-                "read",
-                path,
-                io::Error::new(io::ErrorKind::FileTooLarge, text),
-            ));
-        }
-        Ok(bytes)
+        self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)
+            .map_err(io::Error::from)
+            .and_then(|file| read_bounded(File::from(file), max))
+            .map_err(|error| fail("read", path, error))
     }
 
     /// The names in a directory, sorted by byte.
     pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<String>> {
         let path = path.as_ref();
         let dir = self.open_dir(path)?;
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&dir).map_err(|e| fail("list", path, e))? {
-            let entry = entry.map_err(|e| fail("list", path, e))?;
-            match entry.file_name().to_str() {
-                Ok("." | "..") | Err(_) => {}
-                Ok(name) => names.push(name.to_owned()),
-            }
-        }
-        names.sort();
-        Ok(names)
+        names(&dir).map_err(|error| fail("list", path, error))
     }
 
     /// Whether the path leads to something, links followed.
@@ -186,6 +177,7 @@ impl Root {
         Ok(Self {
             dir: self.open_dir(path)?,
             name: self.name.join(relative(path)),
+            disk: Arc::clone(&self.disk),
         })
     }
 
@@ -197,6 +189,7 @@ impl Root {
         Ok(Self {
             dir: dir.map_err(|e| fail("follow", &path, e))?,
             name: self.name.join(relative(&path)),
+            disk: Arc::clone(&self.disk),
         })
     }
 
@@ -232,66 +225,54 @@ impl Root {
             // What is written into a new directory is lost with it, unless the directory itself outlives a power cut.
             let outcome =
                 match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(mode)) {
-                    Ok(()) => rustix::fs::fsync(&parent),
+                    Ok(()) => self.disk.sync_dir(parent.as_fd()),
                     Err(Errno::EXIST) => Ok(()),
-                    Err(error) => Err(error),
+                    Err(error) => Err(error.into()),
                 };
             outcome.map_err(|error| fail("make directory", &done, error))?;
         }
         Ok(())
     }
 
-    /// Replaces a file as one step: a hidden file beside it, fsync, rename, fsync of the directory.
-    /// A leftover of a crashed attempt is overwritten; two callers must not write one path at once.
+    /// Replaces a file as one step ([`Directory::replace`]) that outlives a power cut.
     pub fn write_atomic(&self, path: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
-        let path = path.as_ref();
-        let (parent, name) = self.parent(path)?;
-        let temporary = temporary(name);
-        let write = || -> io::Result<()> {
-            match rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let flags =
-                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let mut file = File::from(rustix::fs::openat(
-                &parent,
-                &temporary,
-                flags,
-                Mode::from_raw_mode(mode),
-            )?);
-            file.write_all(bytes)?;
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-            file.sync_all()?;
-            rustix::fs::renameat(&parent, &temporary, &parent, name)?;
-            rustix::fs::fsync(&parent)?;
-            Ok(())
-        };
-        write().map_err(|error| {
-            // Best effort: the next attempt overwrites what cannot be removed now.
-            let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
-            fail("write", path, error)
-        })
+        self.write(path.as_ref(), bytes, mode, Durability::Synced)
     }
 
-    /// Removes a file, link or socket, and what a crashed attempt to write it left; `false` when there was none.
+    /// Replaces a file as one step ([`Directory::replace`]); what a power cut may do to it is the caller's choice.
+    pub fn write(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        mode: u32,
+        durability: Durability,
+    ) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        parent.replace(name, bytes, mode, durability)
+    }
+
+    /// Removes a file, link or socket, and what a crashed attempt to write it left; `false` when there was none. It stays away
+    /// after a power cut.
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<bool> {
-        let path = path.as_ref();
+        self.remove_in(path.as_ref(), Directory::sync)
+    }
+
+    /// The same without waiting for the disk: a power cut may bring the file back.
+    pub fn remove_volatile(&self, path: impl AsRef<Path>) -> Result<bool> {
+        self.remove_in(path.as_ref(), |_| Ok(()))
+    }
+
+    fn remove_in(&self, path: &Path, sync: impl FnOnce(&Directory) -> Result<()>) -> Result<bool> {
         let (parent, name) = match self.parent(path) {
             Ok(found) => found,
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
         };
-        // It is nobody's, and no one would miss it: failing is no reason to keep the file itself.
-        let _ = rustix::fs::unlinkat(&parent, temporary(name), AtFlags::empty());
-        match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
-            Ok(()) => {
-                rustix::fs::fsync(&parent).map_err(|e| fail("sync the directory of", path, e))?;
-                Ok(true)
-            }
-            Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(fail("remove", path, error)),
+        let removed = parent.remove(name)?;
+        if removed {
+            sync(&parent)?;
         }
+        Ok(removed)
     }
 
     /// Whether files could be made in the directory.
@@ -302,14 +283,34 @@ impl Root {
     }
 
     /// The parent directory, opened, and the last component's name.
-    pub fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
+    pub fn parent<'a>(&self, path: &'a Path) -> Result<(Directory, &'a OsStr)> {
         let name = path
             .file_name()
             .ok_or_else(|| fail("use", path, io::Error::from(io::ErrorKind::InvalidInput)))?;
-        Ok((
-            self.open_dir(path.parent().unwrap_or(Path::new("/")))?,
-            name,
-        ))
+        let parent = self.directory(path.parent().unwrap_or(Path::new("/")))?;
+        Ok((parent, name))
+    }
+
+    /// Opens a directory for work on several of its files.
+    pub fn directory(&self, path: impl AsRef<Path>) -> Result<Directory> {
+        let path = path.as_ref();
+        Ok(Directory {
+            fd: self.open_dir(path)?,
+            path: path.to_owned(),
+            disk: Arc::clone(&self.disk),
+        })
+    }
+
+    /// The same; the directory and the parents that are missing are made, each with `mode`.
+    pub fn make_directory(&self, path: impl AsRef<Path>, mode: u32) -> Result<Directory> {
+        let path = path.as_ref();
+        match self.directory(path) {
+            Err(error) if error.is_not_found() => {
+                self.make_dirs(path, mode)?;
+                self.directory(path)
+            }
+            opened => opened,
+        }
     }
 
     fn at(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -329,6 +330,33 @@ impl Root {
             }
         }
     }
+}
+
+/// The content of a file of at most `max` bytes.
+fn read_bounded(file: File, max: u64) -> io::Result<Vec<u8>> {
+    let size = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or_default();
+    // One byte more than there is, so that the end is seen without asking for more memory. Some files have no size.
+    let capacity = size.min(max).max(1 << 10) + 1;
+    let mut bytes = Vec::with_capacity(usize::try_from(capacity).unwrap_or_default());
+    file.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        let text = format!("it has more than {max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(bytes)
+}
+
+/// The names in a directory, sorted by byte.
+fn names(dir: impl AsFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        match entry?.file_name().to_str() {
+            Ok("." | "..") | Err(_) => {}
+            Ok(name) => names.push(name.to_owned()),
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// The name of the file that a crashed [`Root::write_atomic`] meant to write, of the name that it left.

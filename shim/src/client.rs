@@ -5,9 +5,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::http::{self, Answer};
@@ -45,16 +46,16 @@ pub(crate) struct Patience {
     pub(crate) answer: Duration,
 }
 
-/// A pause between two looks at a queue that is full.
-const QUEUE_PAUSE: Duration = Duration::from_millis(10);
+/// The least time that a socket can be given to wait.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// The longest path that a socket address holds.
 const MAX_ADDRESS: usize = 107;
 
 /// Sends one request and reads its answer.
 pub(crate) fn send(
     socket: &Path,
-    method: &str,
     path: &str,
+    hold: Duration,
     body: &[u8],
     patience: Patience,
 ) -> Result<Answer, Failure> {
@@ -67,7 +68,7 @@ pub(crate) fn send(
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Late(patience.answer),
         _ => Failure::Lost(error),
     };
-    match stream.write_all(&http::request(method, path, body)) {
+    match stream.write_all(&http::request(path, hold, body)) {
         // A daemon may refuse before it has read everything; its answer says why.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(failed)?,
@@ -75,7 +76,7 @@ pub(crate) fn send(
     http::answer(stream, api::MAX_MESSAGE).map_err(failed)
 }
 
-/// Connects without ever blocking: a full queue answers "try again".
+/// Connects; the kernel waits for a place in a full queue until `end`.
 fn open(socket: &Path, end: Instant) -> io::Result<UnixStream> {
     // A path too long for an address is reached through its open directory.
     let (dir, address) = if socket.as_os_str().len() <= MAX_ADDRESS {
@@ -88,24 +89,23 @@ fn open(socket: &Path, end: Instant) -> io::Result<UnixStream> {
         (Some(dir), short)
     };
     let address = SocketAddrUnix::new(&address)?;
-    let stream = loop {
-        let fd = socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-            None,
-        )?;
+    let fd = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        // A timeout of 0 would mean none at all.
+        set_socket_timeout(&fd, Timeout::Send, Some(left.max(LEAST_WAIT)))?;
         match connect(&fd, &address) {
-            Ok(()) => break UnixStream::from(fd),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if Instant::now() < end => {
-                thread::sleep(QUEUE_PAUSE);
-            }
-            Err(error) => return Err(error.into()),
+            Err(Errno::INTR) if Instant::now() < end => {}
+            other => break other?,
         }
-    };
+    }
     drop(dir);
-    stream.set_nonblocking(false)?;
-    Ok(stream)
+    Ok(UnixStream::from(fd))
 }
 
 /// A stream whose every read and write counts against one deadline.

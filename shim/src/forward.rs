@@ -1,9 +1,9 @@
 //! How each verb treats a daemon that is there, on its way, or gone.
 //!
-//! ADD, CHECK and GC wait for it, within the time a runtime gives them, and then ask to be tried again (code 11). STATUS never waits.
+//! ADD, CHECK and GC are sent at once and held by a daemon that is not ready; they wait for one that is not there, within the time a
+//! runtime gives them, and then ask to be tried again (code 11). STATUS never waits.
 //! DEL waits a little and is then left to the daemon in writing, so that a pod can always be removed and nothing leaks.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use api::Response;
@@ -16,17 +16,14 @@ use crate::call::Call;
 use crate::client::{Failure, Patience, send};
 use crate::http::Answer;
 use crate::journal;
+use crate::retry::Retry;
 
 /// How long things may take. A kubelet gives a sandbox two to four minutes in all.
 pub(crate) struct Timing {
-    /// ADD, CHECK and GC: until the daemon is ready.
+    /// ADD, CHECK and GC: until the daemon begins.
     pub(crate) ready: Duration,
     /// DEL: until it is written down instead.
     pub(crate) reachable: Duration,
-    /// Between two tries.
-    pub(crate) pause: Duration,
-    /// One look at the daemon's state.
-    pub(crate) probe: Patience,
     /// STATUS, from end to end.
     pub(crate) status: Patience,
     /// The work itself.
@@ -39,11 +36,6 @@ impl Default for Timing {
         Self {
             ready: seconds(50),
             reachable: seconds(2),
-            pause: Duration::from_millis(100),
-            probe: Patience {
-                connect: seconds(2),
-                answer: seconds(5),
-            },
             status: Patience {
                 connect: seconds(1),
                 answer: seconds(10),
@@ -74,61 +66,51 @@ pub(crate) fn forward(call: &Call, timing: &Timing) -> Result<Option<Value>, Cni
     outcome.map_err(|error| error.context(&format!("{name} (shim)")))
 }
 
+/// Sends the request at once; the daemon holds it until it can begin. What was not begun is sent again until the time is over.
 fn when_ready(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
     let end = Instant::now() + timing.ready;
     let body = body(call);
+    let mut retry = Retry::new(&call.socket, end);
     loop {
-        let reason = match unready(call, timing) {
-            Some(reason) => reason,
-            None => match send(&call.socket, "POST", api::PATH_CNI, &body, timing.work) {
-                Ok(answer) => return read(call, &answer),
-                // It went away in between, before it heard of us.
-                Err(failure @ Failure::Unreachable(_)) => failure.to_string(),
-                Err(failure) => {
-                    return Err(unavailable(
-                        call,
-                        CniError::TRY_AGAIN_LATER,
-                        &failure.to_string(),
-                    ));
-                }
-            },
+        let reason = match send(&call.socket, api::PATH_CNI, retry.left(), &body, timing.work) {
+            Ok(answer) if answer.not_begun => not_begun(&answer),
+            Ok(answer) => return read(call, &answer),
+            Err(failure @ Failure::Unreachable(_)) => failure.to_string(),
+            // An ADD that may have been begun is never sent twice.
+            Err(failure) => {
+                return Err(unavailable(
+                    call,
+                    CniError::TRY_AGAIN_LATER,
+                    &failure.to_string(),
+                ));
+            }
         };
-        if Instant::now() + timing.pause >= end {
+        if !retry.wait() {
             let waited = format!(
                 "still not ready after {} s: {reason}",
                 timing.ready.as_secs()
             );
             return Err(unavailable(call, CniError::TRY_AGAIN_LATER, &waited));
         }
-        thread::sleep(timing.pause);
     }
 }
 
-/// Why the daemon is not ready; `None` if it is. Daemons that do not know the question are ready when they live.
-fn unready(call: &Call, timing: &Timing) -> Option<String> {
-    let ask = |path| send(&call.socket, "GET", path, b"", timing.probe);
-    let answer = match ask(api::PATH_READYZ) {
-        Ok(Answer { status: 404, .. }) => ask(api::PATH_HEALTHZ),
-        other => other,
-    };
-    match answer {
-        Ok(Answer {
-            status: 200..300, ..
-        }) => None,
-        Ok(answer) => Some(
-            format!("it answers {} {}", answer.status, excerpt(&answer.body))
-                .trim_end()
-                .to_owned(),
-        ),
-        Err(failure) => Some(failure.to_string()),
+/// The daemon's reason for not beginning.
+fn not_begun(answer: &Answer) -> String {
+    match CniError::parse(&answer.body) {
+        Some(error) => error.msg,
+        None => format!("it answers {} {}", answer.status, excerpt(&answer.body))
+            .trim_end()
+            .to_owned(),
     }
 }
 
 fn status(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+    let none = Duration::ZERO;
     match send(
         &call.socket,
-        "POST",
         api::PATH_CNI,
+        none,
         &body(call),
         timing.status,
     ) {
@@ -142,10 +124,17 @@ fn status(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
 }
 
 fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
-    let end = Instant::now() + timing.reachable;
     let body = body(call);
+    let mut retry = Retry::new(&call.socket, Instant::now() + timing.reachable);
     loop {
-        let failure = match send(&call.socket, "POST", api::PATH_CNI, &body, timing.work) {
+        let reason = match send(
+            &call.socket,
+            api::PATH_CNI,
+            Duration::ZERO,
+            &body,
+            timing.work,
+        ) {
+            Ok(answer) if answer.not_begun => not_begun(&answer),
             Ok(answer) => return read(call, &answer),
             // It is still at it: a second one beside it would not help.
             Err(failure @ Failure::Late(_)) => {
@@ -156,10 +145,9 @@ fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
                 ));
             }
             // DEL may be said twice.
-            Err(failure) => failure,
+            Err(failure) => failure.to_string(),
         };
-        if Instant::now() + timing.pause >= end {
-            let reason = failure.to_string();
+        if !retry.wait() {
             return match journal::write(call) {
                 Ok(file) => {
                     call.log.error(&format!(
@@ -175,7 +163,6 @@ fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
                 )),
             };
         }
-        thread::sleep(timing.pause);
     }
 }
 
@@ -273,8 +260,6 @@ mod tests {
         Timing {
             ready: Duration::from_millis(60),
             reachable: Duration::from_millis(60),
-            pause: Duration::from_millis(5),
-            probe: patience,
             status: patience,
             work: patience,
         }

@@ -1,6 +1,7 @@
 //! Just enough HTTP/1.1 to read one answer: status, `content-length` or chunks or until the end, everything bounded.
 
 use std::io::{self, Read};
+use std::time::Duration;
 
 /// Most bytes of the status line and all headers together.
 const MAX_HEAD: usize = 64 << 10;
@@ -11,13 +12,17 @@ const MAX_LINE: usize = 16 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    /// Whether the daemon says that it has not begun the request.
+    pub(crate) not_begun: bool,
     pub(crate) body: Vec<u8>,
 }
 
-/// A whole request; the connection ends with its answer.
-pub(crate) fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+/// A whole POST request; the connection ends with its answer. The daemon may hold it for `hold` until it can begin.
+pub(crate) fn request(path: &str, hold: Duration, body: &[u8]) -> Vec<u8> {
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\nContent-Type: application/json\r\n{}: {}\r\nContent-Length: {}\r\n\r\n",
+        api::HEADER_HOLD,
+        hold.as_millis(),
         body.len()
     );
     [head.as_bytes(), body].concat()
@@ -31,7 +36,11 @@ pub(crate) fn answer(source: impl Read, limit: usize) -> io::Result<Answer> {
         start: 0,
     };
     loop {
-        let (status, framing) = head(&mut reader)?;
+        let Head {
+            status,
+            not_begun,
+            framing,
+        } = head(&mut reader)?;
         // Interim answers announce another one.
         if !(100..200).contains(&status) {
             let body = match framing {
@@ -41,9 +50,19 @@ pub(crate) fn answer(source: impl Read, limit: usize) -> io::Result<Answer> {
                 Framing::Chunked => chunks(&mut reader, limit)?,
                 Framing::UntilEnd => reader.until_end(limit)?,
             };
-            return Ok(Answer { status, body });
+            return Ok(Answer {
+                status,
+                not_begun: not_begun && status == api::STATUS_NOT_BEGUN,
+                body,
+            });
         }
     }
+}
+
+struct Head {
+    status: u16,
+    not_begun: bool,
+    framing: Framing,
 }
 
 enum Framing {
@@ -52,7 +71,7 @@ enum Framing {
     UntilEnd,
 }
 
-fn head(reader: &mut Reader<impl Read>) -> io::Result<(u16, Framing)> {
+fn head(reader: &mut Reader<impl Read>) -> io::Result<Head> {
     let line = reader.line()?;
     let mut words = line.split(' ');
     let protocol = words.next().unwrap_or_default();
@@ -63,12 +82,16 @@ fn head(reader: &mut Reader<impl Read>) -> io::Result<(u16, Framing)> {
     let status = status
         .filter(|_| protocol.starts_with("HTTP/1."))
         .ok_or_else(|| broken("it does not start as HTTP/1.1 does"))?;
-    let mut framing = Framing::UntilEnd;
+    let (mut framing, mut not_begun) = (Framing::UntilEnd, false);
     let mut length = line.len();
     loop {
         let line = reader.line()?;
         if line.is_empty() {
-            return Ok((status, framing));
+            return Ok(Head {
+                status,
+                not_begun,
+                framing,
+            });
         }
         length += line.len();
         if length > MAX_HEAD {
@@ -77,7 +100,9 @@ fn head(reader: &mut Reader<impl Read>) -> io::Result<(u16, Framing)> {
         let (name, value) = line
             .split_once(':')
             .ok_or_else(|| broken("a header has no colon"))?;
-        if name.eq_ignore_ascii_case("transfer-encoding") {
+        if name.eq_ignore_ascii_case(api::HEADER_NOT_BEGUN) {
+            not_begun = true;
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
             if !value.trim().eq_ignore_ascii_case("chunked") {
                 return Err(broken("its transfer encoding is not known"));
             }
@@ -224,6 +249,7 @@ mod tests {
     fn check(text: &str, status: u16, body: &str) {
         let expected = Answer {
             status,
+            not_begun: false,
             body: body.as_bytes().to_vec(),
         };
         assert_eq!(answer(text.as_bytes(), 64).unwrap(), expected, "{text:?}");
@@ -317,8 +343,21 @@ mod tests {
 
     #[test]
     fn a_request_is_complete() {
-        let text = String::from_utf8(request("POST", "/cni", b"{}")).unwrap();
+        let text = request("/cni", Duration::from_secs(2), b"{}");
+        let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("POST /cni HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\n"));
-        assert!(text.ends_with("Content-Length: 2\r\n\r\n{}"));
+        assert!(text.ends_with("multus-hold-ms: 2000\r\nContent-Length: 2\r\n\r\n{}"));
+    }
+
+    #[test]
+    fn not_begun_needs_status_and_header() {
+        let check = |text: &str, expected| {
+            let answer = answer(text.as_bytes(), 64).unwrap();
+            assert_eq!(answer.not_begun, expected, "{text:?}");
+        };
+        let header = "Multus-Not-Begun: 1\r\nContent-Length: 0\r\n\r\n";
+        check(&format!("HTTP/1.1 503 x\r\n{header}"), true);
+        check(&format!("HTTP/1.1 400 x\r\n{header}"), false);
+        check("HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n", false);
     }
 }

@@ -7,6 +7,8 @@ mod call;
 
 mod forward;
 
+mod retry;
+
 mod client;
 
 mod http;

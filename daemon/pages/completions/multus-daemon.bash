@@ -220,7 +220,7 @@ _multus__daemon() {
             return 0
             ;;
         multus__subcmd__daemon__subcmd__status)
-            opts="-h --ready --wait --config --root --log-format --help"
+            opts="-h --ready --wait --json --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

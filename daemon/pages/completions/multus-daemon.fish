@@ -77,4 +77,5 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l r
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l log-format -d 'How log lines look' -r -f -a "text\t''
 json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l ready -d 'Succeed only when pods are served'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l json -d 'What it does and has counted, as JSON'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -s h -l help -d 'Print help'

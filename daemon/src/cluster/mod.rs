@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use tracing::warn;
 
 use crate::{
+    metrics::Metrics,
     plan::{self, PodView},
     state::PodRef,
 };
@@ -48,6 +49,7 @@ pub struct Cluster {
     runtime: Handle,
     pods: Arc<Pods>,
     recorder: Recorder,
+    metrics: Arc<Metrics>,
 }
 
 impl Cluster {
@@ -58,7 +60,15 @@ impl Cluster {
             runtime,
             pods,
             recorder: Recorder::default(),
+            metrics: Arc::default(),
         }
+    }
+
+    /// The same with somebody who counts retries and events.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Access for requests of another kind.
@@ -79,7 +89,10 @@ impl Cluster {
             return Ok(pod);
         }
         let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
-        let asked = self.wait_for(again(async || api.get_opt(name).await));
+        let asked = self.wait_for(again(
+            || self.metrics.api_retry("get", "pods"),
+            async || api.get_opt(name).await,
+        ));
         match asked {
             Ok(Some(pod)) => Ok(Arc::new(types::pod_view(pod.metadata))),
             Ok(None) => Err(plan::pod_gone(namespace, name)),
@@ -112,7 +125,8 @@ impl Cluster {
 
     /// One object or list by its path; `None` where there is none.
     pub fn read(&self, path: &str) -> Result<Option<Value>, String> {
-        let asked = self.wait_for(again(async || {
+        let retried = || self.metrics.api_retry("get", "other");
+        let asked = self.wait_for(again(retried, async || {
             let request = hyper::Request::get(path).body(Vec::new());
             let request = request.map_err(kube::Error::HttpError)?;
             self.client.request::<Value>(request).await
@@ -126,7 +140,10 @@ impl Cluster {
 
     /// Writes the network status into the pod; a pod that is gone is no error.
     pub fn write_status(&self, pod: &PodView, text: &str) -> Result<(), CniError> {
-        let asked = self.wait_for(again(async || status::write(&self.client, pod, text).await));
+        let asked = self.wait_for(again(
+            || self.metrics.api_retry("patch", "pods/status"),
+            async || status::write(&self.client, pod, text).await,
+        ));
         asked.map_err(|reason| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
@@ -155,8 +172,11 @@ impl Cluster {
         };
         let event = event("multus", about, warning, reason, message);
         let (client, recorder) = (self.client.clone(), self.recorder.clone());
+        let metrics = Arc::clone(&self.metrics);
         self.runtime.spawn(async move {
-            if let Err(error) = recorder.send(&client, event, REQUEST_PATIENCE).await {
+            let sent = recorder.send(&client, event, REQUEST_PATIENCE).await;
+            metrics.event(reason, sent.is_ok());
+            if let Err(error) = sent {
                 warn!(%error, reason, "cannot send an event");
             }
         });
@@ -167,8 +187,8 @@ impl Cluster {
     }
 }
 
-/// Asks again, a few times, when the answer was no more than "not now".
-async fn again<T>(ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
+/// Asks again, a few times, when the answer was no more than "not now"; `retried` hears of each further time.
+async fn again<T>(retried: impl Fn(), ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
     let mut pause = FIRST_PAUSE;
     for _ in 1..TRIES {
         match ask().await {
@@ -178,6 +198,7 @@ async fn again<T>(ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
         }
         tokio::time::sleep(pause).await;
         pause *= 2;
+        retried();
     }
     ask().await
 }

@@ -1,4 +1,4 @@
-//! `multus-daemon status [--ready] [--wait SECONDS]`: asks the running daemon over its socket; the exit status is a probe's answer.
+//! `multus-daemon status [--ready] [--wait SECONDS] [--json]`: asks the running daemon over its socket; the exit status is a probe's answer.
 //!
 //! A probe reads no configuration: a ConfigMap that holds a wrong value must not make a daemon fail that serves with the one before.
 //! A probe is also the only thing that an idle node starts again and again, so it does nothing but ask.
@@ -18,6 +18,7 @@ use node::root::{Root, proc_path};
 use super::Setting;
 use crate::{
     config::Config,
+    metrics::Status,
     socket::{location, own_name},
 };
 
@@ -38,13 +39,15 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Reads the command line of a probe as the chart writes it; `None` where it is anything else.
+    /// Reads the command line of a probe as the chart writes it, with an option at least; `None` where it is anything else.
     pub fn from_arguments<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Option<Self> {
         let mut arguments = arguments.map(OsStr::to_str);
         if arguments.next()?? != "status" {
             return None;
         }
         let mut probe = Self::default();
+        let mut arguments = arguments.peekable();
+        arguments.peek()?;
         for argument in arguments {
             match argument?.split_once('=') {
                 None if argument? == "--ready" => probe.ready = true,
@@ -89,6 +92,28 @@ fn once(setting: &Setting, ready: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     anyhow::bail!("not ready: {}", body.trim())
+}
+
+/// Prints what the running daemon does and has counted, as JSON.
+pub fn print_json(setting: &Setting) -> anyhow::Result<()> {
+    let (status, body) = ask(setting, api::PATH_STATUS)?;
+    anyhow::ensure!(
+        status == 200,
+        "the daemon that runs is older than this program and has no status: ask it without --json"
+    );
+    writeln!(std::io::stdout(), "{}", body.trim_end())?;
+    Ok(())
+}
+
+/// Prints what the running daemon does, for people. It is no part of the answer: an older daemon has none.
+pub fn print_summary(setting: &Setting) {
+    let status = ask(setting, api::PATH_STATUS).ok();
+    let status = status.filter(|(status, _)| *status == 200);
+    let parsed = status.and_then(|(_, body)| serde_json::from_str::<Status>(&body).ok());
+    if let Some(status) = parsed {
+        // Nobody is left to be told when stdout is closed.
+        let _ = write!(std::io::stdout(), "{}", status.to_text());
+    }
 }
 
 /// What the daemon answers on a path of its socket: status and body.
@@ -160,7 +185,7 @@ mod tests {
 
     #[test]
     fn probe_command_lines_of_the_chart_are_read() {
-        check(&["status"], Some((false, 0)));
+        check(&["status", "--wait=0"], Some((false, 0)));
         check(&["status", "--ready"], Some((true, 0)));
         check(&["status", "--ready", "--wait=50"], Some((true, 50)));
     }
@@ -169,6 +194,7 @@ mod tests {
     fn other_command_lines_are_left_to_the_parser() {
         check(&[], None);
         check(&["run"], None);
+        check(&["status"], None);
         check(&["status", "--help"], None);
         check(&["status", "--wait", "5"], None);
         check(&["status", "--wait=-5"], None);

@@ -14,7 +14,7 @@ use super::{Engine, Request, planned};
 use crate::netconf::{Netconf, Unserved};
 use crate::plan::{self, PlanError, PodView, requests};
 use crate::readiness;
-use crate::state::{Delegate, PodRef, Progress, State, Store};
+use crate::state::{Begun, Delegate, PodRef, Progress, State, Store};
 
 /// What an ADD gave.
 #[derive(Debug, Clone)]
@@ -106,12 +106,12 @@ impl Engine {
             let _no_gc = self.adding.read().unwrap_or_else(PoisonError::into_inner);
             store.begin(&state)
         };
-        if let Err(error) = begun {
+        let begun = begun.map_err(|error| {
             // Nothing ran, so what was written of the state is of no use to anyone.
             let _ = store.remove(&request.container_id);
-            return Err(CniError::from(error).into());
-        }
-        match self.run_all(&call, &mut state, &store, netconf.unserved) {
+            CniError::from(error)
+        })?;
+        match self.run_all(&call, &mut state, &store, &begun, netconf.unserved) {
             Ok(mut attached) => {
                 if netconf.unserved == Unserved::Event {
                     for (attached, attachment) in attached.iter_mut().zip(&attachments) {
@@ -182,6 +182,7 @@ impl Engine {
         call: &Call<'_>,
         state: &mut State,
         store: &Store,
+        begun: &Begun,
         unserved: Unserved,
     ) -> Result<Vec<Attached>, CniError> {
         let mut attached = Vec::new();
@@ -190,11 +191,8 @@ impl Engine {
             if !master {
                 // A delegate before this one may have made an interface of that name.
                 self.check_link(call, &state.pod, &state.delegates[index])?;
+                begun.start(index)?;
                 state.delegates[index].progress = Progress::Started;
-                if let Err(error) = store.record(state) {
-                    state.delegates[index].progress = Progress::Planned;
-                    return Err(error.into());
-                }
             }
             let delegate = &mut state.delegates[index];
             attached.push(self.run_one(call, delegate, master, unserved)?);
@@ -215,7 +213,9 @@ impl Engine {
         let invocation = call.invocation(delegate, master);
         self.bring_device_info(delegate, &call.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
-        let result = match chain::add(&*self.exec, &delegate.config, &invocation) {
+        let kind = delegate.config.kind();
+        let add = || chain::add(&*self.exec, &delegate.config, &invocation);
+        let result = match self.metrics.timed_delegate(kind, "ADD", add) {
             Ok(result) => result,
             Err(error) => {
                 if let Some(attached) = error.attached() {

@@ -45,8 +45,10 @@ impl Engine {
             }
             if delegate.config.version() >= Version::V0_4_0 {
                 let invocation = call.invocation(delegate, index == 0);
-                chain::check(&*self.exec, &delegate.config, &invocation)
-                    .map_err(|error| error.to_cni().context(&context))?;
+                let check = || chain::check(&*self.exec, &delegate.config, &invocation);
+                let kind = delegate.config.kind();
+                let checked = self.metrics.timed_delegate(kind, "CHECK", check);
+                checked.map_err(|error| error.to_cni().context(&context))?;
             }
         }
         Ok(())

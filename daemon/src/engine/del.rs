@@ -2,6 +2,7 @@
 //! where there is no state are they asked what may have been attached.
 
 use std::path::Path;
+use std::time::Instant;
 
 use cni::cache::{self, Entry};
 use cni::chain::{self, ChainError};
@@ -199,7 +200,12 @@ impl Engine {
         };
         let invocation = call.invocation(delegate, master);
         let failed = |error| failed(call.pod, &config.name, error);
-        match chain::del_partly(&*self.exec, config, &invocation, attached) {
+        let start = Instant::now();
+        let removed = chain::del_partly(&*self.exec, config, &invocation, attached);
+        let done = removed.as_ref().is_ok_and(Vec::is_empty);
+        self.metrics
+            .delegate(config.kind(), "DEL", done, start.elapsed());
+        match removed {
             Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
             Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
             Err(error) => outcome.errors.push(failed(&error)),

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use cni::env::ContainerId;
+use node::root::Durability;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
@@ -66,7 +67,9 @@ impl Engine {
         }
         let brought = self.root.read(&source, MAX).and_then(|bytes| {
             self.root.make_dirs(DIR, 0o755)?;
-            self.root.write_atomic(&place, &bytes, 0o444)
+            // The device itself outlives no power cut in this pod.
+            let place = Path::new(&place);
+            self.root.write(place, &bytes, 0o444, Durability::Volatile)
         });
         if let Err(error) = brought {
             warn!(%error, "what the node knows about a device");
@@ -94,7 +97,7 @@ impl Engine {
         let Some(place) = place(delegate, id) else {
             return;
         };
-        if let Err(error) = self.root.remove(&place) {
+        if let Err(error) = self.root.remove_volatile(&place) {
             warn!(%error, "what was told about a device");
         }
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::del::together;
-use super::sweep::{default_ifname, in_store, listed};
+use super::sweep::{Namespace, default_ifname, in_store, listed};
 use super::{Engine, recall};
 use crate::netconf::{Netconf, ValidAttachment};
 use crate::plan;
@@ -61,12 +61,13 @@ impl Engine {
         let store = self.store(netconf);
         let cache = self.cache_dir(&store)?;
         let alive: HashSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
-        let gone = |id: &ContainerId, _: Option<&str>| !alive.contains(id.as_str());
+        let gone = |id: &ContainerId, _: Namespace<'_>| !alive.contains(id.as_str());
         // Who comes later is not in the runtime's list either.
         let mut known = in_store(&store)?;
         known.extend(collectable(&cache.path)?);
         // Nor is who is just being added.
-        known.retain(|id| gone(id, None) && self.locks.try_lock(&store, id).is_some());
+        known
+            .retain(|id| gone(id, Namespace::Unknown) && self.locks.try_lock(&store, id).is_some());
         let mut errors = self.detach_all(path, netconf, &known, &gone);
 
         let _no_add_begins = self.adding.write().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +77,8 @@ impl Engine {
                 for config in networks.configs.values() {
                     let valid = networks.valid.get(&config.name);
                     let valid: Vec<_> = valid.into_iter().flatten().map(attachment).collect();
-                    let collected = chain::gc(&*self.exec, config, &path, &cache.path, &valid);
+                    let gc = || chain::gc(&*self.exec, config, &path, &cache.path, &valid);
+                    let collected = self.metrics.timed_delegate(config.kind(), "GC", gc);
                     errors.extend(collected.err().map(|error| {
                         let context = format!("error collecting network \"{}\"", config.name);
                         error.to_cni().context(&context)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cni::chain::Invocation;
 use cni::types::CniError;
-use node::root::{self, RootError};
+use node::root::{self, Directory, RootError};
 use serde_json::{Map, Value, json};
 
 use super::{Engine, Request, device_info};
@@ -14,7 +14,7 @@ use crate::state::{Delegate, PodRef, Requested, Store};
 
 /// The result cache's directory, usable as a path for as long as this lives.
 pub(super) struct CacheDir {
-    _open: std::os::fd::OwnedFd,
+    _open: Directory,
     pub(super) path: PathBuf,
 }
 
@@ -48,8 +48,7 @@ impl Engine {
     pub(super) fn cache_dir(&self, store: &Store) -> Result<CacheDir, CniError> {
         let dir = store.results_dir();
         let open = || -> Result<CacheDir, RootError> {
-            self.root.make_dirs(&dir, 0o700)?;
-            let open = self.root.open_dir(&dir)?;
+            let open = self.root.make_directory(&dir, 0o700)?;
             let path = root::proc_path(&open);
             Ok(CacheDir { _open: open, path })
         };

@@ -22,13 +22,14 @@ mod sweep;
 pub use add::{AddError, Added};
 pub use attached::Attached;
 pub use plug::Followed;
+pub use sweep::Namespace;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use cni::env::{ContainerId, IfName};
@@ -37,9 +38,10 @@ use cni::types::CniError;
 use node::root::Root;
 
 use crate::devices::{DeviceSource, NoDevices};
+use crate::metrics::Metrics;
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
-use crate::state::{PodRef, Store};
+use crate::state::{PodRef, Store, boot_id};
 
 use self::on_node::OnNode;
 
@@ -127,6 +129,8 @@ pub struct Engine {
     /// Whose containers are, as far as somebody asked.
     owners: Mutex<HashMap<ContainerId, PodRef>>,
     given_up: Box<Witness>,
+    boot: OnceLock<Option<Arc<str>>>,
+    metrics: Arc<Metrics>,
 }
 
 /// How long to wait for the readiness indicator, and how often to look.
@@ -167,6 +171,8 @@ impl Engine {
             readiness: Patience::default(),
             owners: Mutex::default(),
             given_up: Box::new(|_, _| {}),
+            boot: OnceLock::new(),
+            metrics: Arc::default(),
         }
     }
 
@@ -174,6 +180,13 @@ impl Engine {
     #[must_use]
     pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
         self.given_up = given_up;
+        self
+    }
+
+    /// The same engine with somebody who counts delegates.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -194,6 +207,11 @@ impl Engine {
     /// The node's file tree.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// The same for work that may outlive a call.
+    pub fn shared_root(&self) -> Arc<Root> {
+        Arc::clone(&self.root)
     }
 
     /// What a plan is made from where no plugin needs to be asked.
@@ -220,7 +238,8 @@ impl Engine {
     }
 
     fn store(&self, netconf: &Netconf) -> Store {
-        Store::new(Arc::clone(&self.root), &netconf.cni_dir)
+        let boot = self.boot.get_or_init(|| boot_id(&self.root));
+        Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(boot.clone())
     }
 
     /// Where delegates are looked for: a directory that someone set, those of the runtime, our own.

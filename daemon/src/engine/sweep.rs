@@ -13,8 +13,19 @@ use super::{Engine, Request, Waiting, recall};
 use crate::netconf::Netconf;
 use crate::state::Store;
 
-/// Whether a container is gone, by its id and its network namespace, where that is known.
-pub(super) type Gone<'a> = &'a dyn Fn(&ContainerId, Option<&str>) -> bool;
+/// What is known of a container's network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Namespace<'a> {
+    /// Nothing.
+    Unknown,
+    /// The kernel was started anew since, and forgot it; whatever has its path now is another one.
+    Lost,
+    /// Its path on the node.
+    At(&'a str),
+}
+
+/// Whether a container is gone, by its id and its network namespace.
+pub(super) type Gone<'a> = &'a dyn Fn(&ContainerId, Namespace<'_>) -> bool;
 
 impl Engine {
     /// Detaches and forgets every container that `gone` says is, of all that have left anything here: state, a sidecar,
@@ -26,7 +37,9 @@ impl Engine {
         let store = self.store(netconf);
         let known = || -> Result<BTreeSet<ContainerId>, CniError> {
             let mut known = in_store(&store)?;
-            let entries = listed(&self.cache_dir(&store)?.path)?;
+            let cache = self.cache_dir(&store)?;
+            cache::remove_empty(&cache.path).map_err(|error| cache_error(&error))?;
+            let entries = listed(&cache.path)?;
             known.extend(entries.iter().filter_map(|e| e.container_id.parse().ok()));
             Ok(known)
         };
@@ -64,12 +77,18 @@ impl Engine {
         let entries = recall::entries(&cache.path, id);
         let state = Self::state_left(store, id, &default_ifname())?.state;
         let netns = state.netns.clone().or_else(|| recall::netns(&entries));
+        let namespace = match netns.as_deref() {
+            _ if state.rebooted => Namespace::Lost,
+            Some(netns) => Namespace::At(netns),
+            None => Namespace::Unknown,
+        };
         // What another program has detached leaves only files of ours, which are nobody's while nobody is at the container.
-        let may_be_attached = store.has_state(id) || !entries.is_empty();
-        if may_be_attached && !gone(id, netns.as_deref()) {
+        let may_be_attached = state.rebooted || store.has_state(id) || !entries.is_empty();
+        if may_be_attached && !gone(id, namespace) {
             return Ok(());
         }
         info!(container_id = %id, "detaching a container that is gone");
+        let netns = if state.rebooted { None } else { netns };
         let mut request = Request {
             container_id: id.clone(),
             netns,

@@ -8,6 +8,7 @@ mod gc;
 mod gc_cache;
 mod given;
 mod plug;
+mod power;
 mod recall;
 mod routes;
 mod routes_back;

@@ -9,6 +9,23 @@ use serde_json::{Map, Value, json};
 use super::address;
 use crate::json::{self as keys, WrongType};
 
+/// The keys that an entry of the annotation's JSON form may have; others are passed over, as upstream does.
+pub const KEYS: &[&str] = &[
+    "name",
+    "namespace",
+    "interface",
+    "interfaceRequest",
+    "ips",
+    "mac",
+    "infiniband-guid",
+    "bandwidth",
+    "portMappings",
+    "cni-args",
+    "default-route",
+    "deviceID",
+    "ipam-claim-reference",
+];
+
 /// One network that a pod asks for.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Selection {

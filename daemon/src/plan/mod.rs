@@ -17,7 +17,9 @@ mod pod;
 pub mod requests;
 mod routes;
 
-pub use annotation::{AnnotationError, Selection, parse as parse_annotation};
+pub use annotation::{
+    AnnotationError, KEYS as ANNOTATION_KEYS, Selection, parse as parse_annotation,
+};
 pub use device::{Device, Devices, assign, wanted};
 pub use error::PlanError;
 pub use files::Files;

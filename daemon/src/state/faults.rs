@@ -3,9 +3,8 @@
 use std::cell::Cell;
 use std::fs;
 use std::io;
-use std::path::Path;
 
-use node::root::{Root, RootError};
+use node::root::{Directory, RootError, proc_path};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,18 +47,23 @@ pub(crate) fn step() -> Result<(), io::Error> {
     }
 }
 
-/// One write or removal of state. A process that ends there leaves the beginning of a file.
-pub(super) fn file_step(root: &Root, path: &Path) -> Result<(), RootError> {
+/// One replacement or removal of a file of state. A process that ends there leaves the beginning of a hidden file beside it.
+pub(super) fn file_step(dir: &Directory, name: &str) -> Result<(), RootError> {
+    leaving(dir, &format!(".multus-rs-{name}.tmp"), name)
+}
+
+/// A file of state that is made under its own name, of which a process that ends leaves the beginning.
+pub(super) fn create_step(dir: &Directory, name: &str) -> Result<(), RootError> {
+    leaving(dir, name, name)
+}
+
+fn leaving(dir: &Directory, half: &str, name: &str) -> Result<(), RootError> {
     if let Some((0, Fault::End)) = PLAN.get() {
-        let below = path.strip_prefix("/").unwrap_or(path);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let half = below.with_file_name(format!(".multus-rs-{name}.tmp"));
-        // Where there is no directory yet, there is no file either.
-        let _ = fs::write(root.name().join(half), "[{");
+        let _ = fs::write(proc_path(dir).join(half), "[{");
     }
     step().map_err(|source| RootError {
         action: "write",
-        path: path.to_owned(),
+        path: dir.path().join(name),
         source,
     })
 }

@@ -2,12 +2,27 @@
 //!
 //! Two files a container: the one that upstream Multus reads and writes too, and a sidecar with what more is needed.
 //! The sidecar counts only as long as it belongs to exactly that file, so either program can take over from the other.
+//!
+//! What waits for the disk (`store` says why at each step):
+//!
+//! | step | waits for |
+//! |---|---|
+//! | first record of an ADD | content and name of the sidecar, which is complete in itself |
+//! | upstream's file of that record | nothing: after a power cut the sidecar of an earlier boot counts without it |
+//! | progress of an ADD | nothing: after a reboot everything in the record counts as begun |
+//! | networks of a running pod that change | both files |
+//! | what else changes in a record | content of the sidecar, so that the old one or the new one is there |
+//! | removal | the removal of upstream's file |
+//!
+//! The result cache, locks and device information wait for nothing.
 
+mod boot;
 mod sidecar;
 mod store;
 mod upstream;
 
-pub use store::{StateError, Store};
+pub(crate) use boot::boot_id;
+pub use store::{Begun, StateError, Store};
 
 use std::net::IpAddr;
 
@@ -34,6 +49,8 @@ pub struct State {
     pub delegates: Vec<Delegate>,
     /// Whether the pod's status is still to be told of a change.
     pub untold: bool,
+    /// Whether the kernel was started anew since this was written: the network namespace is gone with everything in it.
+    pub rebooted: bool,
 }
 
 impl State {
@@ -46,6 +63,7 @@ impl State {
             pod: PodRef::default(),
             delegates: Vec::new(),
             untold: false,
+            rebooted: false,
         }
     }
 }
@@ -133,7 +151,8 @@ fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// How far a delegate is. Written before the step, so `Started` may mean that nothing has happened yet.
+/// How far a delegate is. Written before the step, so `Started` may mean that nothing has happened yet. That of an earlier boot
+/// of the kernel is not certain to be the last: there, what was `Planned` is read as `Started`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {

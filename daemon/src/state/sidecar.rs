@@ -20,11 +20,25 @@ use super::{Delegate, PodRef, Progress, Requested, State, upstream};
 
 const SCHEMA: u32 = 1;
 
-/// The file's content.
+/// What stands for the boot id of a record that is of an earlier boot and was written again.
+const EARLIER_BOOT: &str = "";
+/// The parts of a disk that are written as a whole, on every disk there is.
+const SECTOR: usize = 512;
+/// What an entry begins with, up to the word for its progress.
+const BEFORE_WORD: &str = "{\"progress\":\"";
+/// The words that may replace one another in a file that is already on disk, for they have the same length.
+const PLANNED: &str = "planned";
+const STARTED: &str = "started";
+
+/// The file's content; the delegates are what it ends with.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Sidecar {
     schema: u32,
+    /// The kernel's boot in which this was written. Progress of a later moment may be lost with a power cut, so in another boot
+    /// everything planned counts as started. Without one, every step was synced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
     sha256: String,
     /// Of the file that is about to be replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,17 +48,19 @@ pub(super) struct Sidecar {
     ifname: String,
     netns: Option<String>,
     pod: PodRef,
-    delegates: Vec<Entry>,
     #[serde(default, skip_serializing_if = "super::is_false")]
     untold: bool,
+    #[serde(skip_serializing)]
+    delegates: Vec<Entry>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
+    /// First, so that its place in the file is known.
+    progress: Progress,
     name: String,
     ifname: String,
-    progress: Progress,
     requested: Requested,
     capability_args: Map<String, Value>,
     config: String,
@@ -53,20 +69,70 @@ struct Entry {
     displaced: Option<CniResult>,
 }
 
+/// A sidecar as it is written.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) bytes: Vec<u8>,
+    /// Where the word for each delegate's progress begins.
+    words: Vec<usize>,
+}
+
+impl Encoded {
+    /// What changes in the file when a planned delegate is started: new bytes, all in one sector, and where they go.
+    pub(super) fn start(&self, delegate: usize) -> Option<(&'static [u8], u64)> {
+        let at = *self.words.get(delegate)?;
+        let word = self.bytes.get(at..at + PLANNED.len())?;
+        (word == PLANNED.as_bytes()).then_some((STARTED.as_bytes(), at as u64))
+    }
+}
+
 /// Writes the sidecar of `state` for an upstream file with this content, and for the one that this is to replace.
-pub(super) fn encode(state: &State, upstream_file: &[u8], before: Option<&[u8]>) -> Vec<u8> {
+pub(super) fn encode(
+    state: &State,
+    upstream_file: &[u8],
+    before: Option<&[u8]>,
+    boot: Option<&str>,
+) -> Encoded {
+    let boot = if state.rebooted {
+        Some(EARLIER_BOOT)
+    } else {
+        boot
+    };
     let sidecar = Sidecar {
         schema: SCHEMA,
+        boot: boot.map(str::to_owned),
         sha256: digest(upstream_file),
         sha256_before: before.map(digest),
         container_id: state.container_id.to_string(),
         ifname: state.ifname.to_string(),
         netns: state.netns.clone(),
         pod: state.pod.clone(),
-        delegates: state.delegates.iter().map(entry).collect(),
         untold: state.untold,
+        delegates: Vec::new(),
     };
-    serde_json::to_vec(&sidecar).expect("plain values always serialise")
+    let mut bytes = json(&sidecar);
+    bytes.pop();
+    bytes.extend(b",\"delegates\":[");
+    let mut words = Vec::with_capacity(state.delegates.len());
+    for (index, delegate) in state.delegates.iter().enumerate() {
+        if index > 0 {
+            bytes.push(b',');
+        }
+        // A blank moves the word out of two sectors into one.
+        let mut at = bytes.len() + BEFORE_WORD.len();
+        while at / SECTOR != (at + PLANNED.len() - 1) / SECTOR {
+            bytes.push(b' ');
+            at += 1;
+        }
+        words.push(at);
+        bytes.extend(json(&entry(delegate)));
+    }
+    bytes.extend(b"]}");
+    Encoded { bytes, words }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("plain values always serialise")
 }
 
 impl Sidecar {
@@ -90,8 +156,25 @@ impl Sidecar {
         self.container_id == id.as_str()
     }
 
+    /// Whether it was written before the kernel was started.
+    pub(super) fn is_of_earlier_boot(&self, boot: Option<&str>) -> bool {
+        match (self.boot.as_deref(), boot) {
+            (None, _) => false,
+            (Some(EARLIER_BOOT), _) => true,
+            (Some(then), now) => now.is_some_and(|now| now != then),
+        }
+    }
+
     /// The state that it holds, complete in itself.
-    pub(super) fn into_state(self, id: &ContainerId) -> Result<State, String> {
+    pub(super) fn into_state(self, id: &ContainerId, boot: Option<&str>) -> Result<State, String> {
+        let rebooted = self.is_of_earlier_boot(boot);
+        let delegate = |entry| {
+            let mut delegate = delegate(entry)?;
+            if rebooted && delegate.progress == Progress::Planned {
+                delegate.progress = Progress::Started;
+            }
+            Ok::<_, String>(delegate)
+        };
         Ok(State {
             container_id: id.clone(),
             ifname: self.ifname.parse().map_err(text)?,
@@ -103,15 +186,16 @@ impl Sidecar {
                 .map(delegate)
                 .collect::<Result<_, _>>()?,
             untold: self.untold,
+            rebooted,
         })
     }
 }
 
 fn entry(delegate: &Delegate) -> Entry {
     Entry {
+        progress: delegate.progress,
         name: delegate.name.clone(),
         ifname: delegate.ifname.to_string(),
-        progress: delegate.progress,
         requested: delegate.requested.clone(),
         capability_args: delegate.capability_args.clone(),
         config: STANDARD.encode(delegate.config.bytes()),

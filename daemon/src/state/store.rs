@@ -1,22 +1,27 @@
-//! Reading and writing state below the node's root. Every write is complete before it is seen (temporary file, fsync,
-//! rename), so a crash leaves the file of before or the file of after.
+//! Reading and writing state below the node's root. What counts is complete before it is seen, so a crash leaves the file of before or
+//! the file of after.
+//!
+//! A power cut is another matter: it takes what was not synced, in any order. Only what has to outlive it is synced, since every
+//! wait is one for the disk that etcd may be on. The kernel's boot id in the sidecar tells that there may have been one.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
 use node::lock::FileLock;
-use node::root::{self, Root, RootError};
+use node::root::{self, Directory, Durability, Root, RootError};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use super::sidecar::{self, Sidecar};
+use super::sidecar::{self, Encoded, Sidecar};
 use super::upstream::{self, Saved};
-use super::{Delegate, Progress, Requested, State};
+use super::{Delegate, Progress, Requested, State, boot_id};
 
 const MAX_BYTES: u64 = 16 << 20;
 const FILE_MODE: u32 = 0o600;
@@ -52,11 +57,49 @@ impl From<StateError> for CniError {
     }
 }
 
-/// The state directory of one node.
+/// The state directory of one node. Its directories are opened once, so it is for one request, not for the life of a daemon.
 #[derive(Clone)]
 pub struct Store {
     root: Arc<Root>,
     dir: PathBuf,
+    boot: OnceLock<Option<Arc<str>>>,
+    base: OnceLock<Arc<Directory>>,
+    own: OnceLock<Arc<Directory>>,
+    locks: OnceLock<Arc<Directory>>,
+}
+
+/// The first record of a container, which an ADD carries on.
+#[derive(Debug)]
+pub struct Begun {
+    sidecar: File,
+    name: String,
+    encoded: Encoded,
+    /// Where the sidecar is, if progress has to be synced.
+    synced_in: Option<Arc<Directory>>,
+}
+
+impl Begun {
+    /// Writes that a planned delegate is about to be attached: one word in place, since replacing the file unsynced could leave
+    /// an empty one after a power cut. Whether the word is lost then does not matter.
+    pub fn start(&self, delegate: usize) -> Result<(), StateError> {
+        let write = || -> io::Result<()> {
+            #[cfg(test)]
+            super::faults::step()?;
+            match self.encoded.start(delegate) {
+                Some((word, at)) => self.sidecar.write_all_at(word, at),
+                None => Ok(()),
+            }
+        };
+        write().map_err(|source| RootError {
+            action: "write",
+            path: PathBuf::from(&self.name),
+            source,
+        })?;
+        if let Some(dir) = &self.synced_in {
+            dir.sync_data(&self.sidecar, &self.name)?;
+        }
+        Ok(())
+    }
 }
 
 impl Store {
@@ -65,7 +108,18 @@ impl Store {
         Self {
             root,
             dir: dir.into(),
+            boot: OnceLock::new(),
+            base: OnceLock::new(),
+            own: OnceLock::new(),
+            locks: OnceLock::new(),
         }
+    }
+
+    /// The same store in a boot whose id is known already.
+    #[must_use]
+    pub(crate) fn in_boot(mut self, boot: Option<Arc<str>>) -> Self {
+        self.boot = OnceLock::from(boot);
+        self
     }
 
     /// Where cached results lie, as a path of the node.
@@ -75,26 +129,19 @@ impl Store {
 
     /// Waits until no other process, as there are two in a rolling update, is at the container.
     pub fn lock(&self, id: &ContainerId) -> Result<FileLock, StateError> {
-        Ok(FileLock::wait(&self.root, &self.lock_path(id)?)?)
+        Ok(FileLock::wait(&self.locks(true)?, id.as_str())?)
     }
 
     /// The same, if nobody is.
     pub fn try_lock(&self, id: &ContainerId) -> Result<Option<FileLock>, StateError> {
-        Ok(FileLock::attempt(&self.root, &self.lock_path(id)?)?)
-    }
-
-    fn lock_path(&self, id: &ContainerId) -> Result<PathBuf, StateError> {
-        let dir = self.dir.join(OWN_DIR).join(LOCKS_DIR);
-        self.root.make_dirs(&dir, DIR_MODE)?;
-        Ok(dir.join(id.as_str()))
+        Ok(FileLock::attempt(&self.locks(true)?, id.as_str())?)
     }
 
     /// What is known of a container; `ifname` is what the runtime asks for, should only upstream's file be there.
     pub fn load(&self, id: &ContainerId, ifname: &IfName) -> Result<Option<State>, StateError> {
-        let path = self.upstream_path(id);
-        let (bytes, damage) = match self.root.read(&path, MAX_BYTES) {
+        let (bytes, damage) = match self.upstream_file(id) {
             Ok(bytes) => (bytes, None),
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(self.sidecar_of_earlier_boot(id)),
             Err(error) if may_pass(&error) => return Err(error.into()),
             Err(error) => (Vec::new(), Some(error.source.to_string())),
         };
@@ -104,7 +151,9 @@ impl Store {
             None => sidecar.belongs_to(id, &bytes),
             Some(_) => sidecar.is_of(id),
         });
-        if let Some(Ok(state)) = sidecar.map(|sidecar| sidecar.into_state(id)) {
+        let path = self.dir.join(id.as_str());
+        let boot = self.boot();
+        if let Some(Ok(state)) = sidecar.map(|sidecar| sidecar.into_state(id, boot)) {
             if let Some(reason) = damage {
                 warn!(path = %path.display(), reason, "state file is damaged, using its sidecar");
             }
@@ -121,50 +170,92 @@ impl Store {
         }
     }
 
-    /// Writes both files. The sidecar comes first: alone it counts for nothing, so nothing is known before all is.
-    pub fn begin(&self, state: &State) -> Result<(), StateError> {
-        self.write_both(state, None)
-    }
-
-    /// The same over a file with this content: until it is replaced, too, the sidecar counts beside it.
-    fn write_both(&self, state: &State, before: Option<&[u8]>) -> Result<(), StateError> {
-        let path = self.upstream_path(&state.container_id);
-        let bytes = upstream::encode(state.delegates.iter());
-        let own = self.dir.join(OWN_DIR);
-        self.root.make_dirs(&own, DIR_MODE)?;
-        self.write(
-            &self.sidecar_path(&state.container_id),
-            &sidecar::encode(state, &bytes, before),
-        )?;
-        self.write(&path, &bytes)
-    }
-
-    /// Writes how far the delegates are.
-    pub fn record(&self, state: &State) -> Result<(), StateError> {
-        let path = self.upstream_path(&state.container_id);
-        let bytes = upstream::encode(state.delegates.iter());
-        // Files that another program wrote, or that are damaged, are replaced as a whole.
-        let there = self.read(&path).ok().flatten();
-        if there.as_ref() != Some(&bytes) {
-            return self.write_both(state, there.as_deref());
+    /// Whatever an upstream program does, it removes its own file alone when it has detached a container. So a sidecar without that
+    /// file counts for nothing, unless a power cut may have taken the file, which was not synced: then the container is detached
+    /// once more.
+    fn sidecar_of_earlier_boot(&self, id: &ContainerId) -> Option<State> {
+        let sidecar = self.sidecar(id)?;
+        let boot = self.boot();
+        if !sidecar.is_of(id) || !sidecar.is_of_earlier_boot(boot) {
+            return None;
         }
-        self.write(
-            &self.sidecar_path(&state.container_id),
-            &sidecar::encode(state, &bytes, None),
-        )
+        sidecar.into_state(id, boot).ok()
     }
 
-    /// Forgets a container; what is gone already is success.
+    /// Writes both files before anything is attached. The sidecar comes first: alone it counts for nothing, so nothing is known before
+    /// all is; hence it needs no rename either. Once this returns, the sidecar outlives a power cut.
+    pub fn begin(&self, state: &State) -> Result<Begun, StateError> {
+        let id = &state.container_id;
+        let upstream_file = upstream::encode(state.delegates.iter());
+        let encoded = sidecar::encode(state, &upstream_file, None, self.boot());
+        let (own, name) = (self.own(true)?, sidecar_name(id));
+        #[cfg(test)]
+        super::faults::create_step(&own, &name)?;
+        let sidecar = own.create(&name, &encoded.bytes, FILE_MODE)?;
+        own.sync_data(&sidecar, &name)?;
+        own.sync()?;
+        write(
+            &*self.base(true)?,
+            id.as_str(),
+            &upstream_file,
+            Durability::Volatile,
+        )?;
+        Ok(Begun {
+            sidecar,
+            name,
+            encoded,
+            synced_in: self.boot().is_none().then_some(own),
+        })
+    }
+
+    /// Replaces what is known of a container.
+    pub fn record(&self, state: &State) -> Result<(), StateError> {
+        let id = &state.container_id;
+        let upstream_file = upstream::encode(state.delegates.iter());
+        let (base, own) = (self.base(true)?, self.own(true)?);
+        // Files that another program wrote, or that are damaged, are replaced as a whole.
+        let there = self.upstream_file(id).ok();
+        let is_right = there.as_ref() == Some(&upstream_file);
+        // Until the file is replaced, too, the sidecar counts beside the one that is there.
+        let before = there.as_deref().filter(|_| !is_right);
+        let encoded = sidecar::encode(state, &upstream_file, before, self.boot());
+        // With the same networks, the sidecar of before would do: after a reboot, everything in it counts as begun.
+        let durability = if is_right && self.boot().is_some() {
+            Durability::Whole
+        } else {
+            Durability::Synced
+        };
+        write(&own, &sidecar_name(id), &encoded.bytes, durability)?;
+        if !is_right {
+            // With other networks, a file of before the one before would not belong to the sidecar.
+            write(&base, id.as_str(), &upstream_file, Durability::Synced)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a container; what is gone already is success. Once this returns, a power cut does not bring back what counts.
     pub fn remove(&self, id: &ContainerId) -> Result<(), StateError> {
-        for path in [self.upstream_path(id), self.sidecar_path(id)] {
-            #[cfg(test)]
-            super::faults::file_step(&self.root, &path)?;
-            match self.root.remove(&path) {
-                Err(error) if is_directory(&error) => {
-                    warn!(path = %path.display(), "a directory lies where state should be, it is left alone");
-                }
-                removed => drop(removed?),
-            }
+        let base = match self.base(false) {
+            Ok(base) => base,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let upstream_file = remove(&base, id.as_str())?;
+        let own = match self.own(false) {
+            Ok(own) => Some(own),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        let sidecar = match &own {
+            Some(own) => remove(own, &sidecar_name(id))?,
+            None => false,
+        };
+        // One wait for both: file systems with one journal take them along together. On others the sidecar may come back alone; then
+        // the next start detaches the container once more and forgets it. Upstream's file would stay, as it knows no namespace.
+        if upstream_file {
+            base.sync()?;
+        } else if let (true, Some(own)) = (sidecar, own) {
+            own.sync()?;
         }
         Ok(())
     }
@@ -174,76 +265,134 @@ impl Store {
     pub fn known(&self) -> Result<BTreeSet<ContainerId>, StateError> {
         let id = |name: &str| name.parse::<ContainerId>().ok();
         let mut known = BTreeSet::new();
-        for name in self.list(&self.dir)? {
+        for name in list(self.base(false))? {
             let name = root::written_as(&name).unwrap_or(&name);
             known.extend(id(name).filter(|_| name != RESULTS_DIR));
         }
-        for name in self.list(&self.dir.join(OWN_DIR))? {
+        for name in list(self.own(false))? {
             let name = root::written_as(&name).unwrap_or(&name);
             known.extend(name.strip_suffix(".json").and_then(id));
         }
-        let locks = self.list(&self.dir.join(OWN_DIR).join(LOCKS_DIR))?;
+        let locks = list(self.locks(false))?;
         known.extend(locks.iter().filter_map(|name| id(name)));
         Ok(known)
     }
 
-    /// Whether the file is there that every program here goes by; a sidecar alone counts for nothing.
+    /// Whether the file is there that every program here goes by.
     pub fn has_state(&self, id: &ContainerId) -> bool {
-        self.root.exists(self.upstream_path(id))
+        self.root.exists(self.dir.join(id.as_str()))
     }
 
-    fn upstream_path(&self, id: &ContainerId) -> PathBuf {
-        self.dir.join(id.as_str())
+    fn boot(&self) -> Option<&str> {
+        let boot = self.boot.get_or_init(|| boot_id(&self.root));
+        boot.as_deref()
     }
 
-    fn sidecar_path(&self, id: &ContainerId) -> PathBuf {
-        self.dir.join(OWN_DIR).join(format!("{id}.json"))
+    fn upstream_file(&self, id: &ContainerId) -> Result<Vec<u8>, RootError> {
+        self.read(&*self.base(false)?, id.as_str())
     }
 
     fn sidecar(&self, id: &ContainerId) -> Option<Sidecar> {
-        let path = self.sidecar_path(id);
-        let bytes = match self.read(&path) {
-            Ok(bytes) => bytes?,
+        let name = sidecar_name(id);
+        let bytes = match self.own(false).and_then(|own| self.read(&own, &name)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_not_found() => return None,
             Err(error) => {
                 warn!(%error, "sidecar cannot be read");
                 return None;
             }
         };
         Sidecar::parse(&bytes)
-            .inspect_err(|reason| warn!(path = %path.display(), reason, "sidecar is not usable"))
+            .inspect_err(|reason| warn!(name, reason, "sidecar is not usable"))
             .ok()
     }
 
-    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, StateError> {
-        match self.root.read(path, MAX_BYTES) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    fn base(&self, make: bool) -> Result<Arc<Directory>, RootError> {
+        self.open(&self.base, make, || self.dir.clone())
     }
 
-    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), StateError> {
-        #[cfg(test)]
-        super::faults::file_step(&self.root, path)?;
-        Ok(self.root.write_atomic(path, bytes, FILE_MODE)?)
+    fn own(&self, make: bool) -> Result<Arc<Directory>, RootError> {
+        self.open(&self.own, make, || self.dir.join(OWN_DIR))
     }
 
-    fn list(&self, dir: &Path) -> Result<Vec<String>, StateError> {
-        match self.root.list(dir) {
-            Ok(names) => Ok(names),
-            Err(error) if error.is_not_found() => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
+    fn locks(&self, make: bool) -> Result<Arc<Directory>, RootError> {
+        self.open(&self.locks, make, || self.dir.join(OWN_DIR).join(LOCKS_DIR))
+    }
+
+    fn open(
+        &self,
+        cell: &OnceLock<Arc<Directory>>,
+        make: bool,
+        path: impl FnOnce() -> PathBuf,
+    ) -> Result<Arc<Directory>, RootError> {
+        if let Some(open) = cell.get() {
+            return Ok(Arc::clone(open));
         }
+        let open = Arc::new(if make {
+            self.root.make_directory(path(), DIR_MODE)?
+        } else {
+            self.root.directory(path())?
+        });
+        Ok(Arc::clone(cell.get_or_init(|| open)))
+    }
+
+    fn read(&self, dir: &Directory, name: &str) -> Result<Vec<u8>, RootError> {
+        match dir.read(name, MAX_BYTES) {
+            // A link has to be resolved below the root.
+            Err(error) if is_errno(&error, &[Errno::LOOP]) => {
+                self.root.read(dir.path().join(name), MAX_BYTES)
+            }
+            read => read,
+        }
+    }
+}
+
+fn write(
+    dir: &Directory,
+    name: &str,
+    bytes: &[u8],
+    durability: Durability,
+) -> Result<(), StateError> {
+    #[cfg(test)]
+    super::faults::file_step(dir, name)?;
+    Ok(dir.replace(name, bytes, FILE_MODE, durability)?)
+}
+
+fn remove(dir: &Directory, name: &str) -> Result<bool, StateError> {
+    #[cfg(test)]
+    super::faults::file_step(dir, name)?;
+    match dir.remove(name) {
+        Err(error) if is_directory(&error) => {
+            warn!(path = %error.path.display(), "a directory lies where state should be, it is left alone");
+            Ok(false)
+        }
+        removed => Ok(removed?),
+    }
+}
+
+fn sidecar_name(id: &ContainerId) -> String {
+    format!("{id}.json")
+}
+
+/// The names in a directory that may be missing.
+fn list(dir: Result<Arc<Directory>, RootError>) -> Result<Vec<String>, StateError> {
+    match dir.and_then(|dir| dir.list()) {
+        Ok(names) => Ok(names),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Whether it is the daemon that is short of something, and not the file that is bad.
 fn may_pass(error: &RootError) -> bool {
-    let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    is_errno(error, &[Errno::MFILE, Errno::NFILE, Errno::NOMEM])
+}
+
+fn is_errno(error: &RootError, any: &[Errno]) -> bool {
     error
         .source
         .raw_os_error()
-        .is_some_and(|code| short.iter().any(|errno| errno.raw_os_error() == code))
+        .is_some_and(|code| any.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 fn is_directory(error: &RootError) -> bool {

@@ -1,5 +1,6 @@
 //! State files on a real file system: written, taken over from upstream, damaged, lost.
 
+mod boots;
 mod damage;
 
 use std::fs;
@@ -100,6 +101,7 @@ fn state() -> State {
             second,
         ],
         untold: false,
+        rebooted: false,
     }
 }
 

@@ -29,6 +29,7 @@ mod ready;
 mod requests;
 mod rights;
 mod rollback;
+mod spawner;
 mod takeover;
 mod token;
 mod verbs;

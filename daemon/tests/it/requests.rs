@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{node::Node, wait_for};
 
@@ -91,6 +91,46 @@ fn requests_and_verbs_are_counted() {
     ] {
         assert!(text.contains(line), "{text}");
     }
+}
+
+#[test]
+fn the_socket_shows_what_the_daemon_does() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    let words = |words: &[&str]| {
+        let output = node.command().arg("status").args(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let text = String::from_utf8(daemon.send("GET", api::PATH_METRICS, b"").body).unwrap();
+    for line in [
+        "multus_ready 1\n",
+        "multus_state_containers 1\n",
+        "multus_journal_pending 0\n",
+        "multus_cni_duration_seconds_count{command=\"ADD\",outcome=\"done\"} 1\n",
+        "multus_delegate_duration_seconds_count{plugin=\"primary\",command=\"ADD\",outcome=\"done\"} 1\n",
+        "multus_api_requests_total{verb=\"patch\",resource=\"pods/status\",code=\"200\"} 1\n",
+        "multus_api_requests_total{verb=\"watch\",resource=\"network-attachment-definitions\",code=\"200\"}",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    let status: Value = serde_json::from_str(&words(&["--json"])).unwrap();
+    assert_eq!(status["containers"], 1);
+    assert_eq!(status["verbs"][0]["command"], "ADD");
+    assert_eq!(status["problem"], Value::Null);
+    let text = words(&[]);
+    assert!(text.starts_with("running\nversion "), "{text}");
+    for line in [
+        "pods are served\n",
+        "ADD done: 1, p50 ",
+        "primary ADD done: 1",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    assert_eq!(words(&["--ready"]), "ready\n");
+    assert_eq!(daemon.send("POST", api::PATH_STATUS, b"").status, 405);
 }
 
 #[test]

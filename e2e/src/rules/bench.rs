@@ -42,15 +42,15 @@ const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 /// A shim and a daemon that belong together.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
-    pub(super) daemon: PathBuf,
-    pub(super) shim: PathBuf,
+    pub(crate) daemon: PathBuf,
+    pub(crate) shim: PathBuf,
     /// The plugin that does nothing.
     pub(super) passthru: PathBuf,
 }
 
 impl Programs {
     /// Those of the release.
-    pub(super) fn ours(work: &Workplace) -> anyhow::Result<Self> {
+    pub(crate) fn ours(work: &Workplace) -> anyhow::Result<Self> {
         let shim = work.program("multus-shim");
         // It is the shim under another name.
         let passthru = work.dir.join("passthru");
@@ -63,7 +63,7 @@ impl Programs {
     }
 
     /// Those of another implementation.
-    pub(super) fn peer(dir: &std::path::Path) -> anyhow::Result<Self> {
+    pub(crate) fn peer(dir: &std::path::Path) -> anyhow::Result<Self> {
         let dir = fs::canonicalize(dir)
             .with_context(|| format!("{}: no programs are there", dir.display()))?;
         let passthru = ["passthru", "passthru-cni"].map(|name| dir.join(name));

@@ -63,7 +63,7 @@ fn nad(name: &str, config: &str) -> Value {
 fn good(name: &str) -> Value {
     nad(
         name,
-        r#"{"cniVersion":"1.0.0","type":"bridge","ipam":{"type":"host-local"}}"#,
+        r#"{"cniVersion":"1.0.0","type":"bridge","capabilities":{"ips":true},"ipam":{"type":"host-local","subnet":"10.40.0.0/24"}}"#,
     )
 }
 
@@ -186,7 +186,7 @@ fn annotations_are_read_as_the_daemon_reads_them() {
 fn every_network_of_a_pod_is_looked_at() {
     check(
         &[pod_of("one,two")],
-        &[&["note: ", "shop/one"], &["note: ", "shop/two"]],
+        &[&["warning: ", "shop/one"], &["warning: ", "shop/two"]],
     );
     let whole = options(json!({}));
     check_with(
@@ -206,7 +206,7 @@ fn every_network_of_a_pod_is_looked_at() {
         &[pod_of("default/one")],
         &isolated,
         false,
-        &[&["note: ", "default/one"]],
+        &[&["warning: ", "default/one"]],
     );
 }
 
@@ -271,7 +271,7 @@ fn a_default_network_is_looked_at_too() {
     pod["metadata"]["annotations"] = json!({DEFAULT_NETWORK_ANNOTATION: "other"});
     check(
         std::slice::from_ref(&pod),
-        &[&["note: ", "kube-system/other"]],
+        &[&["warning: ", "kube-system/other"]],
     );
     pod["metadata"]["annotations"] = json!({DEFAULT_NETWORK_ANNOTATION: "a,b"});
     check(&[pod], &[&["error: ", "more than one default network"]]);
@@ -329,4 +329,95 @@ fn the_daemons_file_is_read_as_it_reads_it() {
     let error = netconf(wrong.as_object().unwrap().clone()).unwrap_err();
     assert!(error.to_string().contains("did you mean"), "{error}");
     assert_eq!(PRIMARY_INTERFACE, "eth0");
+}
+
+#[test]
+fn misspelled_plugin_types_have_a_suggestion() {
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","type":"brigde"}"#)],
+        &[&["warning: ", "\"brigde\"", "did you mean \"bridge\"?"]],
+    );
+    check(
+        &[nad(
+            "a",
+            r#"{"cniVersion":"1.0.0","plugins":[{"type":"macvlan","ipam":{"type":"host-locl","subnet":"10.1.2.0/24"}}]}"#,
+        )],
+        &[&["warning: ", "did you mean \"host-local\"?"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","type":"our-plugin"}"#)],
+        &[],
+    );
+}
+
+#[test]
+fn addresses_that_cannot_work_are_found() {
+    let of = |ipam: &str| {
+        let config = format!(r#"{{"cniVersion":"1.0.0","type":"bridge","ipam":{ipam}}}"#);
+        nad("a", &config)
+    };
+    check(
+        &[of(r#"{"type":"host-local","subnet":"10.1.2.9/24"}"#)],
+        &[&["error: ", "write 10.1.2.0/24"]],
+    );
+    check(
+        &[of(
+            r#"{"type":"host-local","subnet":"10.1.2.0/24","gateway":"10.1.3.1"}"#,
+        )],
+        &[&["warning: ", "outside subnet"]],
+    );
+    let pod = |address: &str| pod_of(&format!(r#"[{{"name":"storage","ips":["{address}"]}}]"#));
+    check(&[good("storage"), pod("10.40.0.77/24")], &[]);
+    check(
+        &[good("storage"), pod("10.41.0.77/24")],
+        &[&[
+            "error: ",
+            "10.41.0.77/24",
+            "shop/storage",
+            "10.40.0.1 to 10.40.0.254",
+        ]],
+    );
+}
+
+#[test]
+fn unknown_keys_of_the_annotation_are_warned_about() {
+    check(
+        &[
+            good("storage"),
+            pod_of(r#"[{"name":"storage","interfaces":"x","Interface":"ext0"}]"#),
+        ],
+        &[&[
+            "warning: ",
+            "key \"interfaces\" of entry 0",
+            "did you mean \"interface\"?",
+        ]],
+    );
+    check(
+        &[
+            good("storage"),
+            pod_of(r#"[{"name":"storage","owner":"me"}]"#),
+        ],
+        &[&["warning: ", "\"owner\"", "is not read"]],
+    );
+}
+
+#[test]
+fn a_network_that_is_not_found_has_a_suggestion() {
+    check(
+        &[good("storage"), pod_of("storag")],
+        &[&["warning: ", "shop/storag", "did you mean \"storage\"?"]],
+    );
+    let whole = options(json!({}));
+    check_with(
+        &[good("storage"), pod_of("storag")],
+        &whole,
+        true,
+        &[&["error: ", "(storag)", "did you mean \"storage\"?"]],
+    );
+    check_with(
+        &[good("storage"), pod_of("other/storage")],
+        &whole,
+        true,
+        &[&["error: ", "did you mean \"shop/storage\"?"]],
+    );
 }

@@ -16,6 +16,8 @@ pub(crate) struct Given {
     pub(crate) events: Vec<Event>,
     /// The answer of the node's daemon.
     pub(crate) asked: Option<Value>,
+    /// Other pods of the node.
+    pub(crate) neighbours: Vec<Value>,
     instead: Instead,
 }
 
@@ -38,6 +40,7 @@ impl Given {
             nads: Vec::new(),
             events: Vec::new(),
             asked: None,
+            neighbours: Vec::new(),
             instead: Instead::Refusal,
         }
     }
@@ -104,6 +107,11 @@ impl Given {
             events: self.events.clone(),
             known,
             asked,
+            neighbours: self
+                .neighbours
+                .iter()
+                .map(|pod| Facts::read(pod).unwrap())
+                .collect(),
             unread: Vec::new(),
         }
     }

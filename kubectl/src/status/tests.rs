@@ -128,3 +128,32 @@ fn a_pod_of_which_nothing_is_told() {
          not attached: shop/storage; `kubectl multus why shop/cart` says why\n",
     );
 }
+
+#[test]
+fn a_broken_annotation_is_a_problem() {
+    let mut broken = given("a/b/c");
+    broken.asked = Some(full_answer());
+    let report = report(&broken.scene(), NOW);
+    let problem = report.problem.unwrap();
+    assert!(problem.contains("Invalid network object"), "{problem}");
+}
+
+#[test]
+fn no_networks_and_no_daemon_is_a_problem() {
+    let mut waiting = Given::pod("");
+    waiting.no_daemon();
+    let found = report(&waiting.scene(), NOW);
+    assert_eq!(
+        found.problem.as_deref(),
+        Some("there is no Multus daemon on the pod's node")
+    );
+    assert!(text(&found).contains("problem: there is no Multus daemon"));
+    waiting.stopped_daemon("CrashLoopBackOff");
+    let found = report(&waiting.scene(), NOW);
+    assert!(found.problem.unwrap().contains("CrashLoopBackOff"));
+    waiting.asked = Some(answer());
+    assert_eq!(report(&waiting.scene(), NOW).problem, None);
+    let mut attached = given("storage");
+    attached.no_daemon();
+    assert_eq!(report(&attached.scene(), NOW).problem, None);
+}

@@ -40,6 +40,12 @@ pub(super) enum Cause {
     PluginMissing,
     /// No address is left.
     AddressesExhausted,
+    /// Another pod has the address that was requested.
+    AddressTaken,
+    /// The network does not give out the address that was requested.
+    AddressOutside,
+    /// The addresses of the definition cannot be used.
+    AddressesInvalid,
     /// An interface of the node that a network builds on is not there.
     MasterMissing,
     /// Nobody gives the pod a lease.
@@ -78,6 +84,13 @@ impl Cause {
             }
             Self::AddressesExhausted => {
                 "enlarge the range of the definition's ipam, or delete pods that use it; addresses of pods that are gone are freed by the daemon's next start"
+            }
+            Self::AddressTaken => "choose another address, or delete the pod that holds it",
+            Self::AddressOutside => {
+                "choose an address of the definition's ipam, or change its subnet or range"
+            }
+            Self::AddressesInvalid => {
+                "correct the definition's ipam: `kubectl multus lint` names what is wrong with it"
             }
             Self::MasterMissing => {
                 "name an interface in the definition that the node has (`ip link` on it), or keep the pod off this node"
@@ -142,6 +155,32 @@ const WORDS: &[(Cause, &[&str])] = &[
             "is in none of",
             "failed to find plugin",
             "could not find plugin",
+        ],
+    ),
+    (
+        Cause::AddressTaken,
+        &[
+            "is not available in range set",
+            "has already been allocated",
+            "address already in use",
+            "is already allocated",
+        ],
+    ),
+    (
+        Cause::AddressOutside,
+        &["failed to allocate all requested ips", "is not in range"],
+    ),
+    (
+        Cause::AddressesInvalid,
+        &[
+            "invalid cidr address",
+            "has host bits set",
+            "no ip ranges specified",
+            "too small to allocate from",
+            "not in network",
+            "invalid range set",
+            "no ip addresses configured",
+            "ipam plugin returned missing ip config",
         ],
     ),
     (

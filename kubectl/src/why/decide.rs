@@ -58,7 +58,7 @@ fn of_life(scene: &Scene, remarks: &[Remark]) -> Option<Verdict> {
                 && ["FailedDelNetwork", "FailedKillPod"].contains(&event.reason.as_str())
         });
         return Some(match stuck {
-            Some(event) => failed(&event.message),
+            Some(event) => failed(scene, &event.message),
             None => Verdict::new(Cause::Ended, "the pod is being deleted"),
         });
     }
@@ -145,8 +145,9 @@ fn of_annotations(remarks: &[Remark]) -> Option<Verdict> {
 fn of_remarks(remarks: &[Remark]) -> Option<Verdict> {
     let fault = fault(remarks)?;
     let cause = match fault {
-        Remark::Plan(error) => of_plan(error),
+        Remark::Plan(error) | Remark::SimilarName { error, .. } => of_plan(error),
         Remark::SameInterface { .. } => Cause::NetworksConflict,
+        Remark::OutsideRange { .. } => Cause::AddressOutside,
         _ => Cause::DefinitionBroken,
     };
     Some(Verdict::new(cause, fault.to_string()))
@@ -208,10 +209,8 @@ fn of_failures(scene: &Scene) -> Option<Verdict> {
             "" => String::new(),
             details => format!("; {details}"),
         };
-        return Some(failed(&format!(
-            "{}{details} (id {})",
-            failure.msg, failure.id
-        )));
+        let text = format!("{}{details} (id {})", failure.msg, failure.id);
+        return Some(failed(scene, &text));
     }
     let is_failure = |event: &&Event| FAILURES.contains(&event.reason.as_str());
     let last = scene.events.iter().rev().find(is_failure)?;
@@ -222,11 +221,70 @@ fn of_failures(scene: &Scene) -> Option<Verdict> {
         .rev()
         .find(|event| event.reason == "AddedInterface");
     let is_past = healed.is_some_and(|event| event.at > last.at);
-    (!is_past).then(|| failed(&last.message))
+    (!is_past).then(|| failed(scene, &last.message))
 }
 
-fn failed(text: &str) -> Verdict {
-    Verdict::new(of_text(text), text)
+/// The cause that the text of a failure tells of, with what is known of the cluster beside it.
+fn failed(scene: &Scene, text: &str) -> Verdict {
+    let cause = of_text(text);
+    let summary = innermost(text);
+    let what = match cause {
+        Cause::AddressTaken => taken(scene, text).unwrap_or_else(|| summary.to_owned()),
+        Cause::MasterMissing => match quoted_after(text, "lookup master") {
+            Some(master) => {
+                format!(
+                    "{summary}: interface {master} is not on node {}",
+                    scene.facts.node
+                )
+            }
+            None => summary.to_owned(),
+        },
+        _ => summary.to_owned(),
+    };
+    Verdict::new(cause, what)
+}
+
+/// Which pod holds the address that a failure is about.
+fn taken(scene: &Scene, text: &str) -> Option<String> {
+    let requested = judge::fixed_addresses(&scene.facts.pod, &scene.netconf);
+    let (network, address) = requested.iter().find(|(_, address)| {
+        let mut words =
+            text.split(|letter: char| !letter.is_alphanumeric() && !".:".contains(letter));
+        words.any(|word| word.trim_end_matches(['.', ':']) == address)
+    })?;
+    Some(match scene.holder(address) {
+        Some(holder) => format!("address {address} of network {network} is held by pod {holder}"),
+        None => format!(
+            "address {address} of network {network} is not available: it is held by another pod, or left by one that is gone"
+        ),
+    })
+}
+
+/// The failure without the calls around it: what a plugin, or the daemon itself, said.
+fn innermost(text: &str) -> &str {
+    const AROUND: [&str; 4] = [
+        "failed to setup network for sandbox ",
+        "CNI request failed with status ",
+        "error configuring pod [",
+        "error adding container to network ",
+    ];
+    let starts = AROUND.iter().filter_map(|around| {
+        let start = text.rfind(around)?;
+        let rest = &text[start + around.len()..];
+        // What follows is the name of a sandbox, pod or network, in quotes or brackets, and then a colon.
+        rest.find(": ")
+            .map(|colon| start + around.len() + colon + 2)
+    });
+    let rest = starts.max().map_or(text, |start| &text[start..]);
+    if rest.trim().is_empty() { text } else { rest }
+}
+
+/// The word in quotes that follows a phrase, without regard to case.
+fn quoted_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    let start = text.to_lowercase().find(phrase)? + phrase.len();
+    let rest = text.get(start..)?.trim_start();
+    let rest = rest.strip_prefix('"')?;
+    rest.split('"').next()
 }
 
 /// Nothing has failed, and yet something is not there.

@@ -13,7 +13,7 @@ metadata:
 spec:
   config: |
     {
-      "cniVersion": "1.0.0", "type": "bridge", "ipam": {"type": "host-local"}
+      "cniVersion": "1.0.0", "type": "bridge", "capabilities": {"ips": true}, "ipam": {"type": "host-local", "subnet": "10.40.0.0/24"}
     }
 ---
 apiVersion: apps/v1
@@ -111,4 +111,31 @@ fn wrong_words_end_with_two() {
         assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
         assert!(output.stdout.is_empty(), "{words:?}");
     }
+}
+
+#[test]
+fn one_fixed_address_for_two_pods_is_an_error() {
+    let address = r#"'[{"name":"storage","ips":["10.40.0.77/24"]}]'"#;
+    let pod = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{k8s.v1.cni.cncf.io/networks: {address}}}}}\nspec: {{containers: [{{name: c}}]}}\n"
+        )
+    };
+    let definition = WELL.split("---").next().unwrap();
+    let output = run(&["lint", "-"], &format!("{definition}{}", pod("one")));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let both = format!("{definition}{}{}", pod("one"), pod("two"));
+    let output = run(&["lint", "-"], &both);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("Pod default/two: address 10.40.0.77 of network default/storage is also requested by Pod default/one"),
+        "{text}"
+    );
+    let replicas = WELL
+        .replace("networks: storage", &format!("networks: {address}"))
+        .replace("spec:\n  template", "spec:\n  replicas: 3\n  template");
+    let output = run(&["lint", "-"], &replicas);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("each of 3 replicas"), "{text}");
 }

@@ -194,6 +194,14 @@ pub(crate) fn ok(body: &str) -> String {
     with_status(200, body)
 }
 
+/// The daemon's word that nothing was begun.
+pub(crate) fn not_begun(body: &str) -> String {
+    format!(
+        "HTTP/1.1 503 x\r\nmultus-not-begun: 1\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
 pub(crate) fn with_status(status: u16, body: &str) -> String {
     format!(
         "HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{body}",

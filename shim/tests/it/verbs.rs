@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::{Node, env, ok, run, run_with, with_status};
+use crate::support::{Node, env, not_begun, ok, run, run_with, with_status};
 
 const RESULT: &str = r#"{"Result":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mac":"02:00:00:00:00:07","mtu":1450,"sandbox":"/run/netns/a","pciID":"0000:00:01.0"}],"ips":[{"interface":0,"address":"10.244.1.7/24","gateway":"10.244.1.1"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.244.1.1","priority":100}]}}"#;
 
@@ -38,7 +38,7 @@ fn add_carries_environment_and_stdin_and_prints_the_result() {
     assert_eq!(result["interfaces"][0]["mtu"], 1450);
     assert_eq!(result["routes"][0]["priority"], 100);
     assert!(outcome.stdout.starts_with("{\n    \"cniVersion\""));
-    assert_eq!(node.paths_asked(), ["/readyz", "/cni"]);
+    assert_eq!(node.paths_asked(), ["/cni"], "one round trip");
     let call = &node.calls()[0];
     assert_eq!(
         call.config,
@@ -155,33 +155,45 @@ fn a_text_of_an_older_daemon_is_quoted() {
 }
 
 #[test]
-fn an_older_daemon_is_ready_when_it_lives() {
-    let node = Node::with_daemon(|path, _| {
-        Some(if path == "/readyz" {
-            with_status(404, "")
-        } else {
-            ok(RESULT)
-        })
-    });
-    node.run("ADD").success();
-    assert_eq!(node.paths_asked(), ["/readyz", "/healthz", "/cni"]);
+fn a_request_that_was_not_begun_is_sent_again() {
+    for command in ["ADD", "CHECK", "GC", "DEL"] {
+        let asked = AtomicUsize::new(0);
+        let node = Node::with_daemon(move |_, _| {
+            Some(match asked.fetch_add(1, Ordering::SeqCst) {
+                0..2 => not_begun(r#"{"code":11,"msg":"shutting down"}"#),
+                _ => ok(RESULT),
+            })
+        });
+        node.run(command).success();
+        assert_eq!(node.paths_asked(), ["/cni"; 3], "{command}");
+        assert!(node.journal().is_empty());
+    }
 }
 
 #[test]
-fn add_waits_until_the_daemon_is_ready() {
-    let asked = AtomicUsize::new(0);
-    let node = Node::with_daemon(move |path, _| {
-        Some(match path {
-            "/readyz" if asked.fetch_add(1, Ordering::SeqCst) < 3 => with_status(500, "starting"),
-            "/readyz" => ok(""),
-            _ => ok(RESULT),
-        })
+fn a_del_that_no_daemon_begins_is_written_down() {
+    let node = Node::answering(not_begun(r#"{"code":11,"msg":"shutting down"}"#));
+    node.run("DEL").success();
+    assert_eq!(node.journal().len(), 1);
+}
+
+/// Upstream's daemon and a proxy may answer so: it says nothing of whether the ADD was begun.
+#[test]
+fn a_refusal_without_that_word_is_no_reason_to_send_an_add_again() {
+    let node = Node::answering(with_status(503, "busy"));
+    let error = node.run("ADD").error();
+    assert_eq!((error.code, node.calls().len()), (999, 1), "{error}");
+}
+
+#[test]
+fn an_add_waits_for_a_daemon_that_comes_and_sends_nothing_before() {
+    let node = Node::without_daemon();
+    std::thread::scope(|scope| {
+        let shim = scope.spawn(|| node.run("ADD"));
+        node.start_daemon(|_, _| Some(ok(RESULT)));
+        shim.join().unwrap().success();
     });
-    node.run("ADD").success();
-    assert_eq!(
-        node.paths_asked(),
-        ["/readyz", "/readyz", "/readyz", "/readyz", "/cni"]
-    );
+    assert_eq!(node.paths_asked(), ["/cni"]);
 }
 
 #[test]

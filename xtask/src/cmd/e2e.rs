@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// rules: exchange the release's programs with the peer's in the middle of pods' lives
     #[arg(long, requires = "peer")]
     exchange: bool,
-    /// rules: only cases whose names contain this
+    /// rules, load: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: print which case shows which rule, and test nothing
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// rules: without the system calls that the oldest kernel does not have
     #[arg(long)]
     old_kernel: bool,
-    /// faults: ten times as many kills
+    /// faults: ten times as many kills; load: a runtime that is silent for two minutes
     #[arg(long)]
     long: bool,
     /// faults: choose as the run did that printed this seed
@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// faults: one part alone
     #[arg(long, value_parser = ["kill", "server", "files", "clock"])]
     part: Option<String>,
+    /// scale: so many nodes, each with ten pods; 300 unless given
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
 }
 
 /// The levels, cheapest first.
@@ -75,6 +78,8 @@ pub(crate) enum Level {
     Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
+    Load,
     /// The multiplexer's rules one by one, from outside, on ours or on other programs
     Rules,
     /// Kills, a failing API server, a full disk
@@ -89,6 +94,8 @@ pub(crate) enum Level {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// Hundreds of daemons as the nodes of one API server; what that costs is measured
+    Scale,
     /// From the published chart to ours and back, under running pods; needs --peer
     Upgrade,
 }
@@ -129,6 +136,7 @@ fn further(args: &Args, here: &Path) -> Vec<OsString> {
         ("--case", args.case.as_ref().map(OsString::from)),
         ("--seed", args.seed.map(|seed| seed.to_string().into())),
         ("--part", args.part.as_ref().map(OsString::from)),
+        ("--nodes", args.nodes.map(|nodes| nodes.to_string().into())),
     ];
     let given = switches.into_iter().filter(|(_, is_given)| *is_given);
     let mut words: Vec<OsString> = given.map(|(name, _)| name.into()).collect();
@@ -143,7 +151,12 @@ pub(crate) fn current_dist(project: &Project, install: bool) -> anyhow::Result<P
     dist_of(project, None, install)
 }
 
-fn dist_of(project: &Project, arch: Option<Arch>, install: bool) -> anyhow::Result<PathBuf> {
+/// The same for an architecture.
+pub(crate) fn dist_of(
+    project: &Project,
+    arch: Option<Arch>,
+    install: bool,
+) -> anyhow::Result<PathBuf> {
     let (arches, name) = match arch {
         None => (arches()?, "e2e-dist".to_owned()),
         Some(arch) => (Arches::of(vec![arch]), format!("e2e-dist-{}", arch.name())),
@@ -176,11 +189,30 @@ pub(crate) fn one(
     start(project, level, &words)
 }
 
+/// Measures a release, with further arguments: the level of `cargo xtask bench`.
+pub(crate) fn bench(
+    project: &Project,
+    dist: &Path,
+    install: bool,
+    further: &[OsString],
+) -> anyhow::Result<()> {
+    if further.iter().any(|word| word == "--cluster") && install {
+        download::all(project)?;
+    }
+    let mut words = vec!["--dist".into(), dist.into()];
+    words.extend(install.then(|| "--install".into()));
+    words.extend_from_slice(further);
+    run_level(project, "bench", &words)
+}
+
 fn start(project: &Project, level: Level, words: &[OsString]) -> anyhow::Result<()> {
     let level = level
         .to_possible_value()
         .context("every level has a name")?;
-    let level = level.get_name();
+    run_level(project, level.get_name(), words)
+}
+
+fn run_level(project: &Project, level: &str, words: &[OsString]) -> anyhow::Result<()> {
     talk::say(&format!("e2e {level}"));
     let shell = project.shell()?;
     cmd!(
@@ -225,5 +257,7 @@ mod tests {
             "faults --part kill --seed 7 --long",
             "--long --seed 7 --part kill",
         );
+        check("load --case journal --long", "--long --case journal");
+        check("scale --nodes 30", "--nodes 30");
     }
 }

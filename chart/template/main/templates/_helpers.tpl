@@ -21,6 +21,17 @@ app: {{ .Chart.Name }}
 {{ $own.pullPolicy | default (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
 {{- end -}}
 
+{{- /* What the daemon may do; without some of it nothing works. */ -}}
+{{- define "multus.capabilities" -}}
+{{- $capabilities := (.Values.daemonSecurity | default dict).capabilities | default list -}}
+{{- range list "SYS_ADMIN" "SYS_CHROOT" "SYS_PTRACE" -}}
+{{- if not (has . $capabilities) -}}
+{{- fail (printf "daemonSecurity.capabilities lacks %s, which the daemon needs to enter the runtime's namespaces: add it, or leave the value out" .) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $capabilities -}}
+{{- end -}}
+
 {{- /* Nodes that the image is made for. */ -}}
 {{- define "multus.affinity" -}}
 {{- with .Values.architectures -}}
@@ -56,10 +67,18 @@ nodeAffinity:
 {{- regexReplaceAll "^/host(root)?(/|$)" (toString .) "/" -}}
 {{- end -}}
 
+{{- /* The port of the node where daemons serve metrics, or nothing. A number may have become a float on its way. */ -}}
+{{- define "multus.metricsPort" -}}
+{{- $metrics := .Values.metrics | default dict -}}
+{{- $own := get (.Values.config.daemon_conf | default dict) "metricsPort" -}}
+{{- if $own }}{{ int $own }}{{ else if include "multus.true" $metrics.enabled }}{{ int ($metrics.port | default 9091) }}{{ end -}}
+{{- end -}}
+
 {{- /* daemon-config.json: cni_conf in the daemon's words, then daemon_conf over it. */ -}}
 {{- define "multus.daemonConfig" -}}
 {{- $cni := .Values.config.cni_conf | default dict -}}
 {{- $out := dict "cniVersion" "auto" "multusConfigFile" "auto" "logLevel" "verbose" "logToStderr" true -}}
+{{- with include "multus.metricsPort" . }}{{ $_ := set $out "metricsPort" (int .) }}{{ end -}}
 {{- $paths := dict "confDir" "cniConfigDir" "binDir" "binDir" "shimDir" "shimDir" "multusAutoconfigDir" "multusAutoconfigDir" "readinessIndicatorFile" "readinessindicatorfile" "multusCniConfDir" "confDir" -}}
 {{- range $key, $name := $paths -}}
 {{- with get $cni $key }}{{ $_ := set $out $name (include "multus.nodePath" .) }}{{ end -}}

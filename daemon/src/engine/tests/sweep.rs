@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use super::recall::attach;
 use super::world::World;
+use crate::engine::Namespace;
 
 type Asked = Vec<(String, Option<String>)>;
 
@@ -14,7 +15,11 @@ fn sweep(world: &World, gone: &[&str]) -> (Vec<cni::types::CniError>, Asked) {
     let errors = world.engine.sweep(&path, &world.netconf(), &|id, netns| {
         let asked: &Mutex<Asked> = &asked;
         let mut asked = asked.lock().unwrap();
-        asked.push((id.to_string(), netns.map(str::to_owned)));
+        let netns = match netns {
+            Namespace::At(netns) => Some(netns.to_owned()),
+            Namespace::Unknown | Namespace::Lost => None,
+        };
+        asked.push((id.to_string(), netns));
         gone.contains(&id.as_str())
     });
     (errors, asked.into_inner().unwrap())

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use cni::exec::{Exec, ExecError};
 use cni::types::CniError;
-use node::root::Root;
+use node::root::{Disk, Root};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Added, DefaultRoute, Engine, Followed, LinkProbe, Patience, Request, Waiting};
@@ -146,28 +146,36 @@ impl Definitions for Nads {
 
 pub(super) struct World {
     pub(super) dir: tempfile::TempDir,
+    root: Arc<Root>,
     pub(super) engine: Engine,
     pub(super) plugins: Arc<Plugins>,
     nads: Arc<Nads>,
     pub(super) config: Value,
 }
 
+const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 pub(super) const PRIMARY: &str = "etc/cni/net.d/10-flannel.conflist";
 
 impl World {
     /// Default network `cbr0` (flannel, portmap); definitions shop/a (macvlan), shop/b (bridge).
     pub(super) fn new() -> Self {
+        Self::with(|root| root)
+    }
+
+    /// The same on a disk that is not the kernel's.
+    pub(super) fn on_disk(disk: Arc<dyn Disk>) -> Self {
+        Self::with(|root| root.with_disk(disk))
+    }
+
+    fn with(root: impl FnOnce(Root) -> Root) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let root = Arc::new(root(Root::open(dir.path()).unwrap()));
         let plugins = Arc::new(Plugins::default());
         let nads = Arc::new(Nads::default());
-        let engine = Engine::new(plugins.clone(), plugins.clone(), root, nads.clone())
-            .with_patience(Patience {
-                interval: std::time::Duration::ZERO,
-                attempts: 2,
-            });
+        let engine = engine(&root, &plugins, &nads);
         let world = Self {
             dir,
+            root,
             engine,
             plugins,
             nads,
@@ -180,10 +188,18 @@ impl World {
             }),
         };
         world.put("var/run/netns/x", "");
+        world.put(BOOT_ID, "one\n");
         world.primary("1.0.0");
         world.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
         world.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
         world
+    }
+
+    /// The node starts anew: its namespaces are gone, and the daemon knows nothing but files.
+    pub(super) fn reboot(&mut self) {
+        self.put(BOOT_ID, "two\n");
+        fs::remove_file(self.dir.path().join("var/run/netns/x")).unwrap();
+        self.engine = engine(&self.root, &self.plugins, &self.nads);
     }
 
     pub(super) fn primary(&self, version: &str) {
@@ -338,6 +354,14 @@ impl World {
         names.sort();
         names
     }
+}
+
+fn engine(root: &Arc<Root>, plugins: &Arc<Plugins>, nads: &Arc<Nads>) -> Engine {
+    let (exec, links) = (Arc::clone(plugins), Arc::clone(plugins));
+    Engine::new(exec, links, Arc::clone(root), Arc::clone(nads) as _).with_patience(Patience {
+        interval: std::time::Duration::ZERO,
+        attempts: 2,
+    })
 }
 
 pub(super) fn request(id: &str) -> Request {

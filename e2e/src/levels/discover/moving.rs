@@ -1,7 +1,6 @@
 //! One node whose containerd is upgraded, rolled back and restarted with other directories while the daemon runs.
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::PathBuf,
     sync::{
@@ -105,7 +104,7 @@ impl Scene {
         machine.plugins(USUAL.0)?;
         node.write(DAEMON_CONFIG, json!({"logLevel": "debug"}).to_string())?;
         let mut client = Client::connect(node.path(&runtime.places.socket))?;
-        client.run(&sandbox())?;
+        client.run(&cri::host_network_sandbox(POD))?;
         let mut scene = Self {
             control,
             containerd: runtime.containerd,
@@ -331,33 +330,5 @@ impl Watch {
         let missing = missing.map_err(|_| anyhow::anyhow!("the watch ended early"))?;
         ensure!(missing.is_none(), "there was a moment with {missing:?}");
         Ok(())
-    }
-}
-
-/// The sandbox of the daemon's pod.
-fn sandbox() -> cri::PodSandboxConfig {
-    let labels = [
-        ("io.kubernetes.pod.name", "multus"),
-        ("io.kubernetes.pod.namespace", "kube-system"),
-        ("io.kubernetes.pod.uid", POD),
-    ];
-    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let node_s = cri::NamespaceOption {
-        network: cri::NAMESPACE_NODE,
-        pid: cri::NAMESPACE_NODE,
-    };
-    cri::PodSandboxConfig {
-        labels: BTreeMap::from(labels),
-        metadata: Some(cri::PodSandboxMetadata {
-            name: "multus".to_owned(),
-            namespace: "kube-system".to_owned(),
-            uid: POD.to_owned(),
-        }),
-        linux: Some(cri::LinuxConfig {
-            security: Some(cri::SandboxSecurity {
-                namespaces: Some(node_s),
-                privileged: true,
-            }),
-        }),
     }
 }

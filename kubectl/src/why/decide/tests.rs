@@ -335,3 +335,90 @@ fn a_pod_that_is_being_made_or_unmade() {
     given.pod["status"]["phase"] = json!("Succeeded");
     check(&given, Cause::Ended, &["Succeeded"]);
 }
+
+fn failure(given: &mut Given, text: &str) {
+    given.event("FailedCreatePodSandBox", text, true, NOW - 5);
+}
+
+#[test]
+fn a_taken_address_names_its_holder() {
+    let mut taken = given();
+    taken.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge","capabilities":{"ips":true},"ipam":{"type":"host-local","subnet":"10.40.0.0/24"}}"#);
+    annotate(
+        &mut taken,
+        NETWORKS_ANNOTATION,
+        r#"[{"name":"storage","ips":["10.40.0.77/24"]}]"#,
+    );
+    failure(
+        &mut taken,
+        "error adding container to network \"storage\": failed to allocate for range 0: requested IP address 10.40.0.77 is not available in range set 10.40.0.1-10.40.0.254",
+    );
+    check(
+        &taken,
+        Cause::AddressTaken,
+        &["10.40.0.77", "another pod, or left"],
+    );
+    let status = r#"[{"name":"shop/storage","interface":"net1","ips":["10.40.0.77"]}]"#;
+    taken.neighbours.push(json!({
+        "metadata": {"namespace": "default", "name": "g-json", "annotations": {netstatus::ANNOTATION: status}},
+        "spec": {"nodeName": "node-a"}, "status": {"phase": "Running"}}));
+    check(
+        &taken,
+        Cause::AddressTaken,
+        &[
+            "address 10.40.0.77 of network shop/storage is held by pod default/g-json",
+            "choose another address",
+        ],
+    );
+}
+
+#[test]
+fn an_address_outside_the_range_is_the_cause() {
+    let mut outside = given();
+    outside.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge","capabilities":{"ips":true},"ipam":{"type":"host-local","subnet":"10.40.0.0/24"}}"#);
+    annotate(
+        &mut outside,
+        NETWORKS_ANNOTATION,
+        r#"[{"name":"storage","ips":["10.41.0.77/24"]}]"#,
+    );
+    check(
+        &outside,
+        Cause::AddressOutside,
+        &["10.41.0.77/24", "10.40.0.1 to 10.40.0.254"],
+    );
+}
+
+#[test]
+fn the_cause_comes_without_the_calls_around_it() {
+    let mut lost = given();
+    failure(
+        &mut lost,
+        "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox \"0a0b\": plugin type=\"multus-shim\" name=\"multus-cni-network\" failed (add): CmdAdd (shim): CNI request failed with status 400: ERRORED: error configuring pod [shop/cart] networking: [shop/cart/u-1:storage]: error adding container to network \"storage\": failed to lookup master \"eth7\": Link not found",
+    );
+    let scene = lost.scene();
+    let verdict = decide(&scene, &[]);
+    assert_eq!(verdict.cause, Cause::MasterMissing, "{verdict:?}");
+    assert_eq!(
+        verdict.what,
+        "failed to lookup master \"eth7\": Link not found: interface eth7 is not on node node-a"
+    );
+    for text in [
+        "",
+        "x",
+        "error adding container to network ",
+        "plain words: more",
+    ] {
+        assert_eq!(innermost(text), text);
+    }
+}
+
+#[test]
+fn unusable_addresses_of_a_definition_have_a_cause() {
+    for text in [
+        "invalid CIDR address: 10.1.2",
+        "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0",
+        "no IP ranges specified",
+    ] {
+        assert_eq!(of_text(text), Cause::AddressesInvalid, "{text}");
+    }
+}

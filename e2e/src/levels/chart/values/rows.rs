@@ -49,6 +49,16 @@ const fn certified(path: &'static str, value: &'static str, fate: Fate) -> Row {
     }
 }
 
+const MONITORED: &[&str] = &["metrics.enabled=true", "metrics.podMonitor.enabled=true"];
+
+/// With metrics.
+const fn measured(path: &'static str, value: &'static str, fate: Fate) -> Row {
+    Row {
+        with: &["metrics.enabled=true"],
+        ..row(path, value, fate)
+    }
+}
+
 pub(super) const ROWS: &[Row] = &[
     row("image.repository", "mine/own", Shows("mine/own:v")),
     row("image.tag", "v9.9.9", Shows("multusrs/multus:v9.9.9")),
@@ -71,6 +81,16 @@ pub(super) const ROWS: &[Row] = &[
         "serviceAccount.name",
         "other",
         Shows(r#""serviceAccountName":"other""#),
+    ),
+    row(
+        "daemonSecurity.capabilities",
+        "[SYS_ADMIN, SYS_CHROOT, SYS_PTRACE, NET_ADMIN, BPF]",
+        Shows(r#""add":["SYS_ADMIN","SYS_CHROOT","SYS_PTRACE","NET_ADMIN","BPF"]"#),
+    ),
+    row(
+        "daemonSecurity.environment",
+        "[{name: HTTPS_PROXY, value: a-proxy}]",
+        Shows(r#"{"name":"HTTPS_PROXY","value":"a-proxy"}"#),
     ),
     row("pod.resources.enabled", "false", Hides(r#""limits""#)),
     row(
@@ -319,6 +339,65 @@ pub(super) const ROWS: &[Row] = &[
             "definitionValidation.actions",
             "[Warn, Audit]",
             Shows(r#""validationActions":["Warn","Audit"]"#),
+        )
+    },
+    row("metrics.enabled", "true", Shows(r#"\"metricsPort\": 9091"#)),
+    measured("metrics.port", "9191", Shows(r#"\"metricsPort\": 9191"#)),
+    measured(
+        "metrics.service.enabled",
+        "true",
+        Shows(r#""ports":[{"name":"metrics","port":9091,"targetPort":9091}]"#),
+    ),
+    row(
+        "metrics.service.enabled",
+        "true",
+        Refused("set metrics.enabled to true"),
+    ),
+    measured(
+        "metrics.podMonitor.enabled",
+        "true",
+        Shows(r#""replacement":"$1:9091""#),
+    ),
+    Row {
+        with: MONITORED,
+        ..row(
+            "metrics.podMonitor.interval",
+            "77s",
+            Shows(r#""interval":"77s""#),
+        )
+    },
+    Row {
+        with: MONITORED,
+        ..row(
+            "metrics.podMonitor.labels",
+            "{release: mine}",
+            Shows(r#""release":"mine""#),
+        )
+    },
+    row(
+        "metrics.dashboard.enabled",
+        "true",
+        Shows(r#""grafana_dashboard":"1""#),
+    ),
+    Row {
+        with: &["metrics.dashboard.enabled=true"],
+        ..row(
+            "metrics.dashboard.labels",
+            "{folder: mine}",
+            Shows(r#""folder":"mine""#),
+        )
+    },
+    row(
+        "metrics.rules.enabled",
+        "true",
+        Shows(r#""alert":"MultusNotReady""#),
+    ),
+    Row {
+        with: &["metrics.rules.enabled=true"],
+        ..row(
+            "metrics.rules.labels",
+            "{release: mine}",
+            Shows(r#""release":"mine""#),
         )
     },
     row(

@@ -1,0 +1,387 @@
+//! A power cut at every step of a verb: what was not synced may be lost, in any directory by itself. The next start, or the next DEL,
+//! leaves nothing, no lease on disk included. And how often a verb waits for the disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use cni::types::CniError;
+use node::root::Disk;
+use serde_json::json;
+
+use super::world::{Call, World};
+use crate::engine::Namespace;
+use crate::state::faults::{self, Fault};
+
+/// The directories whose files count.
+const DIRS: [&str; 3] = [
+    "var/lib/cni/multus",
+    "var/lib/cni/multus/.multus-rs",
+    "var/lib/cni/multus/results",
+];
+
+/// A disk that knows what it was made to keep. It never waits.
+#[derive(Debug, Default)]
+struct Recorder {
+    synced: Mutex<Synced>,
+}
+
+#[derive(Debug, Default)]
+struct Synced {
+    /// How often something waited.
+    waits: u32,
+    /// Files by inode, kept open so that no other file gets the number; with the content that was synced.
+    files: HashMap<u64, (File, Option<Vec<u8>>)>,
+    /// Names that were synced, by directory.
+    names: HashMap<PathBuf, BTreeMap<String, u64>>,
+}
+
+/// What a power cut leaves of a directory.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    /// Whether names that were not synced are there, and removals that were not synced.
+    names: bool,
+    /// Whether content that was not synced is there.
+    content: bool,
+}
+
+const FATES: [Fate; 4] = [
+    Fate {
+        names: false,
+        content: false,
+    },
+    Fate {
+        names: false,
+        content: true,
+    },
+    Fate {
+        names: true,
+        content: false,
+    },
+    Fate {
+        names: true,
+        content: true,
+    },
+];
+
+fn path_of(fd: BorrowedFd<'_>) -> PathBuf {
+    fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap()
+}
+
+fn content(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// The regular files of a directory.
+fn files(dir: &Path) -> Vec<(String, File)> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let entries = entries.map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    files
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, File::open(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+impl Synced {
+    fn file(&mut self, path: &Path) {
+        let file = File::open(path).unwrap();
+        let bytes = content(&file);
+        let ino = file.metadata().unwrap().ino();
+        self.files.insert(ino, (file, Some(bytes)));
+    }
+
+    fn dir(&mut self, dir: &Path) {
+        let mut names = BTreeMap::new();
+        for (name, file) in files(dir) {
+            let ino = file.metadata().unwrap().ino();
+            self.files.entry(ino).or_insert((file, None));
+            names.insert(name, ino);
+        }
+        self.names.insert(dir.to_owned(), names);
+    }
+
+    /// Leaves of a directory what a power cut leaves.
+    fn cut(&self, dir: &Path, fate: Fate) {
+        let now: BTreeMap<_, _> = files(dir).into_iter().collect();
+        let mut then = BTreeMap::new();
+        if fate.names {
+            for (name, file) in &now {
+                let synced = self.files.get(&file.metadata().unwrap().ino());
+                let synced = synced.and_then(|(_, synced)| synced.clone());
+                let bytes = if fate.content {
+                    content(file)
+                } else {
+                    synced.unwrap_or_default()
+                };
+                then.insert(name, bytes);
+            }
+        } else {
+            for (name, ino) in self.names.get(dir).into_iter().flatten() {
+                let (file, synced) = &self.files[ino];
+                let bytes = if fate.content {
+                    content(file)
+                } else {
+                    synced.clone().unwrap_or_default()
+                };
+                then.insert(name, bytes);
+            }
+        }
+        for name in now.keys() {
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+        for (name, bytes) in then {
+            fs::write(dir.join(name), bytes).unwrap();
+        }
+    }
+}
+
+impl Recorder {
+    /// All that is there is on disk by now.
+    fn settle(&self, world: &World) {
+        let mut synced = self.synced.lock().unwrap();
+        *synced = Synced::default();
+        for dir in DIRS {
+            let dir = world.dir.path().join(dir);
+            for (name, _) in files(&dir) {
+                synced.file(&dir.join(name));
+            }
+            synced.dir(&dir);
+        }
+    }
+
+    fn cut(&self, world: &World, fates: [Fate; 3]) {
+        let synced = self.synced.lock().unwrap();
+        for (dir, fate) in DIRS.iter().zip(fates) {
+            synced.cut(&world.dir.path().join(dir), fate);
+        }
+    }
+
+    fn waits(&self) -> u32 {
+        std::mem::take(&mut self.synced.lock().unwrap().waits)
+    }
+}
+
+impl Disk for Recorder {
+    fn sync_data(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        faults::step()?;
+        let mut synced = self.synced.lock().unwrap();
+        synced.waits += 1;
+        synced.file(&path_of(file.as_fd()));
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
+        faults::step()?;
+        let mut synced = self.synced.lock().unwrap();
+        synced.waits += 1;
+        synced.dir(&path_of(dir.as_fd()));
+        Ok(())
+    }
+}
+
+type Verb<'a> = &'a dyn Fn(&mut World) -> Result<(), CniError>;
+
+/// What plugins keep on disk, as host-local does.
+fn leases(world: &World) -> Vec<String> {
+    let names = files(&world.dir.path().join("leases"));
+    names.into_iter().map(|(name, _)| name).collect()
+}
+
+/// A node whose plugins keep leases, and whose every step may be the last.
+fn node() -> (Arc<Recorder>, World) {
+    let disk = Arc::new(Recorder::default());
+    let world = World::on_disk(Arc::clone(&disk) as _);
+    let dir = world.dir.path().join("leases");
+    fs::create_dir(&dir).unwrap();
+    world.on_call(move |call: &Call| {
+        let text = call.text();
+        faults::step().map_err(|error| CniError::new(5, format!("{text}: {error}")))?;
+        let lease = dir.join(format!("{} {}", call.env["CNI_IFNAME"], call.plugin));
+        match call.env["CNI_COMMAND"].as_str() {
+            "ADD" => fs::write(lease, call.env["CNI_CONTAINERID"].as_str()).unwrap(),
+            "DEL" => drop(fs::remove_file(lease)),
+            _ => {}
+        }
+        Ok(())
+    });
+    (disk, world)
+}
+
+/// Cuts the power at every step of `verb`, after `before`, with every fate of the directories, and checks that `after` leaves nothing.
+/// It is told whether the verb was answered. Returns how many steps there are.
+fn at_every_step(
+    before: Verb<'_>,
+    verb: Verb<'_>,
+    after: &dyn Fn(&mut World, bool) -> Result<(), CniError>,
+) -> u32 {
+    let all = FATES.iter().flat_map(|base| FATES.map(|own| (*base, own)));
+    let mut most = 0;
+    for (index, (base, own)) in all.enumerate() {
+        let fates = [base, own, FATES[(index + index / 4) % 4]];
+        for step in 0.. {
+            let (disk, mut world) = node();
+            // The directories are there on any node that is not new.
+            world.add("c0", "").unwrap();
+            world.del("c0").unwrap();
+            before(&mut world).unwrap();
+            disk.settle(&world);
+            faults::plan(step, Fault::End);
+            let outcome = catch_unwind(AssertUnwindSafe(|| verb(&mut world)));
+            let happened = faults::happened();
+            if !happened {
+                outcome.unwrap().unwrap();
+            }
+            disk.cut(&world, fates);
+            world.reboot();
+            let case = format!("{fates:?} at {step}");
+            after(&mut world, !happened).unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert_eq!(leases(&world), Vec::<String>::new(), "{case}");
+            let left = world.left();
+            assert!(left.is_empty(), "{case}: {left:?}");
+            if !happened {
+                most = most.max(step);
+                break;
+            }
+        }
+    }
+    most
+}
+
+fn add(world: &mut World) -> Result<(), CniError> {
+    world.add("c1", "a,b").map(drop)
+}
+
+fn del(world: &mut World) -> Result<(), CniError> {
+    world.del("c1")
+}
+
+/// The next start: the runtime knows nothing of the container.
+fn start(world: &mut World) -> Result<(), CniError> {
+    let path = ["/opt/cni/bin".into()];
+    let gone = |_: &_, namespace: Namespace<'_>| match namespace {
+        Namespace::Unknown => false,
+        Namespace::Lost => true,
+        Namespace::At(path) => !world.dir.path().join(&path[1..]).exists(),
+    };
+    let errors = world.engine.sweep(&path, &world.netconf(), &gone);
+    errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// An entry of the result cache that lost its content names nobody; the next start removes it.
+fn without_empty_results(world: &World) {
+    let dir = world.dir.path().join(DIRS[2]);
+    for (name, file) in files(&dir) {
+        if file.metadata().unwrap().len() == 0 {
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_add_that_loses_power_is_undone_by_the_next_start() {
+    let steps = at_every_step(&|_| Ok(()), &add, &|world, _| start(world));
+    // Four plugins, two files, two waits, a word for each further network.
+    assert_eq!(steps, 10);
+}
+
+#[test]
+fn an_add_that_loses_power_is_undone_by_its_del() {
+    at_every_step(&|_| Ok(()), &add, &|world, _| {
+        del(world)?;
+        without_empty_results(world);
+        start(world)
+    });
+}
+
+#[test]
+fn an_add_that_loses_power_is_undone_by_gc() {
+    at_every_step(&|_| Ok(()), &add, &|world, _| {
+        world.gc(json!([]))?;
+        without_empty_results(world);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_del_that_loses_power_is_finished() {
+    let steps = at_every_step(&add, &del, &|world, answered| {
+        start(world)?;
+        // The runtime asks again for what was not answered.
+        if answered { Ok(()) } else { del(world) }
+    });
+    assert_eq!(steps, 7);
+}
+
+#[test]
+fn a_container_that_came_and_went_right_before_leaves_nothing() {
+    let verb = |world: &mut World| {
+        add(world)?;
+        del(world)
+    };
+    at_every_step(&|_| Ok(()), &verb, &|world, answered| {
+        start(world)?;
+        if answered { Ok(()) } else { del(world) }
+    });
+}
+
+/// What is attached for sure stays known until it is detached, also where the power took that it was.
+#[test]
+fn networks_of_an_add_that_lost_power_are_detached_until_it_succeeds() {
+    let worst = Fate {
+        names: false,
+        content: false,
+    };
+    for first in [&start as Verb<'_>, &del] {
+        let (disk, mut world) = node();
+        add(&mut world).unwrap();
+        disk.cut(&world, [worst; 3]);
+        world.reboot();
+        world.fail(&["DEL macvlan"]);
+        first(&mut world).unwrap_err();
+        world.on_call(|_| Ok(()));
+        world.calls();
+        start(&mut world).unwrap();
+        world.check_calls(&["DEL macvlan net1"]);
+        assert!(world.left().is_empty(), "{:?}", world.left());
+    }
+}
+
+#[test]
+fn an_add_and_a_del_wait_for_the_disk_as_often_with_any_number_of_networks() {
+    let (disk, world) = node();
+    world.add("c0", "").unwrap();
+    world.del("c0").unwrap();
+    disk.waits();
+    for networks in ["", "a", "a,b", "a,b,a,b"] {
+        world.add("c1", networks).unwrap();
+        // Content and name of the first record.
+        assert_eq!(disk.waits(), 2, "{networks}");
+        world.del("c1").unwrap();
+        assert_eq!(disk.waits(), 1, "{networks}");
+        world.del("c1").unwrap();
+        assert_eq!(disk.waits(), 0, "{networks}");
+    }
+}
+
+/// Where nobody can tell afterwards that the kernel was started anew, progress has to be on disk.
+#[test]
+fn without_a_boot_id_every_network_waits() {
+    let (disk, world) = node();
+    fs::remove_file(world.dir.path().join("proc/sys/kernel/random/boot_id")).unwrap();
+    world.add("c0", "").unwrap();
+    disk.waits();
+    world.add("c1", "a,b").unwrap();
+    assert_eq!(disk.waits(), 4);
+}

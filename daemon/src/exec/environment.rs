@@ -1,0 +1,107 @@
+//! What plugins find in their environment beside the variables of the specification.
+//!
+//! As with upstream, that is the environment of the daemon's container: proxies, and whatever the chart's values add. What is about
+//! the daemon itself stays with it, and so do secrets.
+
+use std::ffi::OsString;
+
+/// Where programs are looked for on a node whose runtime does not say so.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The daemon's own.
+const OWN: &[&str] = &[
+    "POD_NAME",
+    "POD_NAMESPACE",
+    "POD_UID",
+    "HOSTNAME",
+    "HOME",
+    "KUBECONFIG",
+    "PATH",
+];
+const OWN_PREFIXES: &[&str] = &["MULTUS_", "CNI_"];
+/// Parts of names of variables that hold secrets.
+const SECRETS: &[&str] = &[
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "CREDENTIAL",
+    "PRIVATE_KEY",
+];
+
+/// What plugins get of the daemon's environment.
+pub fn of_plugins(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
+    variables
+        .filter(|(name, _)| name.to_str().is_some_and(is_passed))
+        .collect()
+}
+
+fn is_passed(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    !OWN.contains(&name)
+        && !OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        && !SECRETS.iter().any(|part| upper.contains(part))
+}
+
+/// The runtime's own `PATH`, since K3s and RKE2 bring programs of their own, and behind it the usual directories.
+pub(super) fn search_path(of_runtime: Option<&str>) -> String {
+    let mut directories: Vec<&str> = Vec::new();
+    let of_runtime = of_runtime.unwrap_or_default().split(':');
+    // What is relative means something to the runtime alone.
+    for directory in of_runtime
+        .filter(|directory| directory.starts_with('/'))
+        .chain(SEARCH_PATH.split(':'))
+    {
+        if !directories.contains(&directory) {
+            directories.push(directory);
+        }
+    }
+    directories.join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_get_proxies_but_no_secret_and_nothing_of_the_daemon() {
+        let names = [
+            "HTTPS_PROXY",
+            "no_proxy",
+            "KUBERNETES_SERVICE_HOST",
+            "EXTRA",
+            "PATH",
+            "HOME",
+            "KUBECONFIG",
+            "HOSTNAME",
+            "POD_UID",
+            "MULTUS_NODE_NAME",
+            "CNI_ARGS",
+            "K3S_TOKEN",
+            "db_password",
+            "AWS_SECRET_ACCESS_KEY",
+        ];
+        let variables = names.iter().map(|name| (name.into(), "x".into()));
+        let passed: Vec<_> = of_plugins(variables).into_iter().map(|one| one.0).collect();
+        assert_eq!(
+            passed,
+            [
+                "HTTPS_PROXY",
+                "no_proxy",
+                "KUBERNETES_SERVICE_HOST",
+                "EXTRA"
+            ]
+        );
+    }
+
+    #[test]
+    fn programs_of_the_runtime_come_first() {
+        assert_eq!(search_path(None), SEARCH_PATH);
+        assert_eq!(search_path(Some("")), SEARCH_PATH);
+        assert_eq!(
+            search_path(Some("/data/bin:bin::/usr/bin:/data/bin/aux")),
+            "/data/bin:/usr/bin:/data/bin/aux:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin"
+        );
+    }
+}

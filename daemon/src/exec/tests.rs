@@ -1,0 +1,58 @@
+//! Plugins that a spawner on a thread of this process starts.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
+
+use super::*;
+
+fn script(dir: &Path, text: &str) -> PathBuf {
+    let path = dir.join("plugin");
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn exec() -> RuntimeExec {
+    RuntimeExec::new(Arc::new(Root::open("/").unwrap()), Place::default()).with_spawner_thread()
+}
+
+#[test]
+fn plugins_are_found_as_the_node_sees_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Arc::new(Root::open(dir.path()).unwrap());
+    root.make_dirs("/data/hash", 0o755).unwrap();
+    root.make_dirs("/data/cni", 0o755).unwrap();
+    root.write_atomic("/data/hash/bridge", b"#!/bin/sh\n", 0o755)
+        .unwrap();
+    root.write_atomic("/data/cni/readme", b"text", 0o644)
+        .unwrap();
+    symlink("/data/hash/bridge", dir.path().join("data/cni/bridge")).unwrap();
+    let exec = RuntimeExec::new(root, Place::default());
+    let dirs = [PathBuf::from("/none"), PathBuf::from("/data/cni")];
+    assert_eq!(
+        exec.find("bridge", &dirs).unwrap(),
+        Path::new("/data/cni/bridge")
+    );
+    assert!(exec.find("readme", &dirs).is_err());
+    assert!(exec.find("../hash/bridge", &dirs).is_err());
+}
+
+#[test]
+fn a_plugin_gets_its_variables_and_those_of_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = script(
+        dir.path(),
+        "read line; echo \"$CNI_COMMAND $line ${HOME-none} $HTTPS_PROXY ${MULTUS_DAEMON:+marked}\"",
+    );
+    let exec = exec().with_environment(vec![
+        ("HTTPS_PROXY".into(), "proxy".into()),
+        ("CNI_COMMAND".into(), "of the daemon".into()),
+    ]);
+    let env = [("CNI_COMMAND".to_owned(), "ADD".to_owned())];
+    assert_eq!(
+        exec.run(&path, &env, b"in\n").unwrap(),
+        b"ADD in none proxy marked\n"
+    );
+}

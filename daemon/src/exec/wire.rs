@@ -1,0 +1,362 @@
+//! What the daemon and its spawner say to each other. Both are the same program, so there is one version.
+//!
+//! The control socket keeps messages apart (`SOCK_SEQPACKET`): the place to enter, new lanes, kills. A lane is a stream; it carries
+//! one request at a time, with the plugin's standard streams, and its answers.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt as _},
+    },
+    path::PathBuf,
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+};
+
+/// The longest message of the control socket: a path and a little more.
+const CONTROL: usize = 8 << 10;
+/// The most file descriptors of one message: a mount namespace, and a `cgroup.procs` per hierarchy.
+const DESCRIPTORS: usize = 32;
+/// The longest request: more than any kernel lets a program start with.
+const REQUEST: usize = 8 << 20;
+
+/// A message of the daemon on the control socket.
+#[derive(Debug)]
+pub(super) enum Control {
+    /// The first message: where plugins run. The answer is a report.
+    Enter(Enter),
+    /// A new lane, and its number.
+    Open(u64, OwnedFd),
+    /// Kill the process group of the plugin that the lane of this number runs.
+    Kill(u64),
+}
+
+/// Where plugins run.
+#[derive(Debug, Default)]
+pub(super) struct Enter {
+    pub(super) chroot: Option<PathBuf>,
+    pub(super) mount_namespace: Option<OwnedFd>,
+    pub(super) cgroup_procs: Vec<OwnedFd>,
+}
+
+const ENTER: u8 = 0;
+const OPEN: u8 = 1;
+const KILL: u8 = 2;
+
+/// Sends [`Control::Enter`] with borrowed descriptors.
+pub(super) fn send_enter(
+    control: impl AsFd,
+    chroot: Option<&OsStr>,
+    mount_namespace: Option<BorrowedFd<'_>>,
+    cgroup_procs: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut message = vec![ENTER, u8::from(mount_namespace.is_some())];
+    message.extend_from_slice(chroot.map_or(b"", OsStrExt::as_bytes));
+    let mut descriptors: Vec<_> = mount_namespace.into_iter().collect();
+    descriptors.extend(cgroup_procs.iter().take(DESCRIPTORS - 1));
+    send_whole(control.as_fd(), &message, &descriptors)
+}
+
+/// Sends [`Control::Open`].
+pub(super) fn send_open(control: impl AsFd, number: u64, lane: BorrowedFd<'_>) -> io::Result<()> {
+    send_whole(control.as_fd(), &numbered(OPEN, number), &[lane])
+}
+
+/// Sends [`Control::Kill`].
+pub(super) fn send_kill(control: impl AsFd, number: u64) -> io::Result<()> {
+    send_whole(control.as_fd(), &numbered(KILL, number), &[])
+}
+
+fn numbered(kind: u8, number: u64) -> Vec<u8> {
+    let mut message = vec![kind];
+    message.extend(number.to_le_bytes());
+    message
+}
+
+/// Waits for the next message; `None` when the daemon has closed its end.
+pub(super) fn receive_control(control: impl AsFd) -> io::Result<Option<Control>> {
+    let mut buffer = [0; CONTROL];
+    let (length, mut descriptors) = receive_some(control.as_fd(), &mut buffer)?;
+    let Some((kind, rest)) = buffer[..length].split_first() else {
+        return Ok(None);
+    };
+    let number = || {
+        rest.try_into()
+            .map(u64::from_le_bytes)
+            .map_err(|_| garbled())
+    };
+    Ok(Some(match *kind {
+        ENTER => {
+            let (has_namespace, chroot) = rest.split_first().ok_or_else(garbled)?;
+            let chroot = (!chroot.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(chroot)));
+            let mut descriptors = descriptors.into_iter();
+            Control::Enter(Enter {
+                chroot,
+                mount_namespace: (*has_namespace != 0)
+                    .then(|| descriptors.next().ok_or_else(garbled))
+                    .transpose()?,
+                cgroup_procs: descriptors.collect(),
+            })
+        }
+        OPEN => Control::Open(number()?, descriptors.pop().ok_or_else(garbled)?),
+        KILL => Control::Kill(number()?),
+        _ => return Err(garbled()),
+    }))
+}
+
+/// Answers [`Control::Enter`]: the reason of a failure, or nothing.
+pub(super) fn send_report(control: impl AsFd, failure: &str) -> io::Result<()> {
+    // An empty message would look like the end of the socket.
+    let message = [&[0], failure.as_bytes()].concat();
+    send_whole(control.as_fd(), &message, &[])
+}
+
+/// Waits for the answer to [`Control::Enter`].
+pub(super) fn receive_report(control: impl AsFd) -> io::Result<Result<(), String>> {
+    let mut buffer = [0; CONTROL];
+    let (length, _) = receive_some(control.as_fd(), &mut buffer)?;
+    match buffer[..length].split_first() {
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+        Some((_, [])) => Ok(Ok(())),
+        Some((_, failure)) => Ok(Err(String::from_utf8_lossy(failure).into_owned())),
+    }
+}
+
+/// A program to start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Request {
+    /// Whether the start is answered, too, and not the end alone.
+    pub(super) reports_start: bool,
+    /// The program, as the place names it.
+    pub(super) path: OsString,
+    pub(super) arguments: Vec<OsString>,
+    /// All variables.
+    pub(super) environment: Vec<(OsString, OsString)>,
+}
+
+impl Request {
+    /// Length, flag, and the count of arguments; then strings, each with its NUL.
+    fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; 4];
+        bytes.push(u8::from(self.reports_start));
+        let arguments = u32::try_from(self.arguments.len()).map_err(io::Error::other)?;
+        bytes.extend(arguments.to_le_bytes());
+        let pairs = self.environment.iter();
+        let strings = [&self.path]
+            .into_iter()
+            .chain(&self.arguments)
+            .chain(pairs.flat_map(|(name, value)| [name, value]));
+        for string in strings {
+            if string.as_bytes().contains(&0) {
+                let text = "an argument or variable contains a NUL byte";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            bytes.extend_from_slice(string.as_bytes());
+            bytes.push(0);
+        }
+        if bytes.len() > REQUEST {
+            return Err(Errno::TOOBIG.into());
+        }
+        let length = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        Ok(bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> io::Result<Self> {
+        let (flag, rest) = bytes.split_first().ok_or_else(garbled)?;
+        let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(garbled)?;
+        let strings = rest.strip_suffix(&[0]).ok_or_else(garbled)?;
+        let mut strings = strings
+            .split(|byte| *byte == 0)
+            .map(|string| OsString::from_vec(string.to_vec()));
+        let path = strings.next().ok_or_else(garbled)?;
+        let count = usize::try_from(u32::from_le_bytes(*count)).map_err(io::Error::other)?;
+        let arguments: Vec<_> = strings.by_ref().take(count).collect();
+        let mut environment = Vec::new();
+        while let Some(name) = strings.next() {
+            environment.push((name, strings.next().ok_or_else(garbled)?));
+        }
+        Ok(Self {
+            reports_start: *flag != 0,
+            path,
+            arguments,
+            environment,
+        })
+    }
+}
+
+/// Sends a request with the plugin's stdin, stdout and stderr.
+pub(super) fn send_request(
+    lane: impl AsFd,
+    request: &Request,
+    streams: [BorrowedFd<'_>; 3],
+) -> io::Result<()> {
+    send_whole(lane.as_fd(), &request.encode()?, &streams)
+}
+
+/// Waits for the next request; `None` when the daemon has closed the lane.
+pub(super) fn receive_request(lane: impl AsFd) -> io::Result<Option<(Request, [OwnedFd; 3])>> {
+    let lane = lane.as_fd();
+    let mut buffer = vec![0; 4 << 10];
+    let (mut length, descriptors) = receive_some(lane, &mut buffer)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let streams = descriptors.try_into().map_err(|_| garbled())?;
+    while length < 4 {
+        length += receive_more(lane, &mut buffer[length..])?;
+    }
+    let head = buffer.first_chunk::<4>().ok_or_else(garbled)?;
+    let wanted = usize::try_from(u32::from_le_bytes(*head)).map_err(io::Error::other)?;
+    if wanted > REQUEST {
+        return Err(garbled());
+    }
+    buffer.resize(buffer.len().max(wanted + 4), 0);
+    while length < wanted + 4 {
+        length += receive_more(lane, &mut buffer[length..wanted + 4])?;
+    }
+    let request = Request::decode(&buffer[4..wanted + 4])?;
+    Ok(Some((request, streams)))
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It runs, with this id; only where the request wants to know.
+    Started(i32),
+    /// It has ended, with this status of wait(2).
+    Ended(i32),
+    /// It could not be started, for this reason of errno(3).
+    Failed(i32),
+}
+
+const ANSWER: usize = 8;
+
+/// Sends an answer.
+pub(super) fn send_answer(lane: impl AsFd, answer: Answer) -> io::Result<()> {
+    let (kind, value) = match answer {
+        Answer::Started(pid) => (0_u32, pid),
+        Answer::Ended(status) => (1, status),
+        Answer::Failed(errno) => (2, errno),
+    };
+    let mut message = [0; ANSWER];
+    message[..4].copy_from_slice(&kind.to_le_bytes());
+    message[4..].copy_from_slice(&value.to_le_bytes());
+    send_whole(lane.as_fd(), &message, &[])
+}
+
+/// Waits for the next answer; `None` when the spawner is gone.
+pub(super) fn receive_answer(lane: impl AsFd) -> io::Result<Option<Answer>> {
+    let lane = lane.as_fd();
+    let mut message = [0; ANSWER];
+    let mut length = 0;
+    while length < ANSWER {
+        match receive_more(lane, &mut message[length..]) {
+            Ok(more) => length += more,
+            Err(error) if is_end(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    let (kind, value) = message.split_at(4);
+    let number = |bytes: &[u8]| {
+        bytes
+            .try_into()
+            .map(i32::from_le_bytes)
+            .map_err(|_| garbled())
+    };
+    let value = number(value)?;
+    Ok(Some(match number(kind)? {
+        0 => Answer::Started(value),
+        1 => Answer::Ended(value),
+        2 => Answer::Failed(value),
+        _ => return Err(garbled()),
+    }))
+}
+
+/// Whether an error of a socket means that the other end is closed.
+pub(super) fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::NotConnected
+    )
+}
+
+fn garbled() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a message between daemon and spawner is garbled",
+    )
+}
+
+/// Sends all of it; the descriptors go with the first byte.
+fn send_whole(
+    socket: BorrowedFd<'_>,
+    mut bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::TOOBIG.into());
+    }
+    while !bytes.is_empty() {
+        match sendmsg(
+            socket,
+            &[IoSlice::new(bytes)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        ) {
+            Ok(sent) => {
+                bytes = &bytes[sent..];
+                ancillary.clear();
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Receives once, with the descriptors that came along.
+fn receive_some(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let slices = &mut [IoSliceMut::new(buffer)];
+        match recvmsg(socket, slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        // This process has as many files open as it may.
+        return Err(Errno::MFILE.into());
+    }
+    Ok((received.bytes, descriptors))
+}
+
+/// Receives at least one byte.
+fn receive_more(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    match receive_some(socket, buffer)? {
+        (0, _) => Err(io::ErrorKind::UnexpectedEof.into()),
+        (length, _) => Ok(length),
+    }
+}

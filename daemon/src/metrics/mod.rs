@@ -1,0 +1,275 @@
+//! What the daemon counts and measures: for Prometheus, and for `multus-daemon status`.
+//!
+//! All labels are bounded: their values come from the program, or are limited in number where they come from users.
+
+mod http;
+mod queue;
+mod registry;
+mod requests;
+mod snapshot;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use hyper::{Method, StatusCode};
+use node::dirs::CniDirs;
+
+pub use http::serve;
+pub use queue::{Queued, Working};
+pub use snapshot::Snapshot;
+pub use status::{Lane, Requests, SCHEMA, Status, Timed};
+
+use registry::{Counter, Family, Gauge, Histogram};
+
+/// Networks are made of a handful of plugins, and nobody may fill the memory with names of others.
+const PLUGINS: usize = 32;
+
+/// Everything that is counted. Observing is cheap and never blocks for long.
+#[derive(Debug)]
+pub struct Metrics {
+    requests: Family<3, Counter>,
+    verbs: Family<2, Histogram>,
+    delegates: Family<3, Histogram>,
+    waiting: Family<1, Gauge>,
+    working: Family<1, Gauge>,
+    waited: Family<1, Histogram>,
+    abandoned: Family<1, Counter>,
+    api_requests: Family<3, Counter>,
+    api_durations: Family<2, Histogram>,
+    api_retries: Family<2, Counter>,
+    events: Family<2, Counter>,
+    replayed: Family<1, Counter>,
+    given_up: Family<0, Counter>,
+    /// CPU time of plugins in microseconds, as far as whoever started them reported it.
+    plugin_cpu: Counter,
+    /// Where the runtime looks.
+    place: Mutex<Option<Place>>,
+}
+
+/// Where the runtime looks, and who says so.
+#[derive(Debug, Clone)]
+struct Place {
+    runtime: String,
+    bin_dir: String,
+    conf_dir: String,
+    source: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            requests: Family::new(
+                "multus_server_request_total",
+                "Counter of HTTP requests",
+                ["code", "handler", "method"],
+            ),
+            verbs: Family::new(
+                "multus_cni_duration_seconds",
+                "Time that CNI verbs took, without their time in the queue",
+                ["command", "outcome"],
+            ),
+            delegates: Family::limited(
+                "multus_delegate_duration_seconds",
+                "Time that delegates took, by the type of their first plugin",
+                ["plugin", "command", "outcome"],
+                PLUGINS,
+            ),
+            waiting: Family::new(
+                "multus_queue_waiting",
+                "Requests that wait for their turn",
+                ["lane"],
+            ),
+            working: Family::new(
+                "multus_queue_working",
+                "Requests that are being served",
+                ["lane"],
+            ),
+            waited: Family::new(
+                "multus_queue_wait_seconds",
+                "Time that requests waited for their turn",
+                ["lane"],
+            ),
+            abandoned: Family::new(
+                "multus_queue_abandoned_total",
+                "Requests whose caller had gone before their turn came",
+                ["lane"],
+            ),
+            api_requests: Family::new(
+                "multus_api_requests_total",
+                "Requests to the API server by status code; error is a failed connection, canceled a request that was given up",
+                ["verb", "resource", "code"],
+            ),
+            api_durations: Family::new(
+                "multus_api_request_duration_seconds",
+                "Time until the API server answered",
+                ["verb", "resource"],
+            ),
+            api_retries: Family::new(
+                "multus_api_retries_total",
+                "Requests to the API server that were sent again",
+                ["verb", "resource"],
+            ),
+            events: Family::new(
+                "multus_events_total",
+                "Events about pods that were sent or dropped",
+                ["reason", "outcome"],
+            ),
+            replayed: Family::new(
+                "multus_journal_replayed_total",
+                "Deletions from the journal that were tried",
+                ["outcome"],
+            ),
+            given_up: Family::new(
+                "multus_networks_given_up_total",
+                "Networks that stay attached because nobody will detach them any more",
+                [],
+            ),
+            plugin_cpu: Counter::default(),
+            place: Mutex::default(),
+        };
+        // An alert on the first one needs a zero before it.
+        metrics.given_up.with([]);
+        metrics
+    }
+}
+
+impl Metrics {
+    /// A request of the socket was answered.
+    pub fn request(&self, handler: &str, status: StatusCode, method: &Method) {
+        let method = match *method {
+            Method::GET => "get",
+            Method::POST => "post",
+            Method::PUT => "put",
+            Method::DELETE => "delete",
+            Method::HEAD => "head",
+            _ => registry::OTHER,
+        };
+        self.requests
+            .with([status.as_str(), handler, method])
+            .increment();
+    }
+
+    /// A verb has ended.
+    pub fn verb(&self, command: &str, done: bool, took: Duration) {
+        self.verbs.with([command, outcome(done)]).observe(took);
+    }
+
+    /// A delegate has ended; `plugin` is the type of its first plugin.
+    pub fn delegate(&self, plugin: &str, command: &str, done: bool, took: Duration) {
+        self.delegates
+            .with([plugin, command, outcome(done)])
+            .observe(took);
+    }
+
+    /// Runs a delegate and counts it.
+    pub fn timed_delegate<T, E>(
+        &self,
+        plugin: &str,
+        command: &str,
+        run: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let start = Instant::now();
+        let answer = run();
+        self.delegate(plugin, command, answer.is_ok(), start.elapsed());
+        answer
+    }
+
+    /// Plugins used that much CPU time. Only for those that are not children of this process: the kernel counts these.
+    pub fn plugin_cpu(&self, used: Duration) {
+        let microseconds = u64::try_from(used.as_micros()).unwrap_or(u64::MAX);
+        self.plugin_cpu.add(microseconds);
+    }
+
+    /// A request waits for its turn, as long as what is returned lives.
+    pub fn queue_enter(&self, lane: &'static str) -> Queued {
+        Queued::new(queue::Lane {
+            waiting: self.waiting.with([lane]),
+            working: self.working.with([lane]),
+            waited: self.waited.with([lane]),
+            abandoned: self.abandoned.with([lane]),
+        })
+    }
+
+    /// A request to the API server has ended: with a status code, `error` for a connection that failed, or `canceled`.
+    pub fn api_request(&self, verb: &str, resource: &str, code: &str, took: Duration) {
+        self.api_requests.with([verb, resource, code]).increment();
+        self.api_durations.with([verb, resource]).observe(took);
+    }
+
+    /// A request to the API server is sent again.
+    pub fn api_retry(&self, verb: &str, resource: &str) {
+        self.api_retries.with([verb, resource]).increment();
+    }
+
+    /// An event was sent, or dropped.
+    pub fn event(&self, reason: &'static str, is_sent: bool) {
+        let outcome = if is_sent { "sent" } else { "dropped" };
+        self.events.with([reason, outcome]).increment();
+    }
+
+    /// A deletion from the journal was tried.
+    pub fn replayed(&self, done: bool) {
+        self.replayed.with([outcome(done)]).increment();
+    }
+
+    /// A network stays attached that nobody will detach any more.
+    pub fn network_given_up(&self) {
+        self.given_up.with([]).increment();
+    }
+
+    /// The runtime looks there now.
+    pub fn place(&self, runtime: &str, dirs: &CniDirs) {
+        let place = Place {
+            runtime: runtime.to_owned(),
+            bin_dir: dirs.install_dir.to_string_lossy().into_owned(),
+            conf_dir: dirs.conf_dir.to_string_lossy().into_owned(),
+            source: dirs.source.as_str(),
+        };
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+    }
+
+    fn placed(&self) -> Option<Place> {
+        let place = self.place.lock();
+        place.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All that was counted in Prometheus' text format, version 0.0.4.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.requests.write(&mut out);
+        self.verbs.write(&mut out);
+        self.delegates.write(&mut out);
+        self.waiting.write(&mut out);
+        self.working.write(&mut out);
+        self.waited.write(&mut out);
+        self.abandoned.write(&mut out);
+        self.api_requests.write(&mut out);
+        self.api_durations.write(&mut out);
+        self.api_retries.write(&mut out);
+        self.events.write(&mut out);
+        self.replayed.write(&mut out);
+        self.given_up.write(&mut out);
+        if let Some(place) = self.placed() {
+            let name = "multus_node_directories";
+            let help = "Where the container runtime looks for CNI plugins and configurations";
+            registry::head(&mut out, name, help, "gauge");
+            let labels = registry::labels([
+                ("bin_dir", &*place.bin_dir),
+                ("conf_dir", &*place.conf_dir),
+                ("runtime", &*place.runtime),
+                ("source", place.source),
+            ]);
+            registry::sample(&mut out, name, &labels, 1);
+        }
+        out
+    }
+}
+
+fn outcome(done: bool) -> &'static str {
+    if done { "done" } else { "failed" }
+}

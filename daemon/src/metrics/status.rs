@@ -1,0 +1,197 @@
+//! What `multus-daemon status` shows: as JSON from the daemon's socket, and in a few lines for people.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// What changes the meaning of known fields raises it.
+pub const SCHEMA: u32 = 1;
+/// What `multus-daemon status` reads. Fields that a reader does not know are those of a newer daemon.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The program's version.
+    pub version: String,
+    /// Why pods are not served; absent when they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The runtime that is served, once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// Where the runtime looks for plugins; the shim is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bin_dir: Option<String>,
+    /// Where the runtime looks for configurations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf_dir: Option<String>,
+    /// The verbs so far.
+    pub verbs: Vec<Timed>,
+    /// The delegates so far.
+    pub delegates: Vec<Timed>,
+    /// The lanes of the queue.
+    pub queue: Vec<Lane>,
+    /// Requests to the API server.
+    pub api: Requests,
+    /// Events that could not be sent.
+    pub events_dropped: u64,
+    /// Networks that stay attached because nobody will detach them any more.
+    pub networks_given_up: u64,
+    /// Containers with networks; absent when the node could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub containers: Option<usize>,
+    /// Deletions that wait in the journal; absent when the node could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal_pending: Option<usize>,
+}
+
+/// How often something ended like this, and how long it took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Timed {
+    /// The type of a delegate's first plugin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
+    /// The verb.
+    pub command: String,
+    /// `done` or `failed`.
+    pub outcome: String,
+    /// How often.
+    pub count: u64,
+    /// The median in seconds, estimated from buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_seconds: Option<f64>,
+    /// What 99 of 100 did not exceed, in seconds, estimated from buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_seconds: Option<f64>,
+    /// All of them together in seconds.
+    pub total_seconds: f64,
+}
+
+/// One lane of the queue.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Lane {
+    /// Its name.
+    pub lane: String,
+    /// Requests that wait for their turn.
+    pub waiting: i64,
+    /// Requests that are being served.
+    pub working: i64,
+    /// Requests whose caller had gone before their turn came.
+    pub abandoned: u64,
+    /// What 99 of 100 did not wait longer, in seconds, estimated from buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_wait_seconds: Option<f64>,
+}
+
+/// Requests to the API server.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Requests {
+    /// All that have ended.
+    pub requests: u64,
+    /// Those that got no answer, or one from 400 on.
+    pub failed: u64,
+    /// Those that were sent again.
+    pub retries: u64,
+}
+
+impl Status {
+    /// A few lines for people.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let mut line = |name: &str, text: String| {
+            // Writing into a text cannot fail.
+            let _ = writeln!(out, "{name:<12}{text}");
+        };
+        line("version", self.version.clone());
+        let state = match &self.problem {
+            None => "pods are served".to_owned(),
+            Some(problem) => format!("pods are not served: {problem}"),
+        };
+        line("state", state);
+        if let Some(runtime) = &self.runtime {
+            line("runtime", runtime.clone());
+        }
+        if let Some(dir) = &self.bin_dir {
+            line("shim in", dir.clone());
+        }
+        if let Some(dir) = &self.conf_dir {
+            line("config in", dir.clone());
+        }
+        if let Some(containers) = self.containers {
+            line("containers", containers.to_string());
+        }
+        for lane in &self.queue {
+            let wait = lane.p99_wait_seconds.map_or_else(String::new, |seconds| {
+                format!(", waiting p99 {}", duration(seconds))
+            });
+            let text = format!(
+                "{}: {} at work, {} waiting, {} abandoned{wait}",
+                lane.lane, lane.working, lane.waiting, lane.abandoned
+            );
+            line("queue", text);
+        }
+        for verb in &self.verbs {
+            line("verb", verb.to_text());
+        }
+        for delegate in &self.delegates {
+            line("delegate", delegate.to_text());
+        }
+        if let Some(pending) = self.journal_pending {
+            line("journal", format!("{pending} deletions pending"));
+        }
+        let Requests {
+            requests,
+            failed,
+            retries,
+        } = self.api;
+        let text = format!("{requests} requests, {failed} failed, {retries} retries");
+        line("API server", text);
+        if self.events_dropped > 0 {
+            line("events", format!("{} dropped", self.events_dropped));
+        }
+        if self.networks_given_up > 0 {
+            let text = format!("{} given up, see the log", self.networks_given_up);
+            line("networks", text);
+        }
+        out
+    }
+}
+
+impl Timed {
+    fn to_text(&self) -> String {
+        let Self {
+            plugin,
+            command,
+            outcome,
+            count,
+            ..
+        } = self;
+        let who = match plugin {
+            Some(plugin) => format!("{plugin} {command}"),
+            None => command.clone(),
+        };
+        let quantile = |name: &str, seconds: Option<f64>| {
+            seconds.map_or_else(String::new, |seconds| {
+                format!(", {name} {}", duration(seconds))
+            })
+        };
+        format!(
+            "{who} {outcome}: {count}{}{}",
+            quantile("p50", self.p50_seconds),
+            quantile("p99", self.p99_seconds)
+        )
+    }
+}
+
+/// An estimate for people: three digits are more than it is worth.
+fn duration(seconds: f64) -> String {
+    if seconds < 1.0 {
+        format!("{:.1} ms", seconds * 1000.0)
+    } else {
+        format!("{seconds:.1} s")
+    }
+}

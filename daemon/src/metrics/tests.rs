@@ -1,0 +1,96 @@
+//! The text as a strict reader takes it, and what dashboards and rules of the chart use of it.
+
+mod chart;
+mod exposition;
+
+use std::time::Duration;
+
+use node::dirs::{CniDirs, Source};
+
+use super::snapshot::{OnNode, Process};
+use super::*;
+
+/// The text of a daemon that has counted one of everything.
+fn complete_text() -> String {
+    let metrics = Metrics::default();
+    for status in [200, 400, 200] {
+        let status = StatusCode::from_u16(status).unwrap();
+        metrics.request("/cni", status, &Method::POST);
+    }
+    metrics.verb("ADD", true, Duration::from_millis(1500));
+    metrics.verb("ADD", true, Duration::from_millis(500));
+    metrics.verb("ADD", false, Duration::ZERO);
+    metrics.delegate("bridge", "ADD", true, Duration::from_millis(7));
+    drop(metrics.queue_enter("add").start());
+    drop(metrics.queue_enter("add"));
+    metrics.api_request("get", "pods", "200", Duration::from_millis(3));
+    metrics.api_retry("get", "pods");
+    metrics.event("AddedInterface", true);
+    metrics.event("AddedInterface", false);
+    metrics.replayed(true);
+    metrics.network_given_up();
+    metrics.plugin_cpu(Duration::from_millis(250));
+    let dirs = CniDirs {
+        bin_dirs: vec!["/b".into()],
+        install_dir: "/b".into(),
+        conf_dir: "/c\"\\".into(),
+        source: Source::File,
+    };
+    metrics.place("containerd 2.4.2", &dirs);
+    let process = Process {
+        cpu: 1.5,
+        children_cpu: 2.0,
+        memory: Some(8 << 20),
+        files: Some(30),
+    };
+    let snapshot = Snapshot {
+        problem: None,
+        on_node: OnNode {
+            containers: Some(3),
+            journal: Some(1),
+            process: Some(process),
+        },
+    };
+    snapshot.text(&metrics)
+}
+
+#[test]
+fn everything_counted_is_in_the_text() {
+    let text = complete_text();
+    for line in [
+        "multus_server_request_total{code=\"200\",handler=\"/cni\",method=\"post\"} 2\n",
+        "multus_server_request_total{code=\"400\",handler=\"/cni\",method=\"post\"} 1\n",
+        "multus_cni_duration_seconds_bucket{command=\"ADD\",outcome=\"done\",le=\"0.5\"} 1\n",
+        "multus_cni_duration_seconds_sum{command=\"ADD\",outcome=\"done\"} 2\n",
+        "multus_cni_duration_seconds_count{command=\"ADD\",outcome=\"done\"} 2\n",
+        "multus_cni_duration_seconds_count{command=\"ADD\",outcome=\"failed\"} 1\n",
+        "multus_delegate_duration_seconds_bucket{plugin=\"bridge\",command=\"ADD\",outcome=\"done\",le=\"0.01\"} 1\n",
+        "multus_queue_waiting{lane=\"add\"} 0\n",
+        "multus_queue_working{lane=\"add\"} 0\n",
+        "multus_queue_wait_seconds_count{lane=\"add\"} 1\n",
+        "multus_queue_abandoned_total{lane=\"add\"} 1\n",
+        "multus_api_requests_total{verb=\"get\",resource=\"pods\",code=\"200\"} 1\n",
+        "multus_api_retries_total{verb=\"get\",resource=\"pods\"} 1\n",
+        "multus_events_total{reason=\"AddedInterface\",outcome=\"dropped\"} 1\n",
+        "multus_journal_replayed_total{outcome=\"done\"} 1\n",
+        "multus_networks_given_up_total 1\n",
+        "multus_plugin_cpu_seconds_total 2.25\n",
+        "multus_ready 1\n",
+        "multus_journal_pending 1\n",
+        "multus_state_containers 3\n",
+        "process_resident_memory_bytes 8388608\n",
+        r#"multus_node_directories{bin_dir="/b",conf_dir="/c\"\\",runtime="containerd 2.4.2",source="file"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+}
+
+/// An alert on the first one needs a zero before it.
+#[test]
+fn what_alerts_watch_is_there_from_the_beginning() {
+    let text = Metrics::default().text();
+    assert!(
+        text.contains("multus_networks_given_up_total 0\n"),
+        "{text}"
+    );
+}

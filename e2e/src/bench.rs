@@ -1,0 +1,152 @@
+//! `bench`: ours beside upstream's programs and beside the floor, in one run, side by side round by round.
+//!
+//! A row is one number of each side; those with a target have a verdict. What the numbers mean is in `docs/performance.md`.
+
+mod alone;
+pub(crate) mod api_server;
+pub(crate) mod driver;
+mod pods;
+mod row;
+mod side;
+mod statistics;
+mod svg;
+mod table;
+mod usage;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use self::row::{Form, Row, Verdict};
+use crate::{
+    report::{Ended, Report, say},
+    rules,
+    tools::Needs,
+    workplace::{self, Workplace},
+};
+
+pub(crate) const NEEDS: Needs = crate::scene::NEEDS;
+
+/// The plugin that answers at once.
+const PLUGIN: &str = "bench-plugin";
+
+/// What `bench` is told beside the release.
+#[derive(Debug, clap::Args)]
+#[group(id = "bench")]
+pub(crate) struct Options {
+    /// bench: how often each side is measured
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// bench: few rounds, and a verdict only on what is the same on every machine; fails above twice a target
+    #[arg(long)]
+    short: bool,
+    /// bench: the rows in JSON into this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// bench: a picture of the rows into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+impl Options {
+    fn form(&self) -> Form {
+        if self.short { Form::Short } else { Form::Full }
+    }
+}
+
+/// Measures, prints the table, and fails in the short form on a row that is far over its target.
+pub(crate) fn run(
+    work: &Workplace,
+    options: &Options,
+    rules: &rules::Options,
+    report: &mut Report,
+) -> Result<(), Ended> {
+    let rows = alone::measure(work, options, rules.peer(), report)?;
+    let form = options.form();
+    say(&table::render(&rows, form));
+    report.check("the rows are written", || {
+        if let Some(path) = &options.json {
+            let document = document(&rows, form, options.rounds);
+            fs::write(path, format!("{document:#}\n"))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(path) = &options.svg {
+            let title = format!("multus-rs {}", work.version()?);
+            fs::write(path, svg::render(&rows, form, &title))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    })?;
+    report.check("every row that has a target was measured", || {
+        none(&rows, form, Verdict::Missing)
+    })?;
+    if options.short {
+        report.check("no row is more than twice its target", || {
+            none(&rows, form, Verdict::FarOver)
+        })?;
+    }
+    Ok(())
+}
+
+/// Fails if a row has that verdict.
+fn none(rows: &[Row], form: Form, verdict: Verdict) -> anyhow::Result<()> {
+    let with = rows.iter().filter(|row| row.verdict(form) == verdict);
+    let names: Vec<_> = with.map(|row| row.name.as_str()).collect();
+    ensure!(names.is_empty(), "{}", names.join(", "));
+    Ok(())
+}
+
+/// Everything that was measured, for programs.
+fn document(rows: &[Row], form: Form, rounds: u32) -> Value {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let rows: Vec<_> = rows.iter().map(|row| row.json(form)).collect();
+    json!({
+        "schema": 1,
+        "form": match form { Form::Full => "full", Form::Short => "short" },
+        "rounds": rounds,
+        "machine": {
+            "arch": workplace::arch(), "processors": processors, "kernel": read("/proc/sys/kernel/osrelease").trim(),
+            "load": read("/proc/loadavg").trim(),
+        },
+        "rows": rows,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::row::{Bound, Subject, Target};
+
+    fn rows() -> [Row; 2] {
+        let target = Target::portable(Subject::FloorRatio, Bound::AtMost, 1.0);
+        [
+            Row::new("near", "ms", [&[1.5], &[], &[1.0]]).with(target),
+            Row::new("far", "ms", [&[2.5], &[], &[1.0]]).with(target),
+        ]
+    }
+
+    #[test]
+    fn a_row_that_is_far_over_is_named() {
+        assert!(none(&rows()[..1], Form::Short, Verdict::FarOver).is_ok());
+        let error = none(&rows(), Form::Short, Verdict::FarOver).unwrap_err();
+        assert_eq!(error.to_string(), "far");
+    }
+
+    #[test]
+    fn the_document_names_form_machine_and_rows() {
+        let document = document(&rows(), Form::Short, 3);
+        assert_eq!(
+            (&document["schema"], &document["rounds"]),
+            (&json!(1), &json!(3))
+        );
+        assert_eq!(document["form"], "short");
+        assert!(
+            document["machine"]["processors"]
+                .as_u64()
+                .is_some_and(|count| count > 0)
+        );
+        assert_eq!(document["rows"][1]["verdict"], "over (more than twice)");
+    }
+}

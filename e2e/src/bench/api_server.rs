@@ -1,0 +1,383 @@
+//! An API server with as much of Kubernetes as a daemon reads and writes: it holds a fixed set of pods and network definitions,
+//! and takes next to nothing of the machine, so that what is measured beside it is the daemon.
+//!
+//! It is this very program under an argument of its own, in the daemon's node. It checks nothing that a real one checks.
+
+use std::{
+    convert::Infallible,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::SystemTime,
+};
+
+use anyhow::Context as _;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Body, Bytes, Frame, Incoming},
+    header::{ACCEPT, CONTENT_TYPE},
+    service::service_fn,
+};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    },
+};
+
+use super::pods;
+
+/// The argument that makes this program the server.
+pub(crate) const NAME: &str = "bench-api-server";
+/// Bytes that are handed over at once.
+const CHUNK: usize = 64 << 10;
+
+/// Serves until it is ended: `bench-api-server PORT PODS NODE FOLDER`, with the certificate in that folder. When a list of pods was
+/// read to its end, the moment goes into its file `listed`.
+pub(crate) fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let words: Vec<_> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let [port, count, node, folder] = words.as_slice() else {
+        anyhow::bail!("{NAME} PORT PODS NODE FOLDER");
+    };
+    let folder = Path::new(folder);
+    let server = Arc::new(Server {
+        pods: pods::all(count.parse()?, node),
+        definitions: pods::definitions(),
+        version: AtomicU64::new(1000),
+        watches: Mutex::default(),
+        listed: folder.join("listed"),
+    });
+    let certificate = CertificateDer::from_pem_file(folder.join("apiserver.crt"))
+        .context("cannot read the server's certificate")?;
+    let key = PrivateKeyDer::from_pem_file(folder.join("apiserver.key"))
+        .context("cannot read the server's key")?;
+    let mut tls = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let address = format!("127.0.0.1:{port}");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind(&address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let (acceptor, server) = (acceptor.clone(), Arc::clone(&server));
+            tokio::spawn(async move {
+                // Clients may go whenever they like.
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let service = service_fn(move |request| {
+                    let server = Arc::clone(&server);
+                    async move { Ok::<_, Infallible>(server.answer(request).await) }
+                });
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    })
+}
+
+struct Server {
+    pods: Vec<Value>,
+    definitions: Vec<Value>,
+    version: AtomicU64,
+    /// Who is told of changes of pods, and whether of their metadata alone.
+    watches: Mutex<Vec<(bool, UnboundedSender<Part>)>>,
+    listed: PathBuf,
+}
+
+/// A piece of an answer.
+enum Part {
+    Bytes(Bytes),
+    /// All pods have been read.
+    Listed,
+}
+
+/// An answer that comes in pieces.
+struct Parts {
+    parts: UnboundedReceiver<Part>,
+    listed: PathBuf,
+}
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            return match self.parts.poll_recv(context) {
+                Poll::Ready(Some(Part::Bytes(bytes))) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Poll::Ready(Some(Part::Listed)) => {
+                    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                    let now = now.map_or(0, |since| since.as_nanos());
+                    // Without it the measurement fails with a reason.
+                    let _ = fs::write(&self.listed, now.to_string());
+                    continue;
+                }
+                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            };
+        }
+    }
+}
+
+/// A question, as far as it matters.
+struct Question<'a> {
+    path: Vec<&'a str>,
+    query: &'a str,
+    /// Whether metadata is enough.
+    is_partial: bool,
+}
+
+impl Server {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Parts> {
+        let (head, body) = request.into_parts();
+        let accept = head
+            .headers
+            .get(ACCEPT)
+            .and_then(|value| value.to_str().ok());
+        let question = Question {
+            path: head.uri.path().trim_matches('/').split('/').collect(),
+            query: head.uri.query().unwrap_or_default(),
+            is_partial: accept.is_some_and(|accept| accept.contains("as=PartialObjectMetadata")),
+        };
+        let is_read = head.method == Method::GET;
+        match (question.path.as_slice(), is_read) {
+            (["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"], true) => {
+                self.list(&question, ("v1", "Pod"), &self.pods, true)
+            }
+            (["api", "v1", "namespaces", _, "pods", name, rest @ ..], _) => {
+                drain(body).await;
+                self.pod(name, is_read || rest.is_empty(), &question)
+            }
+            (["apis", "k8s.cni.cncf.io", "v1", rest @ ..], true) => {
+                let kind = ("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition");
+                match rest {
+                    ["namespaces", _, "network-attachment-definitions", name] => {
+                        let found = self
+                            .definitions
+                            .iter()
+                            .find(|one| one["metadata"]["name"] == *name);
+                        found.map_or_else(|| self.absent(), |one| self.one(one))
+                    }
+                    _ => self.list(&question, kind, &self.definitions, false),
+                }
+            }
+            (["apis", "apps", "v1", "namespaces", _, "daemonsets"], true) => {
+                self.list(&question, ("apps/v1", "DaemonSet"), &[], false)
+            }
+            ([.., "events"], false) => {
+                // What a client wrote it can read.
+                let kind = head
+                    .headers
+                    .get(CONTENT_TYPE)
+                    .and_then(|value| value.to_str().ok());
+                let kind = kind.unwrap_or("application/json").to_owned();
+                let body = drain(body).await;
+                self.respond(StatusCode::CREATED, &kind, [Part::Bytes(body)])
+            }
+            (["version"], true) => {
+                self.one(&json!({"major": "1", "minor": "34", "gitVersion": "v1.34.4"}))
+            }
+            _ => self.absent(),
+        }
+    }
+
+    /// A pod is read, or its status written: then those who watch learn of it.
+    fn pod(&self, name: &str, is_read: bool, question: &Question<'_>) -> Response<Parts> {
+        let Some(pod) = self.pods.iter().find(|pod| pod["metadata"]["name"] == name) else {
+            return self.absent();
+        };
+        if is_read {
+            return self.one(&view(pod, question.is_partial));
+        }
+        let mut pod = pod.clone();
+        let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
+        pod["metadata"]["resourceVersion"] = json!(version.to_string());
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain(|(is_partial, watch)| {
+            let event = event("MODIFIED", &view(&pod, *is_partial));
+            watch.send(Part::Bytes(event)).is_ok()
+        });
+        drop(watches);
+        self.one(&view(&pod, question.is_partial))
+    }
+
+    /// A list, a watch, or a watch that begins with a list.
+    fn list(
+        &self,
+        question: &Question<'_>,
+        (api_version, kind): (&str, &str),
+        objects: &[Value],
+        are_pods: bool,
+    ) -> Response<Parts> {
+        let has = |word: &str| question.query.split('&').any(|part| part == word);
+        let version = self.version.load(Ordering::SeqCst).to_string();
+        let (to, parts) = unbounded_channel();
+        let send = |part| {
+            // Who asked may be gone.
+            let _ = to.send(part);
+        };
+        let end = || {
+            if are_pods {
+                send(Part::Listed);
+            }
+        };
+        let (list_kind, list_version) = if question.is_partial {
+            ("PartialObjectMetadata", "meta.k8s.io/v1")
+        } else {
+            (kind, api_version)
+        };
+        if has("watch=true") || has("watch=1") {
+            if has("sendInitialEvents=true") {
+                for object in objects {
+                    send(Part::Bytes(event(
+                        "ADDED",
+                        &view(object, question.is_partial),
+                    )));
+                }
+                let mark = json!({"kind": list_kind, "apiVersion": list_version, "metadata": {
+                    "resourceVersion": version, "annotations": {"k8s.io/initial-events-end": "true"}, "creationTimestamp": null,
+                }});
+                send(Part::Bytes(event("BOOKMARK", &mark)));
+                end();
+            }
+            // A watch that nobody writes to must stay open, too.
+            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+            if are_pods {
+                watches.push((question.is_partial, to));
+            } else {
+                std::mem::forget(to);
+            }
+        } else {
+            let items: Vec<_> = objects
+                .iter()
+                .map(|object| view(object, question.is_partial))
+                .collect();
+            let list = json!({
+                "kind": format!("{list_kind}List"), "apiVersion": list_version,
+                "metadata": {"resourceVersion": version}, "items": items,
+            });
+            let bytes = Bytes::from(list.to_string());
+            for start in (0..bytes.len()).step_by(CHUNK) {
+                send(Part::Bytes(
+                    bytes.slice(start..bytes.len().min(start + CHUNK)),
+                ));
+            }
+            end();
+        }
+        self.stream(StatusCode::OK, "application/json", parts)
+    }
+
+    fn one(&self, object: &Value) -> Response<Parts> {
+        let bytes = Bytes::from(object.to_string());
+        self.respond(StatusCode::OK, "application/json", [Part::Bytes(bytes)])
+    }
+
+    fn absent(&self) -> Response<Parts> {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not here"});
+        let bytes = Bytes::from(status.to_string());
+        self.respond(
+            StatusCode::NOT_FOUND,
+            "application/json",
+            [Part::Bytes(bytes)],
+        )
+    }
+
+    fn respond(
+        &self,
+        status: StatusCode,
+        kind: &str,
+        parts: impl IntoIterator<Item = Part>,
+    ) -> Response<Parts> {
+        let (to, from) = unbounded_channel();
+        for part in parts {
+            let _ = to.send(part);
+        }
+        self.stream(status, kind, from)
+    }
+
+    fn stream(
+        &self,
+        status: StatusCode,
+        kind: &str,
+        parts: UnboundedReceiver<Part>,
+    ) -> Response<Parts> {
+        let mut response = Response::new(Parts {
+            parts,
+            listed: self.listed.clone(),
+        });
+        *response.status_mut() = status;
+        if let Ok(kind) = kind.parse() {
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+        }
+        response
+    }
+}
+
+/// Reads a request to its end.
+async fn drain(body: Incoming) -> Bytes {
+    use http_body_util::BodyExt as _;
+    body.collect()
+        .await
+        .map_or_else(|_| Bytes::new(), http_body_util::Collected::to_bytes)
+}
+
+/// An object, or its metadata alone.
+fn view(object: &Value, is_partial: bool) -> Value {
+    if is_partial {
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+    } else {
+        object.clone()
+    }
+}
+
+/// A line of a watch.
+fn event(kind: &str, object: &Value) -> Bytes {
+    Bytes::from(format!("{}\n", json!({"type": kind, "object": object})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_alone_is_what_a_real_server_calls_it() {
+        let pod = json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": {}});
+        let partial = view(&pod, true);
+        assert_eq!(partial["kind"], "PartialObjectMetadata");
+        assert_eq!(partial["metadata"], pod["metadata"]);
+        assert!(partial["spec"].is_null());
+        assert_eq!(view(&pod, false), pod);
+        assert_eq!(
+            event("ADDED", &json!({})),
+            "{\"type\":\"ADDED\",\"object\":{}}\n"
+        );
+    }
+}

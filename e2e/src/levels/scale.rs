@@ -1,0 +1,260 @@
+//! Level `scale`: hundreds of real daemons, each as a node of its own, against one real API server and etcd on this machine.
+//!
+//! What a node costs the API server is measured at the daemons' start, while nothing happens, and when the API server is killed and
+//! started again; the figures are printed and written to `figures.json`. `docs/scale.md` has those of a release, and what follows
+//! from them. Times depend on the machine; numbers of requests, bytes and CPU hardly do.
+
+mod audit;
+mod fleet;
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use self::{
+    audit::{Audit, Requests},
+    fleet::{DEFINITIONS, Fleet, PODS_PER_NODE, audit_log},
+};
+use crate::{
+    report::{Ended, Report, say},
+    sh,
+    workplace::Workplace,
+};
+
+/// How large it is.
+#[derive(Debug, clap::Args)]
+#[group(id = "scale")]
+pub(crate) struct Options {
+    /// scale: so many nodes, each with ten pods
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    nodes: usize,
+}
+
+/// All daemons are ready within, and have their watches again after the API server is: on two cores, in seconds.
+const WITHIN: u64 = 180;
+/// Requests of a node at its daemon's start: two lists and two watches, the DaemonSet, and a little.
+const START_REQUESTS: usize = 8;
+/// Requests of a node while the API server is away and comes back: those that it sees.
+const RESTART_REQUESTS: usize = 12;
+/// How long nothing happens.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// What a phase took from all parts.
+struct Phase {
+    name: &'static str,
+    seconds: f64,
+    requests: Requests,
+    /// To the API server, and from it.
+    bytes: [u64; 2],
+    /// Seconds of API server and etcd.
+    cpu: [f64; 2],
+    /// Seconds of all daemons.
+    daemons: f64,
+}
+
+/// Counters at one moment.
+struct Reading {
+    at: Instant,
+    bytes: [u64; 2],
+    cpu: [f64; 2],
+    daemons: f64,
+}
+
+impl Reading {
+    fn take(fleet: &Fleet<'_>) -> anyhow::Result<Self> {
+        Ok(Self {
+            at: Instant::now(),
+            bytes: fleet.bytes()?,
+            cpu: fleet.cpu()?,
+            daemons: fleet.daemons()?.0,
+        })
+    }
+
+    /// What has been used since; `seconds` is how long the phase took.
+    fn until(self, name: &'static str, now: &Self, seconds: f64, requests: Requests) -> Phase {
+        Phase {
+            name,
+            seconds,
+            requests,
+            bytes: [0, 1].map(|side| now.bytes[side] - self.bytes[side]),
+            cpu: [0, 1].map(|process| now.cpu[process] - self.cpu[process]),
+            daemons: now.daemons - self.daemons,
+        }
+    }
+}
+
+pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> Result<(), Ended> {
+    let nodes = options.nodes;
+    let pods = nodes * PODS_PER_NODE;
+    let fleet = report.check(
+        &format!("an API server with {pods} pods and {DEFINITIONS} networks"),
+        || Fleet::new(work, nodes),
+    )?;
+    let mut audit = Audit::new(audit_log(work));
+    let mut phases = Vec::new();
+    let started = report.check(&format!("{nodes} daemons become ready"), || {
+        start(&fleet, &mut audit)
+    })?;
+    phases.push(started);
+    let idle = report.check("nothing happens for a minute", || idle(&fleet, &mut audit))?;
+    phases.push(idle);
+    let restarted = report.check("the API server is killed and comes back", || {
+        restart(&fleet, &mut audit)
+    })?;
+    phases.push(restarted);
+    report.check("figures", || tell(work, &fleet, &phases))?;
+    // Each by itself: a figure that is too high says nothing of the others.
+    for (name, judge) in [
+        (
+            "few requests at a start",
+            few_at_start as fn(&Fleet<'_>, &[Phase]) -> anyhow::Result<()>,
+        ),
+        ("few requests after a restart", few_after_restart),
+        ("no list in pieces", no_limited_list),
+        ("hardly a request while idle", quiet_while_idle),
+    ] {
+        let _ = report.check(name, || judge(&fleet, &phases));
+    }
+    Ok(())
+}
+
+fn start(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
+    let before = Reading::take(fleet)?;
+    let lists = fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")?;
+    fleet.start()?;
+    fleet.wait_ready(WITHIN)?;
+    let seconds = before.at.elapsed().as_secs_f64();
+    let mut requests = Requests::default();
+    wait_watches(fleet, audit, &mut requests)?;
+    let now = Reading::take(fleet)?;
+    let lists = fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")? - lists;
+    say(&format!("        lists of pods that etcd served: {lists}"));
+    Ok(before.until("start", &now, seconds, requests))
+}
+
+fn idle(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
+    let before = Reading::take(fleet)?;
+    thread::sleep(IDLE);
+    let now = Reading::take(fleet)?;
+    let mut requests = Requests::default();
+    audit.read(&mut requests)?;
+    Ok(before.until("idle", &now, IDLE.as_secs_f64(), requests))
+}
+
+/// The time counts from the moment when the API server is ready again.
+fn restart(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
+    let mut before = Reading::take(fleet)?;
+    fleet.restart_server()?;
+    // The server is a new process, whose CPU counts from its start.
+    before.cpu[0] = 0.0;
+    let ready = Instant::now();
+    let mut requests = Requests::default();
+    wait_watches(fleet, audit, &mut requests)?;
+    let seconds = ready.elapsed().as_secs_f64();
+    fleet.wait_ready(WITHIN)?;
+    audit.read(&mut requests)?;
+    let now = Reading::take(fleet)?;
+    let lists = fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")?;
+    say(&format!(
+        "        lists of pods that etcd served, the API server's own with them: {lists}"
+    ));
+    Ok(before.until("restart", &now, seconds, requests))
+}
+
+/// Waits until each node's pods are watched, and as many watches of definitions are there.
+fn wait_watches(
+    fleet: &Fleet<'_>,
+    audit: &mut Audit,
+    requests: &mut Requests,
+) -> anyhow::Result<()> {
+    sh::until(WITHIN, "every daemon has its watches", || {
+        audit.read(requests)?;
+        let (pods, definitions) = (requests.pod_watches.len(), requests.definition_watches);
+        ensure!(
+            pods >= fleet.nodes && definitions >= fleet.nodes,
+            "pods of {pods} nodes are watched, definitions {definitions} times"
+        );
+        Ok(())
+    })
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "figures for people, far below the precision's end"
+)]
+fn tell(work: &Workplace, fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
+    let nodes = fleet.nodes as f64;
+    let (_, memory) = fleet.daemons()?;
+    let rejected = fleet.metric("apiserver_flowcontrol_rejected_requests_total", "")?;
+    let mut figures = Vec::<Value>::new();
+    for phase in phases {
+        let [to, from] = phase.bytes.map(|bytes| bytes as f64 / nodes / 1024.0);
+        let [server, etcd] = phase.cpu;
+        let requests = phase.requests.total() as f64 / nodes;
+        say(&format!(
+            "        {:8} {:.1} s; per node {requests:.2} requests, {to:.1} kB sent, {from:.1} kB received; CPU of API server {server:.1} s, etcd {etcd:.1} s, a daemon {:.1} ms; {} requests in the fullest second; refused {:?}",
+            phase.name,
+            phase.seconds,
+            phase.daemons * 1000.0 / nodes,
+            phase.requests.peak(),
+            phase.requests.refused,
+        ));
+        for (kind, count) in &phase.requests.kinds {
+            say(&format!("            {count:5} {kind}"));
+        }
+        figures.push(json!({
+            "phase": phase.name, "seconds": phase.seconds, "requests": phase.requests.json(),
+            "bytesToServer": phase.bytes[0], "bytesFromServer": phase.bytes[1],
+            "cpuServer": server, "cpuEtcd": etcd, "cpuDaemons": phase.daemons,
+        }));
+    }
+    say(&format!(
+        "        a daemon has {memory:.0} kB resident; the API server's priority and fairness rejected {rejected} requests"
+    ));
+    let figures = json!({"nodes": fleet.nodes, "pods": fleet.nodes * PODS_PER_NODE, "definitions": DEFINITIONS,
+        "daemonMemory": memory, "rejected": rejected, "phases": figures});
+    Ok(fs::write(
+        work.dir.join("figures.json"),
+        serde_json::to_vec_pretty(&figures)?,
+    )?)
+}
+
+fn few_at_start(fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
+    few(fleet, &phases[0], START_REQUESTS)
+}
+
+fn few_after_restart(fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
+    few(fleet, &phases[2], RESTART_REQUESTS)
+}
+
+fn few(fleet: &Fleet<'_>, phase: &Phase, most: usize) -> anyhow::Result<()> {
+    let total = phase.requests.total();
+    ensure!(
+        total <= most * fleet.nodes,
+        "{total} requests of {} nodes, more than {most} of each: {:?}",
+        fleet.nodes,
+        phase.requests.kinds
+    );
+    Ok(())
+}
+
+fn no_limited_list(_: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
+    let limited: usize = phases
+        .iter()
+        .map(|phase| phase.requests.limited_lists())
+        .sum();
+    ensure!(
+        limited == 0,
+        "{limited} lists have a limit, and many API servers read those from etcd"
+    );
+    Ok(())
+}
+
+/// Watches end after five to ten minutes, so one minute sees a fifth of a node's at most.
+fn quiet_while_idle(fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
+    few(fleet, &phases[1], 1)
+}

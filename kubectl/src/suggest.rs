@@ -1,0 +1,119 @@
+//! Suggestions for names that are probably misspelled: the nearest of the names that exist.
+
+use daemon::config::distance;
+
+/// Plugin types that definitions commonly name: the reference plugins of CNI, and widely used others.
+const PLUGINS: &[&str] = &[
+    "bandwidth",
+    "bond",
+    "bridge",
+    "calico",
+    "calico-ipam",
+    "cilium-cni",
+    "dhcp",
+    "dummy",
+    "egress-router",
+    "firewall",
+    "flannel",
+    "host-device",
+    "host-local",
+    "ib-sriov-cni",
+    "ipoib",
+    "ipvlan",
+    "kube-ovn",
+    "loopback",
+    "macvlan",
+    "multi-networkpolicy",
+    "ovn-k8s-cni-overlay",
+    "ovs",
+    "portmap",
+    "ptp",
+    "rdma",
+    "route-override",
+    "sbr",
+    "sriov",
+    "static",
+    "tap",
+    "tuning",
+    "userspace",
+    "vlan",
+    "vrf",
+    "vxlan",
+    "whereabouts",
+];
+
+/// Returns the candidate nearest to `name`, or `None` when `name` is one of them or none is near.
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let mut best: Option<(usize, &'a str)> = None;
+    for candidate in candidates {
+        if candidate == name {
+            return None;
+        }
+        // Short names are near each other by chance.
+        let limit = match name.len().min(candidate.len()) {
+            0..=3 => 0,
+            4..=5 => 1,
+            _ => 2,
+        };
+        let apart = transposed_distance(&lower, &candidate.to_lowercase());
+        if apart <= limit && best.is_none_or(|(least, _)| apart < least) {
+            best = Some((apart, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// Returns the plugin type that `kind` was probably meant to be.
+pub(crate) fn plugin(kind: &str) -> Option<&'static str> {
+    nearest(kind, PLUGINS.iter().copied())
+}
+
+/// The edit distance, in which two neighbouring letters that changed places count as one change.
+fn transposed_distance(from: &str, to: &str) -> usize {
+    let swapped = (1..from.len()).filter_map(|at| {
+        let mut bytes = from.as_bytes().to_vec();
+        bytes.swap(at - 1, at);
+        let text = String::from_utf8(bytes).ok()?;
+        Some(distance(&text, to) + 1)
+    });
+    swapped
+        .chain([distance(from, to)])
+        .min()
+        .unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelled_plugins_have_a_suggestion_and_others_none() {
+        for (kind, expected) in [
+            ("brigde", Some("bridge")),
+            ("Bridge", Some("bridge")),
+            ("macvaln", Some("macvlan")),
+            ("host_local", Some("host-local")),
+            ("vlna", Some("vlan")),
+            ("vlan", None),
+            ("ipvlan", None),
+            ("vrf", None),
+            ("abc", None),
+            ("my-own-plugin", None),
+            ("", None),
+        ] {
+            assert_eq!(plugin(kind), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_of_several_names_is_suggested() {
+        let names = ["storage", "storage-2", "stores"];
+        assert_eq!(nearest("storag", names), Some("storage"));
+        assert_eq!(nearest("storage", names), None);
+        assert_eq!(nearest("lan", ["wan"]), None);
+    }
+}
