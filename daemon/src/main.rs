@@ -180,6 +180,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         pod_uid: variable("POD_UID"),
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
+        crd_chart: variable("MULTUS_CRD_CHART"),
         plugin_environment: exec::of_plugins(std::env::vars_os()),
     };
     let root = arguments

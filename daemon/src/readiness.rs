@@ -44,6 +44,8 @@ struct Parts {
     never_well: BTreeSet<Part>,
     /// Another daemon serves this node's pods.
     is_standby: bool,
+    /// What an operator should know although pods are served.
+    notes: BTreeMap<&'static str, String>,
 }
 
 impl Part {
@@ -65,6 +67,7 @@ impl Readiness {
                 reasons,
                 never_well: missing.iter().copied().collect(),
                 is_standby: false,
+                notes: BTreeMap::new(),
             }),
             changed: Notify::new(),
         }
@@ -103,6 +106,25 @@ impl Readiness {
             None => self.well(part),
             Some(reason) => self.missing(part, reason),
         }
+    }
+
+    /// What an operator should know about a subject although pods are served; `None` takes it back.
+    pub fn note(&self, subject: &'static str, text: Option<String>) {
+        let mut parts = self.parts();
+        let before = match &text {
+            Some(text) => parts.notes.insert(subject, text.clone()),
+            None => parts.notes.remove(subject),
+        };
+        if let Some(text) = text.filter(|text| before.as_ref() != Some(text)) {
+            warn!("{text}");
+        }
+    }
+
+    /// All notes, one a line.
+    pub fn notes(&self) -> String {
+        let parts = self.parts();
+        let lines: Vec<&str> = parts.notes.values().map(String::as_str).collect();
+        lines.join("\n")
     }
 
     /// Nothing when all is well, else all reasons in one line.
@@ -222,6 +244,18 @@ mod tests {
         let readiness = Readiness::new(&[Part::Socket]);
         let standby = async { readiness.standby(true) };
         tokio::join!(readiness.wait_for_all(), standby);
+    }
+
+    #[test]
+    fn notes_leave_the_daemon_ready() {
+        let readiness = Readiness::new(&[]);
+        readiness.note("crd", Some("it is not there".to_owned()));
+        readiness.note("a", Some("first".to_owned()));
+        assert_eq!(readiness.notes(), "first\nit is not there");
+        assert_eq!(readiness.problem(), None);
+        readiness.note("a", None);
+        readiness.note("crd", None);
+        assert_eq!(readiness.notes(), "");
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::{
     journal, leftovers, limits,
     links::NetnsProbe,
     metrics::{self, Metrics},
-    orphans,
+    orphans, plan,
     readiness::{Part, Readiness},
     server,
     service::Service,
@@ -58,6 +58,8 @@ pub struct Identity {
     pub namespace: Option<String>,
     /// Our DaemonSet (`MULTUS_DAEMONSET`).
     pub daemon_set: Option<String>,
+    /// The chart that brings the kind of network definitions (`MULTUS_CRD_CHART`).
+    pub crd_chart: Option<String>,
     /// What plugins get of our environment.
     pub plugin_environment: Vec<(OsString, OsString)>,
 }
@@ -67,6 +69,11 @@ impl Identity {
     fn id(&self) -> String {
         let own = || std::process::id().to_string();
         self.pod_uid.clone().unwrap_or_else(own)
+    }
+
+    fn crd_chart(&self) -> String {
+        let either = || "rke2-multus-crd or k3s-multus-crd".to_owned();
+        self.crd_chart.clone().unwrap_or_else(either)
     }
 }
 
@@ -82,7 +89,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let socket = Socket::bind(Arc::clone(&daemon.root), &daemon.config.socket_dir, &id)?;
     let (pods, definitions, ownership) = (
         Arc::<Pods>::default(),
-        Arc::default(),
+        Arc::new(Definitions::new(daemon.identity.crd_chart())),
         Arc::new(Ownership::default()),
     );
     let cluster = Arc::<OnceLock<_>>::default();
@@ -260,8 +267,17 @@ impl Daemon {
         let api = client.clone();
         tokio::spawn(async move { cluster::follow_pods(api, &node, pods, || done("pods")).await });
         let api = client.clone();
+        let readiness = Arc::clone(&self.readiness);
         tokio::spawn(async move {
-            cluster::follow_definitions(api, definitions, || synced("definitions")).await;
+            let listed = || {
+                let missing = plan::Definitions::missing_crd(&*definitions);
+                let note = |chart| {
+                    format!("the CRD NetworkAttachmentDefinition is not installed: install {chart}")
+                };
+                readiness.note("crd", missing.map(note));
+                synced("definitions");
+            };
+            cluster::follow_definitions(api, Arc::clone(&definitions), listed).await;
         });
         if let (Some(namespace), Some(name)) = (
             self.identity.namespace.clone(),

@@ -188,9 +188,9 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
     match (request.uri().path(), method) {
         (api::PATH_CNI, Method::POST) => verb(service, request, Path::Cni).await,
         (api::PATH_DELEGATE, Method::POST) => verb(service, request, Path::Delegate).await,
-        (api::PATH_HEALTHZ, _) if read => answer(StatusCode::OK, ""),
+        (api::PATH_HEALTHZ, _) if read => answer(StatusCode::OK, service.readiness.notes()),
         (api::PATH_READYZ, _) if read => match service.readiness.problem() {
-            None => answer(StatusCode::OK, ""),
+            None => answer(StatusCode::OK, service.readiness.notes()),
             Some(problem) => answer(StatusCode::INTERNAL_SERVER_ERROR, problem),
         },
         (api::PATH_FAILURES, Method::GET) => answer(StatusCode::OK, service.failures.to_json()),

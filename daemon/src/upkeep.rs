@@ -241,19 +241,19 @@ impl Upkeep {
 
     /// What there is to be found on the node now.
     pub async fn report(&self) -> Report {
-        let overrides = Overrides {
-            bin_dir: self.config.bin_dir.clone(),
-            conf_dir: self.config.conf_dir.clone(),
-        };
-        if self.pod_uid.is_none()
-            && self.config.cri_socket.is_none()
-            && overrides.complete().is_some()
-        {
-            // No pod, so no runtime runs us, and there is nothing left to ask.
-            return Report {
-                dirs: overrides.complete(),
-                ..Report::default()
+        let overrides = self.config.overrides();
+        if self.pod_uid.is_none() && self.config.cri_socket.is_none() {
+            // No pod, so no runtime runs us: with no other place for the shim, it goes where the plugins are.
+            let alone = Overrides {
+                shim_dir: overrides.shim_dir.clone().or(self.config.bin_dir.clone()),
+                ..overrides.clone()
             };
+            if let Some(dirs) = alone.complete() {
+                return Report {
+                    dirs: Some(dirs),
+                    ..Report::default()
+                };
+            }
         }
         let question = Question {
             socket: self.config.cri_socket.clone(),

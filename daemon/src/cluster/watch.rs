@@ -65,7 +65,7 @@ pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, s
     };
     let mut listed = Vec::new();
     let unknown_kind = || {
-        definitions.replace(Vec::new());
+        definitions.unknown_kind();
         synced();
     };
     follow(

@@ -30,6 +30,18 @@ pub enum PlanError {
         /// Its name.
         name: String,
     },
+    /// A definition of a kind that the cluster does not know.
+    #[error(
+        "cannot find a network-attachment-definition ({name}) in namespace ({namespace}): the CRD is not installed: install {chart}"
+    )]
+    NoCrd {
+        /// Where it was looked for.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The chart that brings the kind.
+        chart: String,
+    },
     /// A definition of a namespace that this pod may not use.
     #[error(
         "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}): add it to globalNamespaces"
@@ -262,7 +274,9 @@ impl PlanError {
     /// Reason and message of the warning event that this deserves on the pod.
     pub fn event(&self) -> Option<(&'static str, String)> {
         match self {
-            Self::NoDefinition { .. } => Some(("NoNetworkFound", self.to_string())),
+            Self::NoDefinition { .. } | Self::NoCrd { .. } => {
+                Some(("NoNetworkFound", self.to_string()))
+            }
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. }
                 if matches!(**cause, Self::NoNetwork { .. } | Self::NoFile { .. }) =>
             {
@@ -277,6 +291,7 @@ impl PlanError {
         match self {
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => cause.code(),
             Self::NoDefinition { .. }
+            | Self::NoCrd { .. }
             | Self::NoNetwork { .. }
             | Self::File { .. }
             | Self::NoFile { .. }

@@ -28,6 +28,11 @@ pub struct Nad {
 pub trait Definitions: Send + Sync {
     /// One definition.
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
+
+    /// Where the cluster does not even know the kind: the chart that brings it.
+    fn missing_crd(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The attachment for what a pod selected. The namespaces in `open`, the pod's own first, are so even under isolation.
@@ -48,13 +53,17 @@ pub(super) fn attachment(
             name: name.clone(),
         });
     }
-    let nad = inputs
-        .definitions
-        .nad(namespace, name)
-        .ok_or_else(|| PlanError::NoDefinition {
-            namespace: namespace.clone(),
-            name: name.clone(),
-        })?;
+    let nad = inputs.definitions.nad(namespace, name).ok_or_else(|| {
+        let (namespace, name) = (namespace.clone(), name.clone());
+        match inputs.definitions.missing_crd() {
+            None => PlanError::NoDefinition { namespace, name },
+            Some(chart) => PlanError::NoCrd {
+                namespace,
+                name,
+                chart,
+            },
+        }
+    })?;
     from_nad(&nad, Some(selection), inputs)
 }
 

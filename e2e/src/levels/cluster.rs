@@ -2,6 +2,7 @@
 //! its default values, and pods come and go.
 
 mod asked;
+mod broken;
 mod certificates;
 mod desk;
 mod moving;
@@ -59,6 +60,10 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
         || scene.rolling_update("rke2-multus"),
     )?;
     say(&format!("        {stream}"));
+    report.check(
+        "a value that daemons cannot use stops the update, and all of them serve on",
+        || scene.broken_values("rke2-multus"),
+    )?;
     report.check(
         "a distro is upgraded, moved and rolled back under its pods",
         || scene.changes("rke2-multus"),
