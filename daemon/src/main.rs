@@ -19,7 +19,7 @@ use daemon::{
     run::{self, Identity},
     serving,
 };
-use tracing::{Level, level_filters::LevelFilter, warn};
+use tracing::{Level, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Where a pod has the node's root.
@@ -271,8 +271,6 @@ fn log_to_stderr(level: &str, format: LogFormat) {
     let filter = Targets::new()
         .with_target("daemon", level)
         .with_target("node", level)
-        // What it gets back is said where it was asked for, with more of the reason.
-        .with_target("kube_client", LevelFilter::OFF)
         .with_default(level.min(Level::WARN));
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     match format {

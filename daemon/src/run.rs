@@ -19,10 +19,10 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    access::{self, AccessError},
+    access::{self, AccessError, Client},
     causes::causes,
     certificate::{Current, Keeper},
-    cluster::{self, Cluster, Definitions, Ownership, Pods},
+    cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
     config::Config,
     confmgr::{self, Manager, Target},
     devices::NodeDevices,
@@ -234,7 +234,7 @@ impl Daemon {
     ) {
         let client = loop {
             match self.client() {
-                Ok(client) => break self.metrics.observed(client),
+                Ok(client) => break client.observed(Arc::clone(&self.metrics)),
                 Err(error) => {
                     let reason = format!("no access to the API server: {}", causes(&error));
                     self.readiness.missing(Part::Watches, reason);
@@ -244,8 +244,12 @@ impl Daemon {
         };
         self.readiness
             .missing(Part::Watches, "the API server has not answered yet");
-        let access = Cluster::new(client.clone(), Handle::current(), Arc::clone(&pods))
-            .with_metrics(Arc::clone(&self.metrics));
+        let access = Cluster::new(
+            client.clone(),
+            Handle::current(),
+            Arc::clone(&pods),
+            Arc::clone(&self.metrics),
+        );
         // Nobody else sets it.
         let _ = cluster.set(access);
         let synced = {
@@ -283,9 +287,7 @@ impl Daemon {
             self.identity.namespace.clone(),
             self.identity.daemon_set.clone(),
         ) {
-            tokio::spawn(async move {
-                cluster::follow_daemon_set(client, &namespace, &name, ownership).await;
-            });
+            tokio::spawn(async move { ownership.follow(client, &namespace, &name).await });
         }
     }
 
@@ -300,13 +302,21 @@ impl Daemon {
             return false;
         };
         match cluster {
-            Some(cluster) => ownership.ends_now(cluster.client(), namespace, name).await,
+            Some(cluster) => {
+                let uid = self.identity.pod_uid.as_deref();
+                let own = Own {
+                    namespace,
+                    daemon_set: name,
+                    pod: &|| cluster.pod_with(uid?).map(|pod| pod.name.clone()),
+                };
+                ownership.ends_now(cluster.client(), own).await
+            }
             None => false,
         }
     }
 
     /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
-    fn client(&self) -> Result<kube::Client, AccessError> {
+    fn client(&self) -> Result<Client, AccessError> {
         let Some(settings) = self.config.certificate.clone() else {
             return access::client();
         };
