@@ -315,11 +315,7 @@ impl Measured {
             let row = self.cpu[index].row(name.clone(), "ms");
             rows.push(row.clone().with(Target::portable(PeerRatio, AtMost, 0.2)));
             // Without a peer: as many times what the plugins themselves take.
-            let own = Row {
-                name: format!("{name}, by the plugins' own"),
-                peer: None,
-                ..row
-            };
+            let own = row.without_peer(format!("{name}, by the plugins' own"));
             rows.push(own.with(Target::portable(FloorRatio, AtMost, CPU_BY_PLUGIN[index])));
         }
         for (index, count) in NETWORKS.into_iter().enumerate() {
