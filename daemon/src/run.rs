@@ -38,7 +38,7 @@ use crate::{
     readiness::{Part, Readiness},
     server,
     service::Service,
-    serving::{self, Queue},
+    serving::{self, Bodies, Queue},
     socket::{self, Socket},
     upkeep::Upkeep,
 };
@@ -120,6 +120,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         busy: watch::Sender::new(0),
         withdrawn: watch::Sender::new(false),
         queue: Arc::new(Queue::new(serving::limits(daemon.config.verbs_at_once))),
+        bodies: Bodies::default(),
         journal: Arc::default(),
     });
     let upkeep = Arc::new(Upkeep {
