@@ -39,7 +39,7 @@ use crate::{
     readiness::{Part, Readiness},
     server,
     service::Service,
-    serving::{self, Queue},
+    serving::{self, Bodies, Queue},
     socket::{self, Socket},
     upkeep::Upkeep,
 };
@@ -133,6 +133,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         busy: watch::Sender::new(0),
         withdrawn: watch::Sender::new(false),
         queue: Arc::new(Queue::new(serving::limits(daemon.config.verbs_at_once))),
+        bodies: Bodies::default(),
         journal: Arc::default(),
     });
     let upkeep = Arc::new(Upkeep {

@@ -54,9 +54,10 @@ pub async fn serve(
             Err(error) => Some(format!("{error:#}")),
         };
         service.readiness.set(Part::Socket, reason);
-        service
-            .readiness
-            .standby(holder == Holder::Another && socket.is_served());
+        let is_standby = holder == Holder::Another && socket.is_served();
+        service.readiness.standby(is_standby);
+        // Who waits here is better served there.
+        service.withdrawn.send_replace(is_standby);
         let disturbed = async {
             match &tended {
                 // Nobody tells of the death of another one.

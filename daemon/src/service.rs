@@ -24,7 +24,7 @@ use crate::{
     netstatus,
     plan::PodView,
     readiness::{Part, Readiness},
-    serving::Queue,
+    serving::{Bodies, Queue},
     state::PodRef,
 };
 
@@ -51,6 +51,8 @@ pub struct Service {
     pub withdrawn: watch::Sender<bool>,
     /// Which verb begins when.
     pub queue: Arc<Queue>,
+    /// What large requests share.
+    pub bodies: Bodies,
     /// DELs that were written down.
     pub journal: Arc<Journal>,
 }

@@ -155,6 +155,11 @@ impl Fair {
         self.waiting_count
     }
 
+    /// How many are at work.
+    pub(crate) fn at_work(&self) -> usize {
+        self.working.len()
+    }
+
     /// The next entry of a lane, of the first namespace in turn that has one which may begin.
     fn take(&mut self, lane: Lane) -> Option<(Id, Entry)> {
         let limits = self.limits;

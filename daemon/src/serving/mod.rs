@@ -2,6 +2,7 @@
 //!
 //! A request that waits is a task of its connection: it has no thread, and it is gone as soon as its caller is.
 
+mod body;
 mod fair;
 mod hold;
 mod queue;
@@ -14,6 +15,7 @@ use cni::env::Command;
 use self::fair::{Entry, Lane, Limits};
 use crate::{call::Call, journal::About};
 
+pub use body::Bodies;
 pub use queue::Queue;
 pub(crate) use verb::{Path, verb};
 

@@ -60,9 +60,13 @@ impl Queue {
     }
 
     /// How many wait.
-    #[cfg(test)]
-    fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.inner().fair.waiting()
+    }
+
+    /// How many are at work.
+    pub fn at_work(&self) -> usize {
+        self.inner().fair.at_work()
     }
 
     /// Every statement leaves it whole, so a panic elsewhere does not spoil it.

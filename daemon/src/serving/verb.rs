@@ -1,10 +1,10 @@
 //! One request that has a body: read within bounds, held until it may begin, served by a thread, answered.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use api::Request;
 use cni::{env::Command, types::CniError};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::{
     Response, StatusCode,
     body::{Bytes, Incoming},
@@ -13,6 +13,7 @@ use hyper::{
 use tracing::{debug, error};
 
 use super::{
+    body::Unread,
     entry,
     hold::{Caller, hold, withdrawn},
     queue::Turn,
@@ -20,9 +21,6 @@ use super::{
 use crate::{
     call::Call, causes::causes, engine::Waiting, readiness::Part, server::answer, service::Service,
 };
-
-/// A request has to be whole by then.
-const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// What a request is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +38,17 @@ pub(crate) async fn verb(
     path: Path,
 ) -> Response<Full<Bytes>> {
     let caller = Caller::of(request.headers());
-    let (asked, mut call) = match read(request.into_body()).await {
+    let (body, share) = match service.bodies.read(request.into_body()).await {
         Ok(read) => read,
+        Err(Unread::Broken(error)) => return failed(&error),
+        Err(Unread::Busy(error)) => return not_begun(caller, &error),
+    };
+    let (asked, mut call) = match parse(&body) {
+        Ok(parsed) => parsed,
         Err(error) => return failed(&error),
     };
+    // What waits has the parsed request alone.
+    drop(body);
     let mut client = Client::default();
     if let Some(request) = &mut call.request {
         request.waiting = client.waiting.clone();
@@ -63,7 +68,7 @@ pub(crate) async fn verb(
     };
     let served = tokio::task::spawn_blocking(move || {
         // The thread has them, and not the connection: what has begun goes on when its caller leaves.
-        let _at_work = (busy, turn, queued.start());
+        let _at_work = (busy, turn, share, queued.start());
         match path {
             Path::Cni => service.cni(&call, &asked),
             Path::Delegate => service.delegate(&call, &asked),
@@ -103,21 +108,8 @@ async fn turn(
     }
 }
 
-async fn read(body: Incoming) -> Result<(Request, Call), CniError> {
-    let unread = |reason: String| {
-        let text = format!("cannot read the request: {reason}");
-        CniError::new(CniError::DECODING_FAILURE, text)
-    };
-    let whole = Limited::new(body, api::MAX_MESSAGE).collect();
-    let body = match tokio::time::timeout(BODY_TIME, whole).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => return Err(unread(causes(&*error))),
-        Err(_) => {
-            let late = format!("it was not whole after {} s", BODY_TIME.as_secs());
-            return Err(unread(late));
-        }
-    };
-    let asked = Request::from_json(&body).map_err(|error| {
+fn parse(body: &[u8]) -> Result<(Request, Call), CniError> {
+    let asked = Request::from_json(body).map_err(|error| {
         let text = format!("the request is not JSON: {error}");
         CniError::new(CniError::DECODING_FAILURE, text)
     })?;
