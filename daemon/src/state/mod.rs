@@ -20,6 +20,7 @@
 mod boot;
 mod sidecar;
 mod store;
+mod takeover;
 mod upstream;
 
 pub(crate) use boot::boot_id;

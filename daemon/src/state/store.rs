@@ -16,12 +16,11 @@ use cni::types::CniError;
 use node::lock::FileLock;
 use node::root::{self, Directory, Durability, Root, RootError};
 use rustix::io::Errno;
-use serde_json::{Map, Value, json};
 use tracing::warn;
 
 use super::sidecar::{self, Encoded, Sidecar};
-use super::upstream::{self, Saved};
-use super::{Delegate, Progress, Requested, State, boot_id};
+use super::takeover::from_upstream;
+use super::{State, boot_id, upstream};
 
 const MAX_BYTES: u64 = 16 << 20;
 const FILE_MODE: u32 = 0o600;
@@ -203,7 +202,7 @@ impl Store {
             &*self.base(true)?,
             id.as_str(),
             &upstream_file,
-            Durability::Volatile,
+            self.if_boot_is_known(Durability::Volatile),
         )?;
         Ok(Begun {
             sidecar,
@@ -225,8 +224,8 @@ impl Store {
         let before = there.as_deref().filter(|_| !is_right);
         let encoded = sidecar::encode(state, &upstream_file, before, self.boot());
         // With the same networks, the sidecar of before would do: after a reboot, everything in it counts as begun.
-        let durability = if is_right && self.boot().is_some() {
-            Durability::Whole
+        let durability = if is_right {
+            self.if_boot_is_known(Durability::Whole)
         } else {
             Durability::Synced
         };
@@ -304,6 +303,14 @@ impl Store {
     /// Whether the file is there that every program here goes by.
     pub fn has_state(&self, id: &ContainerId) -> bool {
         self.root.exists(self.dir.join(id.as_str()))
+    }
+
+    /// The durability of what may be lost as long as the boot id tells afterwards that it may have been.
+    fn if_boot_is_known(&self, durability: Durability) -> Durability {
+        match self.boot() {
+            Some(_) => durability,
+            None => Durability::Synced,
+        }
     }
 
     fn boot(&self) -> Option<&str> {
@@ -420,62 +427,4 @@ fn is_errno(error: &RootError, any: &[Errno]) -> bool {
 
 fn is_directory(error: &RootError) -> bool {
     error.source.kind() == io::ErrorKind::IsADirectory
-}
-
-/// Upstream's file alone: interface names are counted again, and nobody knows how far each delegate was. What is wrong is
-/// left out and told.
-fn from_upstream(
-    id: &ContainerId,
-    ifname: &IfName,
-    saved: Vec<(usize, Saved)>,
-) -> (State, Option<String>) {
-    let mut damage = None;
-    let mut delegates = Vec::new();
-    for (index, saved) in saved {
-        let name = match &saved.requested.interface {
-            Some(name) => name.parse::<IfName>(),
-            None if index == 0 => Ok(ifname.clone()),
-            None => format!("net{index}").parse(),
-        };
-        match name {
-            Ok(ifname) => delegates.push(Delegate {
-                ifname,
-                capability_args: if index == 0 {
-                    Map::new()
-                } else {
-                    capability_args(&saved.requested)
-                },
-                args: None,
-                name: saved.name,
-                config: saved.config,
-                requested: saved.requested,
-                progress: Progress::Unknown,
-                displaced: Vec::new(),
-            }),
-            Err(error) => damage = Some(format!("delegate {index}: {error}")),
-        }
-    }
-    let state = State {
-        delegates,
-        ..State::unknown(id, ifname)
-    };
-    (state, damage)
-}
-
-/// As much of the capability arguments as upstream's file keeps.
-fn capability_args(requested: &Requested) -> Map<String, Value> {
-    let mut out = Map::new();
-    if !requested.ips.is_empty() {
-        out.insert("ips".to_owned(), json!(requested.ips));
-    }
-    for (key, value) in [
-        ("mac", &requested.mac),
-        ("infinibandGUID", &requested.infiniband_guid),
-        ("deviceID", &requested.device_id),
-    ] {
-        if let Some(value) = value {
-            out.insert(key.to_owned(), json!(value));
-        }
-    }
-    out
 }
