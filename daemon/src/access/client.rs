@@ -83,8 +83,8 @@ impl Ask {
     }
 
     /// A merge patch (RFC 7386).
-    pub(crate) fn patch(path: impl Into<String>, patch: &impl Serialize) -> Self {
-        let mut ask = Self::new(Method::PATCH, path).with(patch);
+    pub(crate) fn patch(path: impl Into<String>, changes: &impl Serialize) -> Self {
+        let mut ask = Self::new(Method::PATCH, path).with(changes);
         ask.content_type = "application/merge-patch+json";
         ask
     }

@@ -11,7 +11,7 @@ use hyper::{Request, Response, Uri, body::Incoming, header::HOST, http::HeaderVa
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     task::AbortHandle,
-    time::{Duration, Instant},
+    time::{Duration, Instant, timeout},
 };
 
 use super::connect::{Body, ConnectError, Connector, Sender};
@@ -20,6 +20,8 @@ use super::connect::{Body, ConnectError, Connector, Sender};
 const AT_ONCE: usize = 64;
 /// The same where each of them needs a connection of its own.
 const AT_ONCE_HTTP1: usize = 8;
+/// How long a request waits for the first connection, which others ask for at the same time.
+const FIRST_PATIENCE: Duration = Duration::from_millis(300);
 /// Servers close connections that rest: after this time an idle one is not tried any more.
 const IDLE: Duration = Duration::from_secs(45);
 
@@ -106,7 +108,8 @@ impl Pool {
         }
         // Once connections cannot be shared, nobody waits for another's.
         if !self.lock().is_http1 {
-            let _first = self.connecting.lock().await;
+            // One that takes long holds up nobody else.
+            let _first = timeout(FIRST_PATIENCE, self.connecting.lock()).await;
             if let Some(lane) = self.reuse() {
                 return Ok(lane);
             }

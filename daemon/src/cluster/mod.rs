@@ -42,8 +42,9 @@ use types::PodMetadata;
 const WATCH_PATIENCE: Duration = Duration::from_millis(2500);
 /// What is read is waited for no longer, all tries together.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
-/// The status is written last, when all networks stand: before they are undone the API server gets this long.
-const STATUS_PATIENCE: Duration = Duration::from_secs(25);
+/// The status is written last, when all networks stand: before they are undone the API server gets this long. With what comes before
+/// it an ADD is over within half a minute.
+const STATUS_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Asks and tells the API server from threads that may block.
 #[derive(Clone)]

@@ -32,6 +32,10 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The last one may not take longer than the runtime waits for us.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
+/// How often it is asked whether our other rights have gone as well, and the pause between.
+const RIGHTS_LOOKS: u32 = 5;
+const RIGHTS_PAUSE: Duration = Duration::from_millis(800);
+
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
 
@@ -114,8 +118,8 @@ impl Ownership {
         let path = path::daemon_sets(own.namespace, own.daemon_set);
         let looked = look(&client, &path, LAST_LOOK).await;
         self.learn(looked);
-        if looked == Look::Refused && self.refusal_ends(rights(&client, own).await) {
-            self.set(Known::Goes);
+        if looked == Look::Refused {
+            self.watch_rights_go(&client, own).await;
         }
         self.ends()
     }
@@ -126,6 +130,20 @@ impl Ownership {
     /// that its token was not refused because somebody deleted the pod by force.
     fn refusal_ends(&self, rights: Rights) -> bool {
         *self.lock() == Known::Seen && rights.all_are_gone && rights.pod_is_there
+    }
+
+    /// A release goes object by object: what is refused may be only the first right that has gone.
+    async fn watch_rights_go(&self, client: &Client, own: Own<'_>) {
+        for _ in 0..RIGHTS_LOOKS {
+            let rights = rights(client, own).await;
+            if self.refusal_ends(rights) {
+                return self.set(Known::Goes);
+            }
+            if !rights.pod_is_there || *self.lock() != Known::Seen {
+                return;
+            }
+            sleep(RIGHTS_PAUSE).await;
+        }
     }
 
     fn learn(&self, looked: Look) {

@@ -220,7 +220,13 @@ fn after_watch(at: &mut At, watched: Result<(), Failure>, lasted: Duration) -> S
             ) {
                 at.watched_from = None;
             }
-            Step::after(at.failures, failure, Level::Warn)
+            let is_kind_gone = failure.code() == Some(NOT_FOUND);
+            let level = if is_kind_gone {
+                Level::Debug
+            } else {
+                Level::Warn
+            };
+            Step::after(at.failures, failure, level)
         }
     }
 }
@@ -404,11 +410,13 @@ mod tests {
 
     use super::*;
 
-    fn listed(version: &str) -> Result<List<u8>, Failure> {
-        Ok(List {
+    /// A list came.
+    fn list(at: &mut At, version: &str) -> (Step, Option<Event<u8>>) {
+        let list = List {
             version: version.to_owned(),
             items: vec![1, 2],
-        })
+        };
+        after_list(at, Ok(list))
     }
 
     fn refused<T>(code: u16) -> Result<T, Failure> {
@@ -418,7 +426,7 @@ mod tests {
     #[test]
     fn a_list_is_followed_by_a_watch_from_there() {
         let mut at = At::default();
-        let (step, event) = after_list(&mut at, listed("7"));
+        let (step, event) = list(&mut at, "7");
         assert_eq!(event, Some(Event::All(vec![1, 2])));
         assert_eq!(step.pause(1.0), Duration::ZERO);
         assert_eq!(at.watched_from.as_deref(), Some("7"));
@@ -430,7 +438,7 @@ mod tests {
     #[test]
     fn history_that_is_gone_is_listed_again_and_not_from_the_past() {
         let mut at = At::default();
-        after_list(&mut at, listed("7"));
+        list(&mut at, "7");
         let step = after_watch(&mut at, refused(410), Duration::from_mins(1));
         assert_eq!(at.watched_from, None);
         assert_eq!(at.newest.as_deref(), Some("7"), "no older list will do");
@@ -447,7 +455,7 @@ mod tests {
     #[test]
     fn watches_that_break_go_on_where_they_were() {
         let mut at = At::default();
-        after_list(&mut at, listed("7"));
+        list(&mut at, "7");
         let broken = || Err(Failure::broken("reset"));
         let mut pauses = Vec::new();
         for _ in 0..8 {
@@ -467,7 +475,7 @@ mod tests {
     #[test]
     fn watches_that_end_at_once_are_not_started_in_a_loop() {
         let mut at = At::default();
-        after_list(&mut at, listed("7"));
+        list(&mut at, "7");
         let step = after_watch(&mut at, Ok(()), Duration::ZERO);
         assert!(step.pause(0.0) >= Duration::from_millis(500));
     }

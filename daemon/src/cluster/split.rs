@@ -13,8 +13,7 @@ const MAX_ENVELOPE: usize = 1 << 20;
 pub(super) struct Splitter {
     /// Open braces and brackets.
     depth: u32,
-    in_string: bool,
-    is_escaped: bool,
+    place: Place,
     /// Where the last string of the envelope at its own level began and ended.
     last_string: (usize, usize),
     /// The value that comes is that of the key `items`.
@@ -22,6 +21,16 @@ pub(super) struct Splitter {
     in_items: bool,
     item: Vec<u8>,
     envelope: Vec<u8>,
+}
+
+/// Where the next byte stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Structure,
+    String,
+    /// Behind a backslash in a string.
+    Escape,
 }
 
 /// The text is no list that the API server would send.
@@ -46,22 +55,28 @@ impl Splitter {
     ) -> Result<(), E> {
         let mut from = 0;
         for (index, &byte) in piece.iter().enumerate() {
-            if self.in_string {
-                if self.is_escaped {
-                    self.is_escaped = false;
-                } else if byte == b'\\' {
-                    self.is_escaped = true;
-                } else if byte == b'"' {
-                    self.in_string = false;
+            match (self.place, byte) {
+                (Place::Structure, _) => {}
+                (Place::Escape, _) => {
+                    self.place = Place::String;
+                    continue;
+                }
+                (Place::String, b'\\') => {
+                    self.place = Place::Escape;
+                    continue;
+                }
+                (Place::String, b'"') => {
+                    self.place = Place::Structure;
                     if self.depth == ENVELOPE {
                         self.last_string.1 = self.envelope.len() + index - from;
                     }
+                    continue;
                 }
-                continue;
+                (Place::String, _) => continue,
             }
             match byte {
                 b'"' => {
-                    self.in_string = true;
+                    self.place = Place::String;
                     if self.depth == ENVELOPE {
                         self.last_string.0 = self.envelope.len() + index - from + 1;
                     }
@@ -107,7 +122,7 @@ impl Splitter {
 
     /// Returns the list without its items, once all of it has come.
     pub(super) fn finish(self) -> Result<Vec<u8>, SplitError> {
-        if self.depth == 0 && !self.in_string && !self.envelope.is_empty() {
+        if self.depth == 0 && self.place == Place::Structure && !self.envelope.is_empty() {
             Ok(self.envelope)
         } else {
             Err(SplitError::Cut)

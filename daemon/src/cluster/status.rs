@@ -32,8 +32,8 @@ pub(super) async fn write(
         json!({"uid": pod.uid, "annotations": {ANNOTATION: text}})
     };
     let path = path::pod(&pod.namespace, &pod.name);
-    let patch = Ask::patch(format!("{path}/status"), &json!({"metadata": metadata})).metadata();
-    let Err(failure) = client.send(&patch, patience).await else {
+    let ask = Ask::patch(format!("{path}/status"), &json!({"metadata": metadata})).metadata();
+    let Err(failure) = client.send(&ask, patience).await else {
         return Ok(());
     };
     match failure.code() {

@@ -93,7 +93,8 @@ impl Approver {
                     self.handle(request).await;
                 }
             };
-            let _ = timeout(RESYNC, async { tokio::join!(watch, decide) }).await;
+            let both = Box::pin(async { tokio::join!(watch, decide) });
+            let _ = timeout(RESYNC, both).await;
             debug!("looking at all requests again");
         }
     }

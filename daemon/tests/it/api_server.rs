@@ -122,11 +122,7 @@ impl ApiServer {
 
     fn start_with(secure: bool, http2: bool) -> Self {
         let kept = Kept::default();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = runtime();
         let shared = Arc::new(Shared {
             tls: secure.then(|| kept.signer.acceptor(http2)),
             kept: Mutex::new(kept),
@@ -154,6 +150,16 @@ impl ApiServer {
         }
     }
 
+    /// Ends it and starts it again at the same place, with all that it keeps.
+    pub(crate) fn restart(&mut self) {
+        self.shut_down();
+        self.shared.lock().watchers.clear();
+        let runtime = runtime();
+        let listener = runtime.block_on(TcpListener::bind(self.address)).unwrap();
+        runtime.spawn(serve(listener, Arc::clone(&self.shared)));
+        self.runtime = Some(runtime);
+    }
+
     /// A kubeconfig that leads here.
     pub(crate) fn kubeconfig(&self) -> String {
         let cluster = json!({"server": format!("http://{}", self.address)});
@@ -162,11 +168,20 @@ impl ApiServer {
 
     /// One that leads here over TLS, and is this user's.
     pub(crate) fn kubeconfig_of(&self, user: &str) -> String {
+        self.kubeconfig_at(self.address, user)
+    }
+
+    /// The same for somebody who reaches it at another address.
+    pub(crate) fn kubeconfig_at(&self, address: SocketAddr, user: &str) -> String {
         let authority = self.shared.lock().signer.authority.certificate();
         let authority = BASE64_STANDARD.encode(in_pem("CERTIFICATE", &authority));
-        let server = format!("https://{}", self.address);
+        let server = format!("https://{address}");
         let cluster = json!({"server": server, "certificate-authority-data": authority});
         kubeconfig(&cluster, &json!({"token": user}))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Changes how certificates are made and looked at.
@@ -375,6 +390,14 @@ impl Kept {
         self.watchers
             .retain(|(of, watcher)| *of != kind || watcher.send(line.clone()).is_ok());
     }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 fn key(kind: Kind, object: &Value) -> (Kind, String, String) {

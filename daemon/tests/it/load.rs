@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::{
     api_server::{ApiServer, Ask, Kind},
+    daemon::Daemon,
     node::{Node, pod},
     wait_for,
+    wire::Wire,
 };
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -170,4 +172,64 @@ fn history_that_the_server_forgot_is_listed_again() {
     assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
     let log = daemon.log();
     assert!(!log.contains("the watch was interrupted"), "{log}");
+}
+
+/// Waits until the daemon knows the new definition and that the pod asks for it.
+fn wait_for_zebra(node: &Node, daemon: &Daemon) {
+    wait_for("the pod's new network", || {
+        // One of the two may be there before the other.
+        let added = daemon.cni(&node.request("ADD", "c9"));
+        let is_new = added.status == 200 && node.order().contains(&"ADD zebra net1".to_owned());
+        daemon.cni(&node.request("DEL", "c9")).done();
+        is_new.then_some(())
+    });
+}
+
+fn goes_on_after_a_restart(mut node: Node) {
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    node.api.restart();
+    node.define("zebra");
+    node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    wait_for_zebra(&node, &daemon);
+    // The watches went on where they were: nothing was listed again.
+    let asks = node.api.asks();
+    let lists = asks
+        .iter()
+        .filter(|ask| ask.what.starts_with("GET ") && ask.query.contains("resourceVersion="));
+    assert_eq!(lists.count(), 2, "{asks:?}");
+}
+
+#[test]
+fn watches_go_on_when_the_server_is_started_again() {
+    goes_on_after_a_restart(Node::new());
+}
+
+#[test]
+fn watches_of_http2_go_on_when_the_server_is_started_again() {
+    goes_on_after_a_restart(node_http2());
+}
+
+#[test]
+fn a_connection_that_went_dead_is_left_at_once_by_patches_and_soon_by_watches() {
+    let node = node_http2();
+    let wire = Wire::to(node.api.address());
+    let kubeconfig = node.api.kubeconfig_at(wire.address(), "multus");
+    node.write("kubeconfig", &kubeconfig);
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    wire.go_dead();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    assert_eq!(node.api.connections(), 2);
+    node.define("zebra");
+    node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
+    wait_for_zebra(&node, &daemon);
+    // Watches went to the connection that patches had found.
+    assert_eq!(node.api.connections(), 2);
 }

@@ -10,6 +10,7 @@ mod authority;
 mod daemon;
 mod node;
 mod signing;
+mod wire;
 
 mod add;
 mod approve;
