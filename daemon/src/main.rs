@@ -115,7 +115,10 @@ enum Command {
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     // No command of the command line: the daemon alone calls it, and it must stay small.
-    if words.get(1).is_some_and(|word| word == exec::SPAWNER_ARGUMENT) {
+    if words
+        .get(1)
+        .is_some_and(|word| word == exec::SPAWNER_ARGUMENT)
+    {
         return exec::spawner_main();
     }
     // A node's probes are started for ever: they do not pay for what other commands need.
