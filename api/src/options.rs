@@ -142,6 +142,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("dhcp", Bool, Some("false"), Daemon, "Whether the node's plugin dhcp is kept serving, for networks that take their addresses by DHCP."),
     opt("dynamicNetworks", Bool, Some("false"), Daemon, "Whether a changed networks annotation of a running pod attaches and detaches."),
     opt("connectionLimit", Int, None, Daemon, "At most so many connections of the socket at once, probes included; without it there is no limit."),
+    opt("verbsAtOnce", Int, None, Daemon, "At most so many ADDs and DELs at work at once, up to 1000; others wait, and the pods' namespaces take turns. Without it four for each processor, at least 8. CHECK, GC and STATUS have places of their own."),
     opt("perNodeCertificate", Object, None, Daemon, "A client certificate for each node: enabled, bootstrapKubeconfig, certDir, certDuration; without it the daemon uses its pod's service account."),
     opt("multusConfigFile", Text, Some("\"auto\""), Daemon, "`auto`, or the path of a configuration to install as it is."),
     opt("multusMasterCNI", Text, Some("\"\""), Daemon, "File name of the default network's configuration; empty takes the first."),

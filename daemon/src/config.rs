@@ -62,12 +62,16 @@ pub struct Config {
     pub dhcp: bool,
     /// At most so many connections of the socket at once; `None` is no limit.
     pub connection_limit: Option<usize>,
+    /// At most so many ADDs and DELs at work at once; `None` goes by the node's processors.
+    pub verbs_at_once: Option<usize>,
     /// Where metrics are served; `None` is nowhere.
     pub metrics_port: Option<u16>,
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
 
+/// Each verb at work has a thread.
+const MOST_VERBS: usize = 1000;
 /// The words for how much is logged.
 const LOG_LEVELS: [&str; 4] = ["panic", "error", "verbose", "debug"];
 
@@ -180,6 +184,7 @@ impl Config {
             dhcp: json::switch(&raw, "dhcp")?,
             dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
+            verbs_at_once: number(&raw, "verbsAtOnce", MOST_VERBS)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     future::pending,
     io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     os::fd::AsFd as _,
     pin::Pin,
     sync::{
@@ -29,11 +29,10 @@ use http::{
 use http_body_util::{Either, Full};
 use hyper::{
     body::{Bytes, Incoming},
+    client::conn::http2,
     service::service_fn,
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
@@ -41,24 +40,25 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::{node::Node, pki::Pki};
 
 /// Where the proxy listens on the node's loopback.
 pub(crate) const PORT: u16 = 7444;
 /// The API server.
-const SERVER: &str = "127.0.0.1:6443";
+const SERVER: u16 = 6443;
 
 /// The API server's answer, or the proxy's own.
 type Body = Either<Incoming, Full<Bytes>>;
-type Upstream = Client<HttpsConnector<HttpConnector>, Incoming>;
+/// A connection to the API server: each of the daemon's has one behind it.
+type Upstream = http2::SendRequest<Incoming>;
 
 /// What happens to a request instead of being forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ enum Verdict {
 impl ApiProxy {
     /// Listens on the node, with the API server's own certificate.
     pub(crate) fn start(node: &Node, pki: &Pki) -> anyhow::Result<Self> {
-        let (acceptor, upstream) = (acceptor(pki)?, upstream(pki)?);
+        let (acceptor, connector) = (acceptor(pki)?, connector(pki)?);
         let shared = Arc::<Shared>::default();
         let namespace = File::open(node.path("/proc/1/ns/net")).context("the node's network")?;
         let (ready, started) = mpsc::channel();
@@ -122,7 +122,7 @@ impl ApiProxy {
             match listener {
                 Ok((runtime, listener)) => {
                     let _ = ready.send(Ok(()));
-                    runtime.block_on(accept(own, listener, acceptor, upstream));
+                    runtime.block_on(accept(own, listener, acceptor, connector));
                 }
                 Err(error) => drop(ready.send(Err(error))),
             }
@@ -204,7 +204,7 @@ async fn accept(
     shared: Arc<Shared>,
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    upstream: Upstream,
+    connector: TlsConnector,
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
@@ -216,11 +216,11 @@ async fn accept(
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let (shared, acceptor, upstream) =
-            (Arc::clone(&shared), acceptor.clone(), upstream.clone());
+        let (shared, acceptor, connector) =
+            (Arc::clone(&shared), acceptor.clone(), connector.clone());
         tokio::spawn(async move {
             // A connection that breaks is the daemon's own affair.
-            let _ = serve(shared, stream, acceptor, upstream).await;
+            let _ = serve(shared, stream, acceptor, connector).await;
         });
     }
 }
@@ -229,7 +229,7 @@ async fn serve(
     shared: Arc<Shared>,
     stream: TcpStream,
     acceptor: TlsAcceptor,
-    upstream: Upstream,
+    connector: TlsConnector,
 ) -> anyhow::Result<()> {
     stream.set_nodelay(true)?;
     let is_stalled = Arc::<AtomicBool>::default();
@@ -238,6 +238,7 @@ async fn serve(
         is_stalled: Arc::clone(&is_stalled),
     };
     let stream = acceptor.accept(stream).await?;
+    let upstream = connect(&connector).await?;
     let service = service_fn(move |request| {
         answer(
             Arc::clone(&shared),
@@ -259,7 +260,7 @@ async fn answer(
     request: Request<Incoming>,
 ) -> anyhow::Result<Response<Body>> {
     match shared.judge(request.method(), request.uri().path()) {
-        Verdict::Forward => forward(&upstream, request).await,
+        Verdict::Forward => forward(upstream, request).await,
         Verdict::Hang => {
             is_stalled.store(true, Ordering::SeqCst);
             pending().await
@@ -274,24 +275,35 @@ async fn answer(
     }
 }
 
+async fn connect(connector: &TlsConnector) -> anyhow::Result<Upstream> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, SERVER)).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
+    let stream = connector.connect(name, stream).await?;
+    let (upstream, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    // It ends with the last request that holds it.
+    tokio::spawn(connection);
+    Ok(upstream)
+}
+
 async fn forward(
-    upstream: &Upstream,
+    mut upstream: Upstream,
     mut request: Request<Incoming>,
 ) -> anyhow::Result<Response<Body>> {
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = Uri::builder()
         .scheme(Scheme::HTTPS)
-        .authority(SERVER)
+        .authority(format!("127.0.0.1:{SERVER}"))
         .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
         .build()?;
-    *request.version_mut() = Version::HTTP_11;
-    request.headers_mut().remove(HOST);
-    let mut response = upstream.request(request).await?;
-    *response.version_mut() = Version::HTTP_11;
-    // They are about the connection behind the proxy.
-    for header in [CONNECTION, TRANSFER_ENCODING] {
-        response.headers_mut().remove(header);
+    *request.version_mut() = Version::HTTP_2;
+    // They are about the connection to the proxy.
+    for header in [HOST, CONNECTION, TRANSFER_ENCODING] {
+        request.headers_mut().remove(header);
     }
+    let mut response = upstream.send_request(request).await?;
+    *response.version_mut() = Version::HTTP_11;
     Ok(response.map(Either::Left))
 }
 
@@ -363,21 +375,17 @@ fn acceptor(pki: &Pki) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn upstream(pki: &Pki) -> anyhow::Result<Upstream> {
+fn connector(pki: &Pki) -> anyhow::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pki, "ca.crt")? {
         roots.add(certificate)?;
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(config)
-        .https_only()
-        .enable_http1()
-        .build();
-    Ok(Client::builder(TokioExecutor::new()).build(connector))
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn certificates(pki: &Pki, name: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {

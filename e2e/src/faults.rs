@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[group(id = "faults")]
 pub(crate) struct Options {
-    /// faults: ten times as many kills; load: a runtime that is silent for two minutes
+    /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     long: bool,
     /// faults: choose as the run did that printed this seed

@@ -72,7 +72,13 @@ fn when_ready(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
     let body = body(call);
     let mut retry = Retry::new(&call.socket, end);
     loop {
-        let reason = match send(&call.socket, api::PATH_CNI, retry.left(), &body, timing.work) {
+        let reason = match send(
+            &call.socket,
+            api::PATH_CNI,
+            retry.left(),
+            &body,
+            timing.work,
+        ) {
             Ok(answer) if answer.not_begun => not_begun(&answer),
             Ok(answer) => return read(call, &answer),
             Err(failure @ Failure::Unreachable(_)) => failure.to_string(),

@@ -40,8 +40,13 @@ const WITHIN: u64 = 180;
 const START_REQUESTS: usize = 8;
 /// Requests of a node while the API server is away and comes back: those that it sees.
 const RESTART_REQUESTS: usize = 12;
-/// How long nothing happens.
+/// Lists of pods that an API server asks of etcd for itself.
+const MOST_OWN_LISTS: f64 = 5.0;
+/// How long nothing happens; the long time is longer than a watch.
 const IDLE: Duration = Duration::from_mins(1);
+const LONG_IDLE: Duration = Duration::from_mins(11);
+/// How long the API server is measured without a daemon.
+const WITHOUT: Duration = Duration::from_secs(30);
 
 /// What a phase took from all parts.
 struct Phase {
@@ -54,6 +59,8 @@ struct Phase {
     cpu: [f64; 2],
     /// Seconds of all daemons.
     daemons: f64,
+    /// Lists of pods that etcd served, those of the API server itself with them.
+    etcd_lists: f64,
 }
 
 /// Counters at one moment.
@@ -62,6 +69,7 @@ struct Reading {
     bytes: [u64; 2],
     cpu: [f64; 2],
     daemons: f64,
+    etcd_lists: f64,
 }
 
 impl Reading {
@@ -71,6 +79,7 @@ impl Reading {
             bytes: fleet.bytes()?,
             cpu: fleet.cpu()?,
             daemons: fleet.daemons()?.0,
+            etcd_lists: fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")?,
         })
     }
 
@@ -83,11 +92,17 @@ impl Reading {
             bytes: [0, 1].map(|side| now.bytes[side] - self.bytes[side]),
             cpu: [0, 1].map(|process| now.cpu[process] - self.cpu[process]),
             daemons: now.daemons - self.daemons,
+            etcd_lists: now.etcd_lists - self.etcd_lists,
         }
     }
 }
 
-pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> Result<(), Ended> {
+pub(crate) fn run(
+    work: &Workplace,
+    options: &Options,
+    is_long: bool,
+    report: &mut Report,
+) -> Result<(), Ended> {
     let nodes = options.nodes;
     let pods = nodes * PODS_PER_NODE;
     let fleet = report.check(
@@ -96,11 +111,16 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
     )?;
     let mut audit = Audit::new(audit_log(work));
     let mut phases = Vec::new();
+    let without = report.check("the API server without a daemon", || {
+        rest("without", &fleet, &mut audit, WITHOUT)
+    })?;
+    phases.push(without);
     let started = report.check(&format!("{nodes} daemons become ready"), || {
         start(&fleet, &mut audit)
     })?;
     phases.push(started);
-    let idle = report.check("nothing happens for a minute", || idle(&fleet, &mut audit))?;
+    let time = if is_long { LONG_IDLE } else { IDLE };
+    let idle = report.check("nothing happens", || rest("idle", &fleet, &mut audit, time))?;
     phases.push(idle);
     let restarted = report.check("the API server is killed and comes back", || {
         restart(&fleet, &mut audit)
@@ -114,7 +134,7 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
             few_at_start as fn(&Fleet<'_>, &[Phase]) -> anyhow::Result<()>,
         ),
         ("few requests after a restart", few_after_restart),
-        ("no list in pieces", no_limited_list),
+        ("no list in pieces, and none from etcd", lists_from_cache),
         ("hardly a request while idle", quiet_while_idle),
     ] {
         let _ = report.check(name, || judge(&fleet, &phases));
@@ -124,33 +144,37 @@ pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> R
 
 fn start(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     let before = Reading::take(fleet)?;
-    let lists = fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")?;
     fleet.start()?;
     fleet.wait_ready(WITHIN)?;
     let seconds = before.at.elapsed().as_secs_f64();
     let mut requests = Requests::default();
     wait_watches(fleet, audit, &mut requests)?;
     let now = Reading::take(fleet)?;
-    let lists = fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")? - lists;
-    say(&format!("        lists of pods that etcd served: {lists}"));
     Ok(before.until("start", &now, seconds, requests))
 }
 
-fn idle(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
+/// Measures for a time in which the test does nothing.
+fn rest(
+    name: &'static str,
+    fleet: &Fleet<'_>,
+    audit: &mut Audit,
+    time: Duration,
+) -> anyhow::Result<Phase> {
     let before = Reading::take(fleet)?;
-    thread::sleep(IDLE);
+    thread::sleep(time);
     let now = Reading::take(fleet)?;
     let mut requests = Requests::default();
     audit.read(&mut requests)?;
-    Ok(before.until("idle", &now, IDLE.as_secs_f64(), requests))
+    Ok(before.until(name, &now, time.as_secs_f64(), requests))
 }
 
 /// The time counts from the moment when the API server is ready again.
 fn restart(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     let mut before = Reading::take(fleet)?;
     fleet.restart_server()?;
-    // The server is a new process, whose CPU counts from its start.
+    // The server is a new process, whose counters begin with its start.
     before.cpu[0] = 0.0;
+    before.etcd_lists = 0.0;
     let ready = Instant::now();
     let mut requests = Requests::default();
     wait_watches(fleet, audit, &mut requests)?;
@@ -158,10 +182,6 @@ fn restart(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     fleet.wait_ready(WITHIN)?;
     audit.read(&mut requests)?;
     let now = Reading::take(fleet)?;
-    let lists = fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")?;
-    say(&format!(
-        "        lists of pods that etcd served, the API server's own with them: {lists}"
-    ));
     Ok(before.until("restart", &now, seconds, requests))
 }
 
@@ -196,11 +216,12 @@ fn tell(work: &Workplace, fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result
         let [server, etcd] = phase.cpu;
         let requests = phase.requests.total() as f64 / nodes;
         say(&format!(
-            "        {:8} {:.1} s; per node {requests:.2} requests, {to:.1} kB sent, {from:.1} kB received; CPU of API server {server:.1} s, etcd {etcd:.1} s, a daemon {:.1} ms; {} requests in the fullest second; refused {:?}",
+            "        {:8} {:.1} s; per node {requests:.2} requests, {to:.1} kB sent, {from:.1} kB received; CPU of API server {server:.1} s, etcd {etcd:.1} s, a daemon {:.1} ms; {} requests in the fullest second; {} lists of pods from etcd; refused {:?}",
             phase.name,
             phase.seconds,
             phase.daemons * 1000.0 / nodes,
             phase.requests.peak(),
+            phase.etcd_lists,
             phase.requests.refused,
         ));
         for (kind, count) in &phase.requests.kinds {
@@ -209,6 +230,7 @@ fn tell(work: &Workplace, fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result
         figures.push(json!({
             "phase": phase.name, "seconds": phase.seconds, "requests": phase.requests.json(),
             "bytesToServer": phase.bytes[0], "bytesFromServer": phase.bytes[1],
+            "listsFromEtcd": phase.etcd_lists,
             "cpuServer": server, "cpuEtcd": etcd, "cpuDaemons": phase.daemons,
         }));
     }
@@ -224,11 +246,11 @@ fn tell(work: &Workplace, fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result
 }
 
 fn few_at_start(fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
-    few(fleet, &phases[0], START_REQUESTS)
+    few(fleet, &phases[1], START_REQUESTS)
 }
 
 fn few_after_restart(fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
-    few(fleet, &phases[2], RESTART_REQUESTS)
+    few(fleet, &phases[3], RESTART_REQUESTS)
 }
 
 fn few(fleet: &Fleet<'_>, phase: &Phase, most: usize) -> anyhow::Result<()> {
@@ -242,7 +264,7 @@ fn few(fleet: &Fleet<'_>, phase: &Phase, most: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn no_limited_list(_: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
+fn lists_from_cache(_: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
     let limited: usize = phases
         .iter()
         .map(|phase| phase.requests.limited_lists())
@@ -251,10 +273,30 @@ fn no_limited_list(_: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
         limited == 0,
         "{limited} lists have a limit, and many API servers read those from etcd"
     );
+    // The API server fills its cache from there, once or twice.
+    let start = phases[1].etcd_lists;
+    ensure!(
+        start < MOST_OWN_LISTS,
+        "etcd served {start} lists of pods at the start"
+    );
     Ok(())
 }
 
-/// Watches end after five to ten minutes, so one minute sees a fifth of a node's at most.
+/// Watches end after five to ten minutes, so less than one a minute and node is begun again.
 fn quiet_while_idle(fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
-    few(fleet, &phases[1], 1)
+    let idle = &phases[2];
+    let total = idle.requests.total();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole minutes, eleven at most"
+    )]
+    let minutes = (idle.seconds / 60.0) as usize;
+    ensure!(
+        total <= fleet.nodes * minutes,
+        "{total} requests of {} nodes in {minutes} min: {:?}",
+        fleet.nodes,
+        idle.requests.kinds
+    );
+    Ok(())
 }

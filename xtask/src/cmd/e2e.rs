@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// rules: without the system calls that the oldest kernel does not have
     #[arg(long)]
     old_kernel: bool,
-    /// faults: ten times as many kills; load: a runtime that is silent for two minutes
+    /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     long: bool,
     /// faults: choose as the run did that printed this seed
@@ -196,7 +196,9 @@ pub(crate) fn bench(
     install: bool,
     further: &[OsString],
 ) -> anyhow::Result<()> {
-    if further.iter().any(|word| word == "--cluster") && install {
+    // The peer's side of a real node is the published chart.
+    let has = |name: &str| further.iter().any(|word| word == name);
+    if has("--cluster") && has("--peer") && install {
         download::all(project)?;
     }
     let mut words = vec!["--dist".into(), dist.into()];

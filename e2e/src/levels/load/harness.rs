@@ -110,7 +110,7 @@ impl<'a> Harness<'a> {
                 .json()?;
             let uid = made["metadata"]["uid"].as_str();
             self.uids.push(uid.context("a pod has a uid")?.to_owned());
-            namespaces.push_str(&format!("netns add {name}\n"));
+            namespaces.extend(["netns add ", &name, "\n"]);
         }
         let mut batch = self.node.command("ip");
         sh::feed(batch.args(["-batch", "-"]), namespaces.as_bytes())?;
@@ -181,8 +181,7 @@ impl<'a> Harness<'a> {
         let is_connection = |line: &&str| {
             let words: Vec<_> = line.split_whitespace().collect();
             words.len() == 8
-                && words[7].ends_with(".sock")
-                && (words[7].contains("multus") || words[7].contains("daemon-"))
+                && (words[7].contains("multus.sock") || words[7].contains("/daemon-"))
                 && matches!(words[5], "02" | "03")
         };
         Ok(table.lines().filter(is_connection).count())
@@ -235,7 +234,7 @@ impl<'a> Harness<'a> {
     /// The DELs that shims have written down.
     pub(super) fn journal(&self) -> anyhow::Result<Vec<String>> {
         let names = self.node.list(&format!("{STATE}/.multus-rs/pending"))?;
-        let is_entry = |name: &String| !name.starts_with('.') && name.ends_with(".json");
+        let is_entry = |name: &String| api::journal::is_entry(name);
         Ok(names.into_iter().filter(is_entry).collect())
     }
 

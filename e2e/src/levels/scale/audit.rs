@@ -84,12 +84,13 @@ impl Requests {
             .collect();
         let mut kind = format!("{verb} {resource}");
         for name in ["limit", "resourceVersion", "sendInitialEvents"] {
-            match parameters.get(name) {
-                Some(&"0") => kind.push_str(&format!(" {name}=0")),
-                Some(_) if name == "resourceVersion" => kind.push_str(" resourceVersion=N"),
-                Some(value) => kind.push_str(&format!(" {name}={value}")),
-                None => {}
-            }
+            let value = match parameters.get(name).copied() {
+                None => continue,
+                Some("0") => "0",
+                Some(_) if name == "resourceVersion" => "N",
+                Some(value) => value,
+            };
+            kind.extend([" ", name, "=", value]);
         }
         *self.kinds.entry(kind).or_default() += 1;
         let time = text(&event["requestReceivedTimestamp"]);

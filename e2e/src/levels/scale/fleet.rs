@@ -38,6 +38,29 @@ pub(super) struct Fleet<'a> {
     api: Direct,
     work: &'a Workplace,
     _lan: Lan,
+    _watches: InotifyLimit,
+}
+
+/// The kernel's limit of inotify instances of a user, raised while daemons of many nodes run as one user.
+struct InotifyLimit(String);
+
+impl InotifyLimit {
+    const FILE: &str = "/proc/sys/fs/inotify/max_user_instances";
+    /// A daemon has a handful.
+    const RAISED: &str = "16384";
+
+    fn raise() -> anyhow::Result<Self> {
+        let before = fs::read_to_string(Self::FILE).context(Self::FILE)?;
+        let change = || format!("cannot change {}", Self::FILE);
+        fs::write(Self::FILE, Self::RAISED).with_context(change)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for InotifyLimit {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::FILE, &self.0);
+    }
 }
 
 impl<'a> Fleet<'a> {
@@ -62,6 +85,7 @@ impl<'a> Fleet<'a> {
             nodes,
             work,
             _lan: lan,
+            _watches: InotifyLimit::raise()?,
         };
         fleet.define()?;
         fleet.make_pods()?;
@@ -110,8 +134,8 @@ impl<'a> Fleet<'a> {
                 .map(|maker| scope.spawn(move || make(maker)))
                 .collect();
             for maker in makers {
-                let made = maker.join();
-                made.map_err(|_| anyhow::anyhow!("a maker of pods panicked"))??;
+                let outcome = maker.join();
+                outcome.map_err(|_| anyhow::anyhow!("a maker of pods panicked"))??;
             }
             Ok(())
         })
