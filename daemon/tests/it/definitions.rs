@@ -73,6 +73,36 @@ fn a_cluster_without_definitions_serves_plain_pods() {
 }
 
 #[test]
+fn missing_crd_is_named_with_the_chart_that_brings_it() {
+    let node = Node::new();
+    node.api.forget_definitions();
+    node.run_pod(Some("zebra"));
+    let mut command = node.command();
+    command.env("MULTUS_CRD_CHART", "k3s-multus-crd");
+    let daemon = node.start_with(command).ready();
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    let cure = "the CRD is not installed: install k3s-multus-crd";
+    assert!(error.msg.contains(cure), "{error}");
+    assert_eq!(error.code, 11, "it may turn up: {error}");
+    let events = node.api.events(1);
+    assert!(
+        events[0].starts_with("NoNetworkFound: ") && events[0].contains(cure),
+        "{events:?}"
+    );
+    for arguments in [&["status"][..], &["status", "--ready"]] {
+        let output = node.command().args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        assert!(
+            text.contains(
+                "note: the CRD NetworkAttachmentDefinition is not installed: install k3s-multus-crd"
+            ),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn an_odd_definition_hides_no_other() {
     let node = Node::new();
     for (name, spec) in [("null", json!(null)), ("odd", json!({"config": [1]}))] {
