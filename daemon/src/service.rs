@@ -58,6 +58,7 @@ pub struct Service {
 }
 
 /// A failure of a DEL that was written down, as its pod's owner hears of it.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum EntryFailure {
     /// The first of a row.
     First,

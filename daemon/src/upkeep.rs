@@ -322,11 +322,10 @@ enum Effect {
 /// What was discovered once holds for as long as the runtime is silent: it is busy or restarts, and must not learn that pods have no
 /// network. The shim's place holds for a while.
 fn effect(part: Part, was_well: bool, failing: Duration) -> Effect {
-    match (part, was_well) {
-        (_, false) => Effect::Missing,
-        (_, true) if failing < HICCUP => Effect::None,
-        (Part::Discovery, true) => Effect::Warning,
-        (_, true) => Effect::Missing,
+    match part {
+        _ if was_well && failing < HICCUP => Effect::None,
+        Part::Discovery if was_well => Effect::Warning,
+        _ => Effect::Missing,
     }
 }
 

@@ -13,7 +13,10 @@ use std::thread::available_parallelism;
 use cni::env::Command;
 
 use self::fair::{Entry, Lane, Limits};
-use crate::{call::Call, journal::About};
+use crate::{
+    call::{Call, PodName},
+    journal::About,
+};
 
 pub use body::Bodies;
 pub use queue::Queue;
@@ -75,7 +78,7 @@ impl About {
         let container = call.request.as_ref();
         Self {
             container: container.map_or_else(String::new, |one| one.container_id.to_string()),
-            pod: call.pod.as_ref().map(|pod| pod.about()),
+            pod: call.pod.as_ref().map(PodName::about),
         }
     }
 

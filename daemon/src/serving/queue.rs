@@ -42,7 +42,7 @@ impl Queue {
 
     /// Returns when the entry may begin. Whoever stops waiting leaves the queue.
     pub(crate) async fn turn(self: &Arc<Self>, entry: Entry) -> Result<Turn, Full> {
-        let (caller, called) = oneshot::channel();
+        let (caller, begin) = oneshot::channel();
         let turn = {
             let mut inner = self.inner();
             let waiting = inner.fair.waiting();
@@ -55,7 +55,7 @@ impl Queue {
             }
         };
         // The sender stays in the queue for as long as the turn.
-        let _ = called.await;
+        let _ = begin.await;
         Ok(turn)
     }
 

@@ -146,3 +146,29 @@ fn a_long_journal_holds_up_neither_the_start_nor_other_pods() {
     });
     assert_eq!(node.state().0, ["new", "own"], "{}", daemon.log());
 }
+
+#[test]
+fn an_entry_that_goes_on_failing_sends_one_event() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let before = node.api.events(1).len();
+    daemon.kill();
+    node.fail("primary", "DEL", 118, "not now");
+    let entry = node.journal().join("c1.json");
+    fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
+    let daemon = node.start().ready();
+    daemon.until_logged("it will be tried again", 2);
+    node.heal("primary", "DEL");
+    wait_for("the replay", || (!entry.exists()).then_some(()));
+    let events = node.api.events(before + 1);
+    let failures: Vec<_> = events
+        .iter()
+        .filter(|event| event.starts_with("FailedDelNetwork: "))
+        .collect();
+    let [failure] = failures[..] else {
+        panic!("{events:?}");
+    };
+    assert!(failure.contains("not now") && failure.ends_with("; it is tried again"));
+}

@@ -125,6 +125,7 @@ fn plugins_that_hang_hold_up_their_own_namespace_alone() {
         daemon.status("Threads")
     );
     let grown = daemon.status("VmRSS").saturating_sub(before);
+    println!("250 requests: {grown} kB more than {before} kB");
     assert!(grown < 12_000, "250 requests take {grown} kB");
     // Who leaves the queue is never begun.
     drop(callers);

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use crate::{node::Node, wait_for};
 
 const SOCKET: &str = "run/multus/multus.sock";
@@ -40,6 +42,30 @@ fn the_next_daemon_takes_over_while_the_last_one_finishes() {
     assert!(node.path(SOCKET).exists() && node.path(CONFIGURATION).exists());
     let found = node.attend("run/multus/multus.sock");
     assert!(found.problem().is_none(), "the old one's end took nothing");
+}
+
+#[test]
+fn what_waits_at_the_old_daemon_goes_to_the_new_one() {
+    let node = Node::new();
+    node.configure(&json!({"verbsAtOnce": 1}));
+    node.run_pod(None);
+    let old = node.start().ready().by_own_name();
+    let gate = node.close_gate("primary", "ADD");
+    let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    let queued = old.cni_held_meanwhile(&node.request("ADD", "c2"), 100_000);
+    let deleting = old.cni_held_meanwhile(&node.request("DEL", "c3"), 0);
+    let _new = node.start().by_own_name().ready();
+    old.until_replaced();
+    for waiting in [queued, deleting] {
+        assert_eq!(waiting.join().unwrap().unwrap().not_begun().code, 11);
+    }
+    assert!(!adding.is_finished(), "what has begun goes on");
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    let found = node.attend(SOCKET);
+    found.cni(&node.request("ADD", "c2")).result();
+    assert_eq!(node.state().0, ["c1", "c2"]);
 }
 
 #[test]
