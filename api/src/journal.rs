@@ -1,4 +1,4 @@
-//! DEL requests that came while no daemon answered: the shim leaves them here, the daemon replays them before its first ADD.
+//! DEL requests that came while no daemon answered: the shim leaves them here, the daemon replays them.
 //!
 //! A file of the journal is a [`Request`](crate::Request) as it would have gone to `/cni`, without the variables that are not CNI's.
 

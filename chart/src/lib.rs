@@ -11,6 +11,7 @@ pub mod edit;
 pub mod index;
 pub mod manifest;
 pub mod oci;
+pub mod options;
 pub mod package;
 pub mod reference;
 pub mod schema;

@@ -3,7 +3,7 @@
 use archive::{gzip, tar};
 use include_dir::{Dir, include_dir};
 
-use crate::{Identity, schema, values};
+use crate::{Identity, options, schema, values};
 
 static MAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/main");
 static CRD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/crd");
@@ -94,6 +94,7 @@ pub fn files(
         for (name, text) in [
             ("values.yaml", values::values_yaml()),
             ("values.schema.json", schema::values_schema()),
+            ("templates/_options.tpl", options::options_template()),
         ] {
             let text = text.replace(VERSION_MARK, version);
             files.push((name.to_owned(), text.into_bytes()));

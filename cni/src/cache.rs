@@ -171,24 +171,29 @@ pub fn list(dir: &Path) -> Result<Vec<Entry>, CacheError> {
 /// The entries of one container, the oldest first.
 pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, CacheError> {
     let mut found: Vec<(SystemTime, Entry)> = Vec::new();
-    for name in names(dir)? {
-        let path = dir.join(&name);
-        if is_about(&name, container)
-            && let Ok(Some(entry)) = file::read(&path)
+    let is_about = about(container);
+    for name in all_names(dir)? {
+        if !name.starts_with('.')
+            && is_about(&name)
+            && let Ok(Some((entry, written))) = file::read_dated(&dir.join(name))
             && entry.container_id == container.as_str()
         {
-            let written = fs::metadata(&path).and_then(|file| file.modified());
             found.push((written.unwrap_or(SystemTime::UNIX_EPOCH), entry));
         }
     }
-    found.sort_by_key(|(written, _)| *written);
+    found.sort_by(|(one, first), (other, second)| {
+        let by_name =
+            || (&first.network_name, &first.if_name).cmp(&(&second.network_name, &second.if_name));
+        one.cmp(other).then_with(by_name)
+    });
     Ok(found.into_iter().map(|(_, entry)| entry).collect())
 }
 
 /// Removes what a killed process began to write about a container. Nobody may be at that container meanwhile.
 pub fn clean(dir: &Path, container: &ContainerId) -> Result<(), CacheError> {
+    let is_about = about(container);
     for name in all_names(dir)? {
-        if file::meant_by(&name).is_some_and(|name| is_about(name, container)) {
+        if file::meant_by(&name).is_some_and(&is_about) {
             let path = dir.join(name);
             file::remove(&path).map_err(|source| CacheError::Io {
                 action: "remove",
@@ -220,9 +225,12 @@ pub fn remove_empty(dir: &Path) -> Result<(), CacheError> {
 
 /// Whether an entry's file name is `<network>-<container>-<interface>`, as far as that can be told: each part may have
 /// hyphens.
-fn is_about(name: &str, container: &ContainerId) -> bool {
-    name.rsplit_once(&format!("-{container}-"))
-        .is_some_and(|(_, ifname)| ifname.parse::<IfName>().is_ok())
+fn about(container: &ContainerId) -> impl Fn(&str) -> bool {
+    let middle = format!("-{container}-");
+    move |name| {
+        name.rsplit_once(&middle)
+            .is_some_and(|(_, ifname)| ifname.parse::<IfName>().is_ok())
+    }
 }
 
 /// Names of entries, sorted. What begins with a dot is not complete.

@@ -247,6 +247,10 @@ pub fn exchange(
 
 /// What can be done without waiting.
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one per descriptor, not a state"
+)]
 struct Ready {
     ended: bool,
     stdin: bool,

@@ -3,17 +3,18 @@
 mod effect;
 mod typo;
 
-pub use typo::distance;
+pub use typo::{distance, misspelled};
 
 use std::path::{Path, PathBuf};
 
 use cni::version::{SUPPORTED, Version};
+use node::dirs::Overrides;
 use serde_json::{Map, Value};
 
 use crate::{
     certificate,
     json::{self, WrongType},
-    netconf::{Netconf, NetconfError, Unserved},
+    netconf::{Netconf, NetconfError},
     node_path::node_path,
 };
 
@@ -31,8 +32,10 @@ pub struct Config {
     pub cni_dir: PathBuf,
     /// Where configurations are; `None` asks the runtime.
     pub conf_dir: Option<PathBuf>,
-    /// Where the shim goes; `None` asks the runtime.
+    /// One more directory of plugins.
     pub bin_dir: Option<PathBuf>,
+    /// Where the shim goes; `None` asks the runtime.
+    pub shim_dir: Option<PathBuf>,
     /// Where the primary's configuration is; `None` is `conf_dir`.
     pub autoconfig_dir: Option<PathBuf>,
     /// File name of the primary's configuration; `None` takes the first.
@@ -59,12 +62,16 @@ pub struct Config {
     pub dhcp: bool,
     /// At most so many connections of the socket at once; `None` is no limit.
     pub connection_limit: Option<usize>,
+    /// At most so many ADDs and DELs at work at once; `None` goes by the node's processors.
+    pub verbs_at_once: Option<usize>,
     /// Where metrics are served; `None` is nowhere.
     pub metrics_port: Option<u16>,
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub log_level: String,
 }
 
+/// Each verb at work has a thread.
+const MOST_VERBS: usize = 1000;
 /// The words for how much is logged.
 const LOG_LEVELS: [&str; 4] = ["panic", "error", "verbose", "debug"];
 
@@ -101,14 +108,9 @@ pub enum ConfigError {
     /// The part about the node's certificate.
     #[error(transparent)]
     Certificate(#[from] certificate::SettingsError),
-    /// A key that is nearly one of ours.
-    #[error("there is no key \"{key}\": did you mean \"{meant}\"?")]
-    Typo {
-        /// The key as written.
-        key: String,
-        /// The key that it is near to.
-        meant: &'static str,
-    },
+    /// The keys that are laid over each request.
+    #[error(transparent)]
+    Netconf(#[from] NetconfError),
     /// A path is relative.
     #[error("key \"{key}\" is `{value}`, but must be an absolute path on the node")]
     Relative {
@@ -160,7 +162,7 @@ impl Config {
 
     /// Reads the keys. Unknown ones are kept, as they belong to the requests, unless they are nearly known.
     pub fn parse(raw: Map<String, Value>) -> Result<Self, ConfigError> {
-        typo::check(&raw)?;
+        typo::check_types(&raw)?;
         let word = |key| json::non_empty(&raw, key);
         let auto = |value: Option<String>| value.filter(|text| !text.eq_ignore_ascii_case("auto"));
         let config = Self {
@@ -168,6 +170,7 @@ impl Config {
             cni_dir: path(&raw, "cniDir")?.unwrap_or_else(|| api::DEFAULT_CNI_DIR.into()),
             conf_dir: path(&raw, "cniConfigDir")?,
             bin_dir: path(&raw, "binDir")?,
+            shim_dir: path(&raw, "shimDir")?,
             autoconfig_dir: path(&raw, "multusAutoconfigDir")?,
             primary_file: word("multusMasterCNI")?,
             config_file: auto(word("multusConfigFile")?).map(PathBuf::from),
@@ -181,12 +184,24 @@ impl Config {
             dhcp: json::switch(&raw, "dhcp")?,
             dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
+            verbs_at_once: number(&raw, "verbsAtOnce", MOST_VERBS)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,
             log_level: log_level(json::text(&raw, "logLevel")?)?,
             raw: Map::new(),
         };
-        Unserved::read(&raw)?;
-        Ok(Self { raw, ..config })
+        path(&raw, "confDir")?;
+        // What would make every request fail makes the start fail, which ends a rollout at its first pod.
+        let config = Self { raw, ..config };
+        config.own_netconf()?;
+        Ok(config)
+    }
+
+    /// The directories that it names instead of the node.
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            shim_dir: self.shim_dir.clone(),
+            conf_dir: self.conf_dir.clone(),
+        }
     }
 
     /// The effective configuration of a request that brought this.
@@ -206,7 +221,7 @@ impl Config {
 
     /// Keys that are set and change nothing here, each with what to do instead; for the log of a start.
     pub fn without_effect(&self) -> Vec<String> {
-        effect::missing(&self.raw)
+        [misspelled(&self.raw), effect::missing(&self.raw)].concat()
     }
 }
 
@@ -271,8 +286,10 @@ pub(crate) fn path(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use api::rules::{RULES, Rule};
     use serde_json::json;
+
+    use super::*;
 
     fn config(value: Value) -> Result<Config, ConfigError> {
         let Value::Object(map) = value else {
@@ -345,9 +362,44 @@ mod tests {
             "key \"metricsPort\" is 70000, but must be a whole number from 1 to 65535; remove the key to do without",
         );
         refused(
-            json!({"namespaceIsolaton": true}),
-            "there is no key \"namespaceIsolaton\": did you mean \"namespaceIsolation\"?",
+            json!({"defaultNetworks": [1]}),
+            "CNI configuration of multus: key \"defaultNetworks\" must be a list of strings",
         );
+    }
+
+    #[test]
+    fn misspelled_key_is_a_warning() {
+        let config = config(json!({"namespaceIsolaton": true})).unwrap();
+        assert_eq!(
+            config.without_effect(),
+            ["there is no key \"namespaceIsolaton\": did you mean \"namespaceIsolation\"?"]
+        );
+    }
+
+    #[test]
+    fn every_rule_of_the_table_holds() {
+        for (key, rule) in RULES {
+            let (good, bad): (Vec<Value>, Vec<Value>) = match rule {
+                Rule::AbsolutePath => (vec![json!("/x"), json!("")], vec![json!("x")]),
+                Rule::Words(words) => (
+                    words.iter().map(|word| json!(word)).collect(),
+                    vec![json!("warning")],
+                ),
+                Rule::UpTo(most) => (
+                    vec![json!(1), json!(most)],
+                    [json!(0), json!(-1)]
+                        .into_iter()
+                        .chain(most.checked_add(1).map(|more| json!(more)))
+                        .collect(),
+                ),
+            };
+            for value in good {
+                config(json!({*key: value})).unwrap();
+            }
+            for value in bad {
+                config(json!({*key: value})).unwrap_err();
+            }
+        }
     }
 
     #[test]

@@ -86,7 +86,12 @@ impl RuntimeExec {
                 time: Some(PLUGIN_TIME),
                 ..Limits::default()
             },
-            launcher: Launcher::Program(OWN_PROGRAM.into()),
+            launcher: Launcher {
+                program: OWN_PROGRAM.into(),
+                file_limit: None,
+                #[cfg(test)]
+                is_thread: false,
+            },
             current: Mutex::default(),
             spawners: AtomicU64::new(0),
         }
@@ -106,10 +111,17 @@ impl RuntimeExec {
         self
     }
 
+    /// Gives plugins this soft limit of open files, whatever the daemon's own is by now.
+    #[must_use]
+    pub fn with_file_limit(mut self, soft: u64) -> Self {
+        self.launcher.file_limit = Some(soft);
+        self
+    }
+
     /// Takes another program than this one as the spawner; it understands [`SPAWNER_ARGUMENT`].
     #[must_use]
     pub fn with_spawner_program(mut self, program: PathBuf) -> Self {
-        self.launcher = Launcher::Program(program);
+        self.launcher.program = program;
         self
     }
 
@@ -117,7 +129,7 @@ impl RuntimeExec {
     #[cfg(test)]
     #[must_use]
     pub(crate) fn with_spawner_thread(mut self) -> Self {
-        self.launcher = Launcher::Thread;
+        self.launcher.is_thread = true;
         self
     }
 
@@ -170,7 +182,7 @@ impl RuntimeExec {
     fn on_spawner<T>(
         &self,
         path: &Path,
-        act: impl Fn(&Current) -> Result<T, Failure>,
+        act: impl Fn(&Arc<Current>) -> Result<T, Failure>,
     ) -> Result<T, ExecError> {
         let mut current = self.current(path)?;
         let mut outcome = act(&current);
@@ -291,7 +303,10 @@ impl Exec for RuntimeExec {
                     stderr,
                 })),
                 Err(broken) => {
-                    call.kill()?;
+                    if call.kill().is_err() {
+                        // What went wrong first is what counts for this call.
+                        self.give_up(current);
+                    }
                     Ok(Err(broken))
                 }
             }

@@ -22,6 +22,7 @@ pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
         .readiness
         .wait_for(&[Part::Discovery, Part::Journal, Part::Socket])
         .await;
+    service.journal.wait_for_first_pass().await;
     loop {
         let report = upkeep.report().await;
         match known(&upkeep, &report).await {

@@ -30,6 +30,7 @@ pub mod failures;
 pub mod hotplug;
 pub mod journal;
 pub mod leftovers;
+pub mod limits;
 pub mod links;
 pub mod metrics;
 pub mod orphans;
@@ -37,6 +38,7 @@ pub mod readiness;
 pub mod run;
 pub mod server;
 pub mod service;
+pub mod serving;
 pub mod socket;
 pub mod upkeep;
 

@@ -85,11 +85,12 @@ impl NetnsProbe {
         let netns = open_netns(&self.root, &self.exec.place(), netns)?;
         let (answer, outcome) = channel();
         let job: Job = Box::new(move |own| {
-            let entered = own.enter(&netns);
-            let done = entered.and_then(|is_elsewhere| Ok((is_elsewhere, act())));
-            let (back, done) = match done {
-                Ok((true, done)) => (own.come_back(), done),
-                Ok((false, done)) => (Ok(()), done),
+            let (back, done) = match own.enter(&netns) {
+                Ok(true) => {
+                    let done = act();
+                    (own.come_back(), done)
+                }
+                Ok(false) => (Ok(()), act()),
                 Err(error) => (Ok(()), Err(error)),
             };
             // Who has asked waits for the answer.

@@ -15,10 +15,11 @@ use daemon::{
     approve::ServiceAccount,
     causes::causes,
     commands::{self, Setting, pod::PodName, status::Probe},
-    config, exec,
+    config, exec, limits,
     run::{self, Identity},
+    serving,
 };
-use tracing::{Level, level_filters::LevelFilter, warn};
+use tracing::{Level, warn};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Where a pod has the node's root.
@@ -119,7 +120,7 @@ fn main() -> ExitCode {
         .get(1)
         .is_some_and(|word| word == exec::SPAWNER_ARGUMENT)
     {
-        return exec::spawner_main();
+        return exec::spawner_main(words.get(2).map(AsRef::as_ref));
     }
     // A node's probes are started for ever: they do not pay for what other commands need.
     if let Some(uid) = variable("POD_UID")
@@ -179,6 +180,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         pod_uid: variable("POD_UID"),
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
+        crd_chart: variable("MULTUS_CRD_CHART"),
         plugin_environment: exec::of_plugins(std::env::vars_os()),
     };
     let root = arguments
@@ -236,17 +238,24 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
         user == 0 || user == owner,
         "user {user} cannot serve a node that belongs to user {owner}: run as root"
     );
-    let runtime = runtime()?;
+    limits::raise();
+    let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
     let outcome = runtime.block_on(run::run(config, root, setting.identity));
     // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome
 }
 
+/// For what serves nobody.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    runtime_with(8)
+}
+
+fn runtime_with(blocking_threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder
         .worker_threads(2)
+        .max_blocking_threads(blocking_threads)
         .enable_all()
         .build()
         .context("cannot start the runtime")
@@ -262,8 +271,6 @@ fn log_to_stderr(level: &str, format: LogFormat) {
     let filter = Targets::new()
         .with_target("daemon", level)
         .with_target("node", level)
-        // What it gets back is said where it was asked for, with more of the reason.
-        .with_target("kube_client", LevelFilter::OFF)
         .with_default(level.min(Level::WARN));
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     match format {

@@ -69,7 +69,9 @@ impl Unserved {
         let Some(word) = json::non_empty(map, Self::KEY)? else {
             return Ok(Self::Error);
         };
-        let known = Self::WORDS.into_iter().find(|(known, _)| *known == word);
+        let known = Self::WORDS
+            .into_iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(&word));
         known
             .map(|(_, unserved)| unserved)
             .ok_or_else(|| json::wrong(Self::KEY, "error, event or silent"))

@@ -1,6 +1,8 @@
 //! The value of the pod annotation that tells which networks a pod got, key by key as consumers know it.
 //! Building it is all that is done here; someone else writes it to the API.
 
+use std::{borrow::Cow, net::IpAddr};
+
 use cni::types::{CniResult, Dns, Interface};
 use serde::Serialize;
 use serde_json::{
@@ -20,18 +22,20 @@ struct Status<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     interface: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    ips: Vec<&'a str>,
+    ips: Vec<Cow<'a, str>>,
     #[serde(skip_serializing_if = "str::is_empty")]
     mac: &'a str,
     #[serde(skip_serializing_if = "is_zero")]
     mtu: i64,
-    #[serde(skip_serializing_if = "is_false")]
     default: bool,
     dns: &'a Dns,
     #[serde(rename = "device-info", skip_serializing_if = "Option::is_none")]
     device_info: Option<&'a Map<String, Value>>,
+    /// Upstream's key for the next one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    gateway: Vec<&'a str>,
+    gateway: Vec<Cow<'a, str>>,
+    #[serde(rename = "default-route", skip_serializing_if = "Vec::is_empty")]
+    default_route: Vec<Cow<'a, str>>,
 }
 
 /// The annotation for a pod's networks; `None` when there is nothing to say, and nothing is to be written.
@@ -44,7 +48,8 @@ pub fn build(attached: &[Attached]) -> Option<String> {
     Some(format!("[{}]", objects.join(",")))
 }
 
-/// One network: one object where the result has one interface, else one for each interface in the container.
+/// One network: one object where the result has one interface, else one for each interface in the container. A result without
+/// interfaces, as all before 0.3.0, is about the one that was asked for, and the default network always has an entry.
 fn of(attached: &Attached) -> Vec<Status<'_>> {
     let result = &attached.result;
     let base = || Status::without_interface(attached);
@@ -60,6 +65,16 @@ fn of(attached: &Attached) -> Vec<Status<'_>> {
             status.take(interface);
         }
         status.ips = result.ips.iter().map(|ip| address(&ip.address)).collect();
+        status.default = attached.master;
+        return vec![status];
+    }
+    let tells_of_pod = result.interfaces.is_empty() && !result.ips.is_empty();
+    if inside.is_empty() && (attached.master || tells_of_pod) {
+        let mut status = base();
+        status.interface = &attached.ifname;
+        if result.interfaces.is_empty() {
+            status.ips = result.ips.iter().map(|ip| address(&ip.address)).collect();
+        }
         status.default = attached.master;
         return vec![status];
     }
@@ -98,6 +113,7 @@ impl<'a> Status<'a> {
             dns: &attached.result.dns,
             device_info: attached.device_info.as_ref(),
             gateway: gateways(&attached.result),
+            default_route: gateways(&attached.result),
         }
     }
 
@@ -120,18 +136,24 @@ fn default_interface(result: &CniResult, inside: &[(usize, &Interface)]) -> Opti
 }
 
 /// Gateways of default routes. A default route without one is a route to a link, and has nothing to name.
-fn gateways(result: &CniResult) -> Vec<&str> {
+fn gateways(result: &CniResult) -> Vec<Cow<'_, str>> {
     result
         .routes
         .iter()
         .filter(|route| matches!(route.dst.as_str(), "0.0.0.0/0" | "::/0" | "::0/0"))
         .map(|route| route.gw.as_str())
         .filter(|gateway| !gateway.is_empty())
+        .map(address)
         .collect()
 }
 
-fn address(cidr: &str) -> &str {
-    cidr.split('/').next().unwrap_or(cidr)
+/// The address without its prefix, in the one text that it has; what is no address stays as it is.
+fn address(cidr: &str) -> Cow<'_, str> {
+    let text = cidr.split('/').next().unwrap_or(cidr);
+    match text.parse::<IpAddr>().map(|address| address.to_string()) {
+        Ok(canonical) if canonical != text => Cow::Owned(canonical),
+        _ => Cow::Borrowed(text),
+    }
 }
 
 fn pretty(status: &Status<'_>) -> String {
@@ -150,14 +172,6 @@ fn pretty(status: &Status<'_>) -> String {
 )]
 fn is_zero(number: &i64) -> bool {
     *number == 0
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes fields by reference"
-)]
-fn is_false(flag: &bool) -> bool {
-    !*flag
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn several_interfaces_share_the_addresses_by_index() {
         }),
         true,
         json!([
-            {"name": "n", "interface": "a", "ips": ["10.0.0.1"], "dns": {}},
+            {"name": "n", "interface": "a", "ips": ["10.0.0.1"], "default": false, "dns": {}},
             {"name": "n", "interface": "b", "ips": ["10.0.1.1", "10.0.2.1"], "default": true, "dns": {}},
         ]),
     );
@@ -88,15 +88,15 @@ fn without_a_gateway_the_first_interface_inside_is_the_default_one() {
         true,
         json!([
             {"name": "n", "interface": "a", "default": true, "dns": {}},
-            {"name": "n", "interface": "b", "dns": {}},
+            {"name": "n", "interface": "b", "default": false, "dns": {}},
         ]),
     );
     check(
         result,
         false,
         json!([
-            {"name": "n", "interface": "a", "dns": {}},
-            {"name": "n", "interface": "b", "dns": {}},
+            {"name": "n", "interface": "a", "default": false, "dns": {}},
+            {"name": "n", "interface": "b", "default": false, "dns": {}},
         ]),
     );
 }
@@ -109,14 +109,37 @@ fn default_routes_without_gateway_name_nothing() {
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0", "gw": "fd00::1"}, {"dst": "10.0.0.0/8", "gw": "10.0.0.1"}],
         }),
         false,
-        json!([{"name": "n", "interface": "a", "dns": {}, "gateway": ["fd00::1"]}]),
+        json!([{"name": "n", "interface": "a", "default": false, "dns": {}, "gateway": ["fd00::1"], "default-route": ["fd00::1"]}]),
     );
 }
 
 #[test]
-fn nothing_inside_is_nothing_to_tell() {
-    check(json!({"ips": [{"address": "10.0.0.1/8"}]}), true, json!([]));
+fn a_result_without_interfaces_is_told_of_under_the_name_that_was_asked_for() {
+    let with_address = json!({"ips": [{"address": "10.0.0.1/8"}]});
+    let entry = |default: bool| json!([{"name": "n", "interface": "eth0", "ips": ["10.0.0.1"], "default": default, "dns": {}}]);
+    check(with_address.clone(), true, entry(true));
+    check(with_address, false, entry(false));
+    let bare = json!([{"name": "n", "interface": "eth0", "default": true, "dns": {}}]);
+    check(json!({}), true, bare.clone());
+    let outside = json!({"interfaces": [{"name": "veth1"}, {"name": "br0"}]});
+    check(outside.clone(), true, bare);
+    // A network that gave nothing to the pod, as passthru.
+    check(json!({}), false, json!([]));
+    check(outside, false, json!([]));
     assert_eq!(build(&[]), None);
+}
+
+#[test]
+fn addresses_are_told_in_their_canonical_text() {
+    check(
+        json!({
+            "interfaces": [{"name": "a", "sandbox": "/n"}],
+            "ips": [{"address": "fd05:0:0::2/64"}, {"address": "odd"}],
+            "routes": [{"dst": "::/0", "gw": "FD05:0::1"}],
+        }),
+        false,
+        json!([{"name": "n", "interface": "a", "ips": ["fd05::2", "odd"], "default": false, "dns": {}, "gateway": ["fd05::1"], "default-route": ["fd05::1"]}]),
+    );
 }
 
 #[test]
@@ -132,8 +155,8 @@ fn a_device_is_told_of_at_each_interface() {
     assert_eq!(
         told,
         json!([
-            {"name": "n", "interface": "a", "dns": {}, "device-info": info},
-            {"name": "n", "interface": "b", "dns": {}, "device-info": info},
+            {"name": "n", "interface": "a", "default": false, "dns": {}, "device-info": info},
+            {"name": "n", "interface": "b", "default": false, "dns": {}, "device-info": info},
         ])
     );
 }

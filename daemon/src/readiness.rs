@@ -3,8 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::Notify;
@@ -35,9 +34,7 @@ pub enum Part {
 #[derive(Debug)]
 pub struct Readiness {
     parts: Mutex<Parts>,
-    /// For tasks, and for threads.
     changed: Notify,
-    changed_for_threads: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +44,8 @@ struct Parts {
     never_well: BTreeSet<Part>,
     /// Another daemon serves this node's pods.
     is_standby: bool,
+    /// What an operator should know although pods are served.
+    notes: BTreeMap<&'static str, String>,
 }
 
 impl Part {
@@ -68,9 +67,9 @@ impl Readiness {
                 reasons,
                 never_well: missing.iter().copied().collect(),
                 is_standby: false,
+                notes: BTreeMap::new(),
             }),
             changed: Notify::new(),
-            changed_for_threads: Condvar::new(),
         }
     }
 
@@ -81,7 +80,6 @@ impl Readiness {
         if parts.reasons.remove(&part).is_some() {
             info!(?part, "ready");
             self.changed.notify_waiters();
-            self.changed_for_threads.notify_all();
         }
     }
 
@@ -96,7 +94,10 @@ impl Readiness {
 
     /// While another daemon of the node serves its pods, this one is ready when it could do so, too: an update goes on then.
     pub fn standby(&self, is_standby: bool) {
-        self.parts().is_standby = is_standby;
+        let before = std::mem::replace(&mut self.parts().is_standby, is_standby);
+        if before != is_standby {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Well without a reason, else missing for it.
@@ -105,6 +106,25 @@ impl Readiness {
             None => self.well(part),
             Some(reason) => self.missing(part, reason),
         }
+    }
+
+    /// What an operator should know about a subject although pods are served; `None` takes it back.
+    pub fn note(&self, subject: &'static str, text: Option<String>) {
+        let mut parts = self.parts();
+        let before = match &text {
+            Some(text) => parts.notes.insert(subject, text.clone()),
+            None => parts.notes.remove(subject),
+        };
+        if let Some(text) = text.filter(|text| before.as_ref() != Some(text)) {
+            warn!("{text}");
+        }
+    }
+
+    /// All notes, one a line.
+    pub fn notes(&self) -> String {
+        let parts = self.parts();
+        let lines: Vec<&str> = parts.notes.values().map(String::as_str).collect();
+        lines.join("\n")
     }
 
     /// Nothing when all is well, else all reasons in one line.
@@ -125,24 +145,36 @@ impl Readiness {
         self.parts().reasons.get(&part).cloned()
     }
 
-    /// Blocks until the part was well once; what has become of it since is another question. After `patience`, the reason.
-    pub fn once_well(&self, part: Part, patience: Duration) -> Result<(), String> {
-        let waiting = |parts: &mut Parts| parts.never_well.contains(&part);
-        let (parts, waited) = self
-            .changed_for_threads
-            .wait_timeout_while(self.parts(), patience, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
+    /// Whether the part was well once, whatever has become of it since; else the reason.
+    pub fn once_well(&self, part: Part) -> Result<(), String> {
+        let parts = self.parts();
+        if parts.never_well.contains(&part) {
             return Err(parts.reasons.get(&part).cloned().unwrap_or_default());
         }
         Ok(())
     }
 
+    /// Returns once nothing is missing.
+    pub async fn wait_for_all(&self) {
+        self.until(|| self.problem().is_none()).await;
+    }
+
+    /// Returns once each of these parts was well at some time.
+    pub async fn wait_for_once(&self, parts: &[Part]) {
+        self.until(|| parts.iter().all(|part| self.once_well(*part).is_ok()))
+            .await;
+    }
+
     /// Returns once all these parts are well.
     pub async fn wait_for(&self, parts: &[Part]) {
+        self.until(|| parts.iter().all(|part| self.reason(*part).is_none()))
+            .await;
+    }
+
+    async fn until(&self, is_so: impl Fn() -> bool) {
         loop {
             let changed = self.changed.notified();
-            if parts.iter().all(|part| self.reason(*part).is_none()) {
+            if is_so() {
                 return;
             }
             changed.await;
@@ -194,21 +226,36 @@ mod tests {
         assert_eq!(readiness.reason(Part::Shutdown).unwrap(), "shutting down");
     }
 
-    #[test]
-    fn what_was_well_once_is_waited_for_and_remembered() {
+    #[tokio::test]
+    async fn what_was_well_once_is_waited_for_and_remembered() {
         let readiness = Readiness::new(&[Part::Watches]);
         readiness.missing(Part::Watches, "no answer");
-        let reason = readiness.once_well(Part::Watches, Duration::from_millis(1));
-        assert_eq!(reason.unwrap_err(), "no answer");
-        assert_eq!(readiness.once_well(Part::Shim, Duration::ZERO), Ok(()));
-        std::thread::scope(|scope| {
-            let waiting =
-                scope.spawn(|| readiness.once_well(Part::Watches, Duration::from_mins(1)));
-            readiness.well(Part::Watches);
-            assert_eq!(waiting.join().unwrap(), Ok(()));
-        });
+        assert_eq!(readiness.once_well(Part::Watches).unwrap_err(), "no answer");
+        assert_eq!(readiness.once_well(Part::Shim), Ok(()));
+        let well = async { readiness.well(Part::Watches) };
+        tokio::join!(readiness.wait_for_once(&[Part::Watches]), well);
         readiness.missing(Part::Watches, "no answer");
-        assert_eq!(readiness.once_well(Part::Watches, Duration::ZERO), Ok(()));
+        assert_eq!(readiness.once_well(Part::Watches), Ok(()));
+        readiness.wait_for_once(&[Part::Watches]).await;
+    }
+
+    #[tokio::test]
+    async fn standby_ends_the_wait_for_what_the_other_daemon_has() {
+        let readiness = Readiness::new(&[Part::Socket]);
+        let standby = async { readiness.standby(true) };
+        tokio::join!(readiness.wait_for_all(), standby);
+    }
+
+    #[test]
+    fn notes_leave_the_daemon_ready() {
+        let readiness = Readiness::new(&[]);
+        readiness.note("crd", Some("it is not there".to_owned()));
+        readiness.note("a", Some("first".to_owned()));
+        assert_eq!(readiness.notes(), "first\nit is not there");
+        assert_eq!(readiness.problem(), None);
+        readiness.note("a", None);
+        readiness.note("crd", None);
+        assert_eq!(readiness.notes(), "");
     }
 
     #[test]

@@ -19,27 +19,27 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    access::{self, AccessError},
+    access::{self, AccessError, Client},
     causes::causes,
     certificate::{Current, Keeper},
-    cluster::{self, Cluster, Definitions, Ownership, Pods},
+    cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
     config::Config,
     confmgr::{self, Manager, Target},
     devices::NodeDevices,
     dhcp,
-    dirwatch::heard,
     engine::Engine,
     exec::{Place, RuntimeExec},
     failure,
     failures::Failures,
     hotplug::{self, Follower},
-    journal, leftovers,
+    journal, leftovers, limits,
     links::NetnsProbe,
     metrics::{self, Metrics},
-    orphans,
+    orphans, plan,
     readiness::{Part, Readiness},
     server,
     service::Service,
+    serving::{self, Bodies, Queue},
     socket::{self, Socket},
     upkeep::Upkeep,
 };
@@ -58,6 +58,8 @@ pub struct Identity {
     pub namespace: Option<String>,
     /// Our DaemonSet (`MULTUS_DAEMONSET`).
     pub daemon_set: Option<String>,
+    /// The chart that brings the kind of network definitions (`MULTUS_CRD_CHART`).
+    pub crd_chart: Option<String>,
     /// What plugins get of our environment.
     pub plugin_environment: Vec<(OsString, OsString)>,
 }
@@ -67,6 +69,11 @@ impl Identity {
     fn id(&self) -> String {
         let own = || std::process::id().to_string();
         self.pod_uid.clone().unwrap_or_else(own)
+    }
+
+    fn crd_chart(&self) -> String {
+        let either = || "rke2-multus-crd or k3s-multus-crd".to_owned();
+        self.crd_chart.clone().unwrap_or_else(either)
     }
 }
 
@@ -82,7 +89,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let socket = Socket::bind(Arc::clone(&daemon.root), &daemon.config.socket_dir, &id)?;
     let (pods, definitions, ownership) = (
         Arc::<Pods>::default(),
-        Arc::default(),
+        Arc::new(Definitions::new(daemon.identity.crd_chart())),
         Arc::new(Ownership::default()),
     );
     let cluster = Arc::<OnceLock<_>>::default();
@@ -124,6 +131,10 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         metrics: Arc::clone(&daemon.metrics),
         failures: Failures::default(),
         busy: watch::Sender::new(0),
+        withdrawn: watch::Sender::new(false),
+        queue: Arc::new(Queue::new(serving::limits(daemon.config.verbs_at_once))),
+        bodies: Bodies::default(),
+        journal: Arc::default(),
     });
     let upkeep = Arc::new(Upkeep {
         config: Arc::clone(&daemon.config),
@@ -199,8 +210,11 @@ impl Daemon {
         if config.certificate.is_some() {
             parts.push(Part::Certificate);
         }
-        let exec = RuntimeExec::new(Arc::clone(&root), place)
+        let mut exec = RuntimeExec::new(Arc::clone(&root), place)
             .with_environment(identity.plugin_environment.clone());
+        if let Some(files) = limits::original() {
+            exec = exec.with_file_limit(files);
+        }
         Arc::new(Self {
             config: Arc::new(config),
             exec: Arc::new(exec),
@@ -221,7 +235,7 @@ impl Daemon {
     ) {
         let client = loop {
             match self.client() {
-                Ok(client) => break self.metrics.observed(client),
+                Ok(client) => break client.observed(Arc::clone(&self.metrics)),
                 Err(error) => {
                     let reason = format!("no access to the API server: {}", causes(&error));
                     self.readiness.missing(Part::Watches, reason);
@@ -231,8 +245,12 @@ impl Daemon {
         };
         self.readiness
             .missing(Part::Watches, "the API server has not answered yet");
-        let access = Cluster::new(client.clone(), Handle::current(), Arc::clone(&pods))
-            .with_metrics(Arc::clone(&self.metrics));
+        let access = Cluster::new(
+            client.clone(),
+            Handle::current(),
+            Arc::clone(&pods),
+            Arc::clone(&self.metrics),
+        );
         // Nobody else sets it.
         let _ = cluster.set(access);
         let synced = {
@@ -254,16 +272,23 @@ impl Daemon {
         let api = client.clone();
         tokio::spawn(async move { cluster::follow_pods(api, &node, pods, || done("pods")).await });
         let api = client.clone();
+        let readiness = Arc::clone(&self.readiness);
         tokio::spawn(async move {
-            cluster::follow_definitions(api, definitions, || synced("definitions")).await;
+            let listed = || {
+                let missing = plan::Definitions::missing_crd(&*definitions);
+                let note = |chart| {
+                    format!("the CRD NetworkAttachmentDefinition is not installed: install {chart}")
+                };
+                readiness.note("crd", missing.map(note));
+                synced("definitions");
+            };
+            cluster::follow_definitions(api, Arc::clone(&definitions), listed).await;
         });
         if let (Some(namespace), Some(name)) = (
             self.identity.namespace.clone(),
             self.identity.daemon_set.clone(),
         ) {
-            tokio::spawn(async move {
-                cluster::follow_daemon_set(client, &namespace, &name, ownership).await;
-            });
+            tokio::spawn(async move { ownership.follow(client, &namespace, &name).await });
         }
     }
 
@@ -278,13 +303,21 @@ impl Daemon {
             return false;
         };
         match cluster {
-            Some(cluster) => ownership.ends_now(cluster.client(), namespace, name).await,
+            Some(cluster) => {
+                let uid = self.identity.pod_uid.as_deref();
+                let own = Own {
+                    namespace,
+                    daemon_set: name,
+                    pod: &|| cluster.pod_with(uid?).map(|pod| pod.name.clone()),
+                };
+                ownership.ends_now(cluster.client(), own).await
+            }
             None => false,
         }
     }
 
     /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
-    fn client(&self) -> Result<kube::Client, AccessError> {
+    fn client(&self) -> Result<Client, AccessError> {
         let Some(settings) = self.config.certificate.clone() else {
             return access::client();
         };
@@ -312,42 +345,12 @@ impl Daemon {
         }
     }
 
-    /// Replays the journal once the node is known, and again when a shim that had given us up adds to it.
+    /// Replays the journal once the node is known, and what a shim that had given us up adds to it.
     async fn replay(self: Arc<Self>, service: Arc<Service>) {
         self.readiness.wait_for(&[Part::Discovery]).await;
-        loop {
-            // Watched before it is read, so that no entry falls between the two.
-            let dirs = confmgr::state_dirs(&self.root, &self.config);
-            let watch = journal::watch(&self.root, &dirs);
-            let (daemon, service) = (Arc::clone(&self), Arc::clone(&service));
-            let replay =
-                move || journal::replay(&daemon.root, &dirs, |request| service.replay(&request));
-            let pause = match tokio::task::spawn_blocking(replay).await {
-                Ok(Ok(replayed)) => {
-                    if replayed != journal::Replayed::default() {
-                        info!(
-                            done = replayed.done,
-                            failed = replayed.failed.len(),
-                            "replayed the journal"
-                        );
-                    }
-                    self.readiness.well(Part::Journal);
-                    journal::PERIOD
-                }
-                Ok(Err(error)) => self.unread(&error.to_string()),
-                Err(error) => self.unread(&error.to_string()),
-            };
-            tokio::select! {
-                () = heard(watch) => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
-    }
-
-    /// The journal cannot be read; when to try again.
-    fn unread(&self, reason: &str) -> Duration {
-        self.readiness.missing(Part::Journal, reason);
-        TRY_AGAIN
+        let root = Arc::clone(&self.root);
+        let dirs = move || confmgr::state_dirs(&self.root, &self.config);
+        journal::replay(root, dirs, service).await;
     }
 
     /// Writes the configuration last, and keeps it.

@@ -3,9 +3,8 @@
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use cni::types::CniError;
 use futures::FutureExt;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
@@ -14,15 +13,15 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::UnixStream, task::JoinSet};
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
 use crate::{
     causes::causes,
     dirwatch::DirectoryWatch,
-    engine::Waiting,
     metrics::Snapshot,
     readiness::Part,
     service::Service,
+    serving::{Path, verb},
     socket::{Holder, Socket},
 };
 
@@ -32,8 +31,6 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 const DRAIN_TIME: Duration = Duration::from_secs(20);
 /// The same for those that were queued when nobody else could find us any more.
 const QUEUE_TIME: Duration = Duration::from_secs(5);
-/// A request has to be whole by then.
-const BODY_TIME: Duration = Duration::from_secs(10);
 /// Pause while no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Pause between two attempts to put the socket where it belongs.
@@ -57,9 +54,10 @@ pub async fn serve(
             Err(error) => Some(format!("{error:#}")),
         };
         service.readiness.set(Part::Socket, reason);
-        service
-            .readiness
-            .standby(holder == Holder::Another && socket.is_served());
+        let is_standby = holder == Holder::Another && socket.is_served();
+        service.readiness.standby(is_standby);
+        // Who waits here is better served there.
+        service.withdrawn.send_replace(is_standby);
         let disturbed = async {
             match &tended {
                 // Nobody tells of the death of another one.
@@ -121,8 +119,10 @@ async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: Join
         }
     };
     if let Err(error) = socket.withdraw() {
-        warn!(%error, "the socket");
+        warn!(%error, "cannot withdraw the socket");
     }
+    // Requests that are held go to the next daemon.
+    service.withdrawn.send_replace(true);
     let ended = async {
         loop {
             while let Some(stream) = socket.queued() {
@@ -187,13 +187,11 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
     let method = request.method().clone();
     let read = matches!(method, Method::GET | Method::POST);
     match (request.uri().path(), method) {
-        (api::PATH_CNI, Method::POST) => verb(service, request.into_body(), Service::cni).await,
-        (api::PATH_DELEGATE, Method::POST) => {
-            verb(service, request.into_body(), Service::delegate).await
-        }
-        (api::PATH_HEALTHZ, _) if read => answer(StatusCode::OK, ""),
+        (api::PATH_CNI, Method::POST) => verb(service, request, Path::Cni).await,
+        (api::PATH_DELEGATE, Method::POST) => verb(service, request, Path::Delegate).await,
+        (api::PATH_HEALTHZ, _) if read => answer(StatusCode::OK, service.readiness.notes()),
         (api::PATH_READYZ, _) if read => match service.readiness.problem() {
-            None => answer(StatusCode::OK, ""),
+            None => answer(StatusCode::OK, service.readiness.notes()),
             Some(problem) => answer(StatusCode::INTERNAL_SERVER_ERROR, problem),
         },
         (api::PATH_FAILURES, Method::GET) => answer(StatusCode::OK, service.failures.to_json()),
@@ -220,70 +218,7 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
     }
 }
 
-/// What serves the body of one path.
-type Verb = fn(&Service, &[u8], Waiting) -> Result<Vec<u8>, CniError>;
-
-async fn verb(service: Arc<Service>, body: Incoming, serve: Verb) -> Response<Full<Bytes>> {
-    let whole = tokio::time::timeout(BODY_TIME, Limited::new(body, api::MAX_MESSAGE).collect());
-    let unread = |reason: String| {
-        let text = format!("cannot read the request: {reason}");
-        failed(&CniError::new(CniError::DECODING_FAILURE, text))
-    };
-    let body = match whole.await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => return unread(causes(&*error)),
-        Err(_) => return unread(format!("it was not whole after {} s", BODY_TIME.as_secs())),
-    };
-    let mut client = Client::default();
-    let waiting = client.waiting.clone();
-    let queued = service.metrics.queue_enter("requests");
-    let served = tokio::task::spawn_blocking(move || {
-        let _working = queued.start();
-        let _busy = service.busy();
-        serve(&service, &body, waiting)
-    });
-    let served = served.await;
-    client.is_served = true;
-    match served {
-        Ok(Ok(bytes)) => answer(StatusCode::OK, bytes),
-        Ok(Err(error)) => failed(&error),
-        Err(panic) => {
-            error!(error = %causes(&panic), "a request ended the thread that served it");
-            failed(&CniError::new(
-                CniError::INTERNAL,
-                "internal error: see the log of multus-daemon",
-            ))
-        }
-    }
-}
-
-/// Whoever asked. It is dropped with the connection when that ends before there is an answer.
-#[derive(Default)]
-struct Client {
-    waiting: Waiting,
-    is_served: bool,
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        if !self.is_served {
-            debug!("a client has gone without waiting for its answer");
-            self.waiting.gone();
-        }
-    }
-}
-
-fn failed(error: &CniError) -> Response<Full<Bytes>> {
-    let body = serde_json::to_vec(error).expect("an error always serialises");
-    let mut response = answer(StatusCode::BAD_REQUEST, body);
-    let json = hyper::header::HeaderValue::from_static("application/json");
-    response
-        .headers_mut()
-        .insert(hyper::header::CONTENT_TYPE, json);
-    response
-}
-
-fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+pub(crate) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response

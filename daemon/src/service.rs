@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use api::{Request, Response};
@@ -14,21 +14,22 @@ use crate::{
     call::Call,
     cluster::Cluster,
     config::Config,
-    engine::{self, AddError, Added, Engine, Waiting},
+    engine::{self, AddError, Added, Engine},
     failure::Failure,
     failures::Failures,
-    hotplug, journal,
+    hotplug,
+    journal::{self, Journal},
     metrics::Metrics,
     netconf::Netconf,
     netstatus,
     plan::PodView,
     readiness::{Part, Readiness},
+    serving::{Bodies, Queue},
+    state::PodRef,
 };
 
 /// More than any configuration.
 const MAX_CONFIGURATION: u64 = 1 << 20;
-/// How long an ADD waits for what a start is waiting for; a runtime gives it minutes.
-const START_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Serves requests.
 pub struct Service {
@@ -46,12 +47,28 @@ pub struct Service {
     pub failures: Failures,
     /// How many verbs are under way.
     pub busy: watch::Sender<usize>,
+    /// Whether shims find another daemon, or none, instead of this one that ends.
+    pub withdrawn: watch::Sender<bool>,
+    /// Which verb begins when.
+    pub queue: Arc<Queue>,
+    /// What large requests share.
+    pub bodies: Bodies,
+    /// DELs that were written down.
+    pub journal: Arc<Journal>,
+}
+
+/// A failure of a DEL that was written down, as its pod's owner hears of it.
+pub(crate) enum EntryFailure {
+    /// The first of a row.
+    First,
+    /// The last: it is not tried any more.
+    Last,
 }
 
 /// Counts a verb for as long as it lives.
-pub struct Busy<'a>(&'a watch::Sender<usize>);
+pub struct Busy(watch::Sender<usize>);
 
-impl Drop for Busy<'_> {
+impl Drop for Busy {
     fn drop(&mut self) {
         self.0.send_modify(|verbs| *verbs -= 1);
     }
@@ -59,50 +76,49 @@ impl Drop for Busy<'_> {
 
 impl Service {
     /// One more verb is under way.
-    pub fn busy(&self) -> Busy<'_> {
+    pub fn busy(&self) -> Busy {
         self.busy.send_modify(|verbs| *verbs += 1);
-        Busy(&self.busy)
+        Busy(self.busy.clone())
     }
 
     /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
-    pub fn cni(&self, body: &[u8], waiting: Waiting) -> Result<Vec<u8>, CniError> {
-        self.serve(&from_json(body)?, |request| request.waiting = waiting)
+    pub(crate) fn cni(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
+        self.observed(call, || self.dispatch(call, asked))
     }
 
     /// Does what was written down earlier.
     pub fn replay(&self, request: &Request) -> Result<(), CniError> {
-        let done = self.serve(request, |request| request.replayed = true);
+        let mut call = Call::parse(request)?;
+        if let Some(request) = &mut call.request {
+            request.replayed = true;
+        }
+        let done = self.cni(&call, request);
         self.metrics.replayed(done.is_ok());
         done.map(drop)
     }
 
+    /// Tells the pod's owner of a DEL that was written down and fails: at the beginning and at the end, not at every attempt.
+    pub(crate) fn tell_of_entry(&self, pod: &PodRef, failure: EntryFailure, reason: &str) {
+        let message = match failure {
+            EntryFailure::First => format!("{reason}; it is tried again"),
+            EntryFailure::Last => format!("{reason}; given up until the next start of the daemon"),
+        };
+        if let Some(cluster) = self.cluster.get() {
+            cluster.event_about(pod, true, "FailedDelNetwork", message);
+        }
+    }
+
     /// Serves `/delegate`: one network whose configuration the request brings, for a pod that runs.
-    pub fn delegate(&self, body: &[u8], waiting: Waiting) -> Result<Vec<u8>, CniError> {
-        let request = from_json(body)?;
-        self.observed(
-            &request,
-            |request| request.waiting = waiting,
-            |call, asked| hotplug::delegate(self, call, asked),
-        )
+    pub(crate) fn delegate(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
+        self.observed(call, || hotplug::delegate(self, call, asked))
     }
 
-    fn serve(
-        &self,
-        request: &Request,
-        complete: impl FnOnce(&mut engine::Request),
-    ) -> Result<Vec<u8>, CniError> {
-        self.observed(request, complete, |call, asked| self.dispatch(call, asked))
-    }
-
-    /// One verb from the environment that it came with, logged and counted.
+    /// One verb, logged and counted.
     fn observed(
         &self,
-        request: &Request,
-        complete: impl FnOnce(&mut engine::Request),
-        serve: impl FnOnce(&Call, &Request) -> Result<Vec<u8>, CniError>,
+        call: &Call,
+        serve: impl FnOnce() -> Result<Vec<u8>, CniError>,
     ) -> Result<Vec<u8>, CniError> {
-        let mut call = Call::parse(request)?;
-        call.request.as_mut().map(complete);
         let (id, ifname) = call
             .request
             .as_ref()
@@ -115,7 +131,7 @@ impl Service {
             info_span!("cni", command = %call.command, container_id = id, ifname, pod = pod_name)
                 .entered();
         let start = Instant::now();
-        let answer = serve(&call, request);
+        let answer = serve();
         self.metrics
             .verb(call.command.as_str(), answer.is_ok(), start.elapsed());
         if answer.is_ok() {
@@ -125,7 +141,7 @@ impl Service {
             }
         }
         answer.map_err(|error| {
-            let failure = Failure::new(&call, error);
+            let failure = Failure::new(call, error);
             let verb = call.command.as_str();
             self.failures
                 .note(&failure.id, &pod_name, verb, &failure.error);
@@ -143,7 +159,7 @@ impl Service {
     fn dispatch(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
         let netconf = self.config.netconf(&asked.config)?;
         if call.command != Command::Status
-            && let Err(reason) = self.readiness.once_well(Part::Discovery, Duration::ZERO)
+            && let Err(reason) = self.readiness.once_well(Part::Discovery)
         {
             // Where delegates run is not known, and a pod must be able to go all the same.
             if let (Command::Del, Some(request)) = (call.command, &call.request) {
@@ -182,7 +198,7 @@ impl Service {
 
     /// Where delegates run is known.
     pub(crate) fn on_known_node(&self) -> Result<(), CniError> {
-        let known = self.readiness.once_well(Part::Discovery, Duration::ZERO);
+        let known = self.readiness.once_well(Part::Discovery);
         known.map_err(|reason| not_known_yet(&reason))
     }
 
@@ -222,12 +238,10 @@ impl Service {
             (Part::Journal, "earlier deletions come first"),
             (Part::Watches, "pods and networks are not known yet"),
         ] {
-            // Shims that do not ask whether we are ready are not turned away for a moment.
-            self.readiness
-                .once_well(part, START_PATIENCE)
-                .map_err(|reason| {
-                    CniError::new(CniError::TRY_AGAIN_LATER, format!("{first}: {reason}"))
-                })?;
+            // The request was held until they were there, unless its time was over.
+            self.readiness.once_well(part).map_err(|reason| {
+                CniError::new(CniError::TRY_AGAIN_LATER, format!("{first}: {reason}"))
+            })?;
         }
         let name = call.pod.as_ref().ok_or_else(no_pod_name)?;
         let cluster = self.cluster.get().ok_or_else(|| {
@@ -251,7 +265,10 @@ impl Service {
         let detached = self.engine.del(request, netconf, pod.as_deref());
         let told = detached.map_err(|error| {
             let failure = Failure::new(call, error);
-            if let (Some(cluster), Some(pod)) = (self.cluster.get(), &call.pod) {
+            // What was written down is tried again and again; its failures are told elsewhere.
+            if let (Some(cluster), Some(pod), false) =
+                (self.cluster.get(), &call.pod, request.replayed)
+            {
                 let message = failure.for_event(&failure.error.msg);
                 cluster.event_about(&pod.about(), true, "FailedDelNetwork", message);
             }
@@ -310,15 +327,6 @@ pub(crate) fn tell_of_attached(cluster: &Cluster, pod: &PodView, attached: &[eng
     for message in attached.iter().filter_map(engine::Attached::warning) {
         cluster.event(pod, true, "CapabilityNotServed", message);
     }
-}
-
-fn from_json(body: &[u8]) -> Result<Request, CniError> {
-    Request::from_json(body).map_err(|error| {
-        CniError::new(
-            CniError::DECODING_FAILURE,
-            format!("the request is not JSON: {error}"),
-        )
-    })
 }
 
 fn not_known_yet(reason: &str) -> CniError {

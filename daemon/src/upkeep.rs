@@ -9,12 +9,12 @@ use std::{
 
 use anyhow::Context;
 use node::{
-    dirs::{CniDirs, Overrides},
+    dirs::{CniDirs, Overrides, Source},
     discover::{Question, Report, discover},
     install::{self, Outcome},
     process::Process,
     root::Root,
-    runtime::Runtime,
+    runtime::{Rejected, Runtime},
 };
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
@@ -35,7 +35,7 @@ use crate::{
 /// Pause between two questions while there is no answer, and once there is one.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_PERIOD: Duration = Duration::from_secs(30);
-/// For so long a node that is known counts as well when it cannot be looked at.
+/// For so long a part that was well counts as well when it cannot be looked at; then it is missing, or for what was discovered, logged.
 const HICCUP: Duration = Duration::from_mins(1);
 /// The shim's name in the runtime's directory.
 pub const SHIM: &str = "multus-shim";
@@ -67,10 +67,14 @@ impl Upkeep {
     /// Finds out where things are on this node, and again, as they may move.
     pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         let mut failing_since: Option<Instant> = None;
+        let mut is_told = false;
         loop {
             let (pause, watch) = match self.settle().await {
                 Ok((target, watch)) => {
                     failing_since = None;
+                    if std::mem::take(&mut is_told) {
+                        info!("the node answers again");
+                    }
                     self.remember(&target);
                     targets.send_if_modified(|known| {
                         let changed = known.as_ref() != Some(&target);
@@ -81,12 +85,18 @@ impl Upkeep {
                 }
                 Err((part, reason)) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
-                    let was_well = self.readiness.once_well(part, Duration::ZERO).is_ok();
-                    if was_well && since.elapsed() < HICCUP {
-                        // What was found still holds: a runtime that is busy or restarts must not be told that pods have no network.
-                        debug!(?part, reason, "could not look at the node");
-                    } else {
-                        self.readiness.missing(part, reason);
+                    let was_well = self.readiness.once_well(part).is_ok();
+                    match effect(part, was_well, since.elapsed()) {
+                        Effect::None => debug!(?part, reason, "could not look at the node"),
+                        Effect::Warning if is_told => {}
+                        Effect::Warning => {
+                            warn!(
+                                reason,
+                                "cannot look at the node; what was known of it holds"
+                            );
+                            is_told = true;
+                        }
+                        Effect::Missing => self.readiness.missing(part, reason),
                     }
                     (ASK_AGAIN, Err(io::ErrorKind::NotFound.into()))
                 }
@@ -103,12 +113,10 @@ impl Upkeep {
     /// One look at the node: the runtime, its directories, the shim in them. What is given along hears of changes to the shim.
     async fn settle(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Part, String)> {
         let report = self.report().await;
+        let known = self.exec.place().runtime.map(|known| known.pid);
+        let is_known = report.runtime.as_ref().map(|runtime| runtime.pid) == known;
         if let Some(runtime) = &report.runtime
-            && self
-                .exec
-                .place()
-                .runtime
-                .is_none_or(|known| known.pid != runtime.pid)
+            && !is_known
         {
             let process = Process::open(&self.root, runtime.pid).map_err(|error| {
                 (
@@ -135,6 +143,12 @@ impl Upkeep {
                     .unwrap_or_else(|| "the runtime's directories are not known".to_owned()),
             ));
         };
+        if is_known
+            && let Some(runtime) = &report.runtime
+            && let Some(reason) = self.silence(runtime, &report.rejected, &dirs)
+        {
+            return Err((Part::Discovery, reason));
+        }
         if self.pod_uid.is_some() && report.runtime.is_none() {
             let reason = report
                 .problem
@@ -167,6 +181,13 @@ impl Upkeep {
             accepted: report.cni_version,
         };
         Ok((target, watch))
+    }
+
+    /// Why these directories do not count, if they do not.
+    fn silence(&self, runtime: &Runtime, rejected: &[Rejected], dirs: &CniDirs) -> Option<String> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, _) = told.as_ref()?;
+        silence(known.source, dirs.source, &runtime.socket, rejected)
     }
 
     /// The shim in the runtime's directory, and under its other name in ours.
@@ -227,19 +248,19 @@ impl Upkeep {
 
     /// What there is to be found on the node now.
     pub async fn report(&self) -> Report {
-        let overrides = Overrides {
-            bin_dir: self.config.bin_dir.clone(),
-            conf_dir: self.config.conf_dir.clone(),
-        };
-        if self.pod_uid.is_none()
-            && self.config.cri_socket.is_none()
-            && overrides.complete().is_some()
-        {
-            // No pod, so no runtime runs us, and there is nothing left to ask.
-            return Report {
-                dirs: overrides.complete(),
-                ..Report::default()
+        let overrides = self.config.overrides();
+        if self.pod_uid.is_none() && self.config.cri_socket.is_none() {
+            // No pod, so no runtime runs us: with no other place for the shim, it goes where the plugins are.
+            let alone = Overrides {
+                shim_dir: overrides.shim_dir.clone().or(self.config.bin_dir.clone()),
+                ..overrides.clone()
             };
+            if let Some(dirs) = alone.complete() {
+                return Report {
+                    dirs: Some(dirs),
+                    ..Report::default()
+                };
+            }
         }
         let question = Question {
             socket: self.config.cri_socket.clone(),
@@ -287,6 +308,35 @@ impl Upkeep {
     }
 }
 
+/// What comes of a node that cannot be looked at.
+#[derive(Debug, PartialEq, Eq)]
+enum Effect {
+    /// Nothing, yet.
+    None,
+    /// The log has it.
+    Warning,
+    /// Pods are not served any more.
+    Missing,
+}
+
+/// What was discovered once holds for as long as the runtime is silent: it is busy or restarts, and must not learn that pods have no
+/// network. The shim's place holds for a while.
+fn effect(part: Part, was_well: bool, failing: Duration) -> Effect {
+    match (part, was_well) {
+        (_, false) => Effect::Missing,
+        (_, true) if failing < HICCUP => Effect::None,
+        (Part::Discovery, true) => Effect::Warning,
+        (_, true) => Effect::Missing,
+    }
+}
+
+/// Why directories from another source than before do not count: the same runtime, which reported them, does not answer now.
+fn silence(known: Source, now: Source, socket: &Path, rejected: &[Rejected]) -> Option<String> {
+    let was_reported = matches!(known, Source::CniConfig | Source::Config);
+    let silent = rejected.iter().find(|one| one.place == socket)?;
+    (was_reported && known != now).then(|| silent.reason.clone())
+}
+
 /// The shim that came with this daemon.
 pub fn shim_bytes() -> anyhow::Result<Vec<u8>> {
     let own = std::env::current_exe().context("cannot find out where this program is")?;
@@ -297,4 +347,47 @@ pub fn shim_bytes() -> anyhow::Result<Vec<u8>> {
             shim.display()
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_discovered_holds_while_the_runtime_is_silent() {
+        let minutes = Duration::from_mins;
+        let check = |part, was_well, failing, expected| {
+            assert_eq!(effect(part, was_well, failing), expected, "{part:?}");
+        };
+        check(Part::Discovery, false, Duration::ZERO, Effect::Missing);
+        check(Part::Discovery, true, Duration::ZERO, Effect::None);
+        check(Part::Discovery, true, minutes(2), Effect::Warning);
+        check(Part::Discovery, true, minutes(60), Effect::Warning);
+        check(Part::Shim, true, Duration::ZERO, Effect::None);
+        check(Part::Shim, true, minutes(2), Effect::Missing);
+    }
+
+    #[test]
+    fn files_do_not_count_while_the_runtime_that_reported_is_silent() {
+        let socket = Path::new("/run/containerd.sock");
+        let rejected = |place: &str| {
+            [Rejected {
+                place: place.into(),
+                reason: "no answer".to_owned(),
+            }]
+        };
+        let (silent, other) = (
+            rejected("/run/containerd.sock"),
+            rejected("/etc/config.toml"),
+        );
+        let check = |known, now, rejected: &[Rejected], expected: Option<&str>| {
+            let found = silence(known, now, socket, rejected);
+            assert_eq!(found.as_deref(), expected, "{known:?} {now:?}");
+        };
+        check(Source::CniConfig, Source::File, &silent, Some("no answer"));
+        check(Source::Config, Source::Guess, &silent, Some("no answer"));
+        check(Source::CniConfig, Source::File, &other, None);
+        check(Source::CniConfig, Source::CniConfig, &silent, None);
+        check(Source::File, Source::Guess, &silent, None);
+    }
 }

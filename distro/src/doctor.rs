@@ -1,5 +1,6 @@
 //! What is wrong on this node, and what helps: each look adds lines to an examination, and changes nothing.
 
+mod daemon;
 mod images;
 mod network;
 mod service;
@@ -99,6 +100,7 @@ pub(crate) fn examine(
         ),
         Err(error) => found.problem(error.to_string()),
     }
+    daemon::look(root, &mut found);
     network::look(root, report, &mut found);
     found
 }

@@ -4,7 +4,9 @@
 
 mod alone;
 pub(crate) mod api_server;
+mod cluster;
 pub(crate) mod driver;
+mod plugins;
 mod pods;
 mod row;
 mod side;
@@ -26,8 +28,6 @@ use crate::{
     workplace::{self, Workplace},
 };
 
-pub(crate) const NEEDS: Needs = crate::scene::NEEDS;
-
 /// The plugin that answers at once.
 const PLUGIN: &str = "bench-plugin";
 
@@ -35,9 +35,12 @@ const PLUGIN: &str = "bench-plugin";
 #[derive(Debug, clap::Args)]
 #[group(id = "bench")]
 pub(crate) struct Options {
-    /// bench: how often each side is measured
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    /// bench: how often each side is measured; 7, or 3 with --short or --cluster, unless given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// bench: a real node with kubelet and containerd, instead of the daemon alone
+    #[arg(long)]
+    cluster: bool,
     /// bench: few rounds, and a verdict only on what is the same on every machine; fails above twice a target
     #[arg(long)]
     short: bool,
@@ -53,6 +56,19 @@ impl Options {
     fn form(&self) -> Form {
         if self.short { Form::Short } else { Form::Full }
     }
+
+    fn rounds_or(&self, usual: u32) -> u32 {
+        self.rounds.unwrap_or(usual)
+    }
+
+    /// Programs that must be there.
+    pub(crate) fn needs(&self) -> &'static Needs {
+        if self.cluster {
+            &crate::levels::cluster::NEEDS
+        } else {
+            &crate::scene::NEEDS
+        }
+    }
 }
 
 /// Measures, prints the table, and fails in the short form on a row that is far over its target.
@@ -62,12 +78,17 @@ pub(crate) fn run(
     rules: &rules::Options,
     report: &mut Report,
 ) -> Result<(), Ended> {
-    let rows = alone::measure(work, options, rules.peer(), report)?;
+    let measure = if options.cluster {
+        cluster::measure
+    } else {
+        alone::measure
+    };
+    let rows = measure(work, options, rules.peer(), report)?;
     let form = options.form();
     say(&table::render(&rows, form));
     report.check("the rows are written", || {
         if let Some(path) = &options.json {
-            let document = document(&rows, form, options.rounds);
+            let document = document(&rows, form);
             fs::write(path, format!("{document:#}\n"))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
@@ -98,14 +119,13 @@ fn none(rows: &[Row], form: Form, verdict: Verdict) -> anyhow::Result<()> {
 }
 
 /// Everything that was measured, for programs.
-fn document(rows: &[Row], form: Form, rounds: u32) -> Value {
+fn document(rows: &[Row], form: Form) -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     let rows: Vec<_> = rows.iter().map(|row| row.json(form)).collect();
     json!({
         "schema": 1,
         "form": match form { Form::Full => "full", Form::Short => "short" },
-        "rounds": rounds,
         "machine": {
             "arch": workplace::arch(), "processors": processors, "kernel": read("/proc/sys/kernel/osrelease").trim(),
             "load": read("/proc/loadavg").trim(),
@@ -136,11 +156,8 @@ mod tests {
 
     #[test]
     fn the_document_names_form_machine_and_rows() {
-        let document = document(&rows(), Form::Short, 3);
-        assert_eq!(
-            (&document["schema"], &document["rounds"]),
-            (&json!(1), &json!(3))
-        );
+        let document = document(&rows(), Form::Short);
+        assert_eq!(document["schema"], 1);
         assert_eq!(document["form"], "short");
         assert!(
             document["machine"]["processors"]

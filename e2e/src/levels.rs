@@ -2,7 +2,7 @@
 
 mod airgap;
 mod chart;
-mod cluster;
+pub(crate) mod cluster;
 mod cri;
 mod devices;
 mod discover;
@@ -11,7 +11,7 @@ mod load;
 mod netns;
 mod scale;
 mod service;
-mod upgrade;
+pub(crate) mod upgrade;
 
 use crate::{
     bench, faults,
@@ -97,7 +97,7 @@ impl Level {
     }
 
     /// Programs that must be there.
-    pub(crate) fn needs(self) -> &'static Needs {
+    pub(crate) fn needs(self, options: &bench::Options) -> &'static Needs {
         match self {
             Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
@@ -110,7 +110,7 @@ impl Level {
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
-            Self::Bench => &bench::NEEDS,
+            Self::Bench => options.needs(),
         }
     }
 

@@ -144,7 +144,7 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         "these tests make namespaces and start container runtimes: run them as root"
     );
     let level = arguments.level;
-    tools::ensure(level.needs(), arguments.install)?;
+    tools::ensure(level.needs(&arguments.bench), arguments.install)?;
     let arch = arguments.arch.as_deref().unwrap_or(workplace::arch());
     let is_foreign = arch != workplace::arch();
     anyhow::ensure!(

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use daemon::netconf::Netconf;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -105,7 +105,12 @@ fn daemon_file(args: &Args) -> anyhow::Result<Map<String, Value>> {
     };
     let read = || format!("cannot read {}", path.display());
     let bytes = std::fs::read(path).with_context(read)?;
-    serde_json::from_slice(&bytes).with_context(|| format!("{} is no JSON object", path.display()))
+    let map: Map<String, Value> = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{} is no JSON object", path.display()))?;
+    if let Some(sentence) = daemon::config::misspelled(&map).first() {
+        bail!("cannot use {}: {sentence}", path.display());
+    }
+    Ok(map)
 }
 
 /// Everything that has to do with networks, and what cannot be read.

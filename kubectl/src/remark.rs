@@ -93,7 +93,7 @@ pub(crate) enum Remark {
     },
     /// Only a node could tell.
     #[error(
-        "spec.config is empty: every node needs a configuration named \"{name}\" in {dir}, or a plugin of that name"
+        "spec.config is empty: every node needs a configuration named \"{name}\" in {dir}, or, with legacyNetworksAnnotation, a plugin of that name"
     )]
     OnEachNode { name: String, dir: String },
     /// A definition with a version that no daemon understands.

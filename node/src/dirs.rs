@@ -14,7 +14,7 @@ use serde::Serialize;
 pub struct CniDirs {
     /// Searched in this order; never empty.
     pub bin_dirs: Vec<PathBuf>,
-    /// Where the shim goes: one of `bin_dirs`, unless it was given.
+    /// Where the shim goes: one of `bin_dirs`, unless an override names it.
     pub install_dir: PathBuf,
     /// Where the first configuration by name wins.
     pub conf_dir: PathBuf,
@@ -84,63 +84,110 @@ pub struct Evidence {
     pub told: Told,
 }
 
-/// Directories that were given, each of which wins over what the runtime says.
+/// Directories that the configuration names. They replace what the runtime's files say, and must agree with what the runtime itself
+/// reports: a shim or a configuration in a directory in which the runtime does not look would be a node without networks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Where the shim goes.
-    pub bin_dir: Option<PathBuf>,
+    pub shim_dir: Option<PathBuf>,
     /// Where configurations are.
     pub conf_dir: Option<PathBuf>,
 }
 
+/// The values of the chart that override directories.
+const SHIM_DIR: &str = "config.cni_conf.shimDir (shimDir in config.daemon_conf)";
+const CONF_DIR: &str = "config.cni_conf.confDir (cniConfigDir in config.daemon_conf)";
+
 impl Overrides {
     /// Everything that is to be known, when both are given.
     pub fn complete(&self) -> Option<CniDirs> {
-        let (bin, conf) = (self.bin_dir.clone()?, self.conf_dir.clone()?);
+        let (shim, conf) = (self.shim_dir.clone()?, self.conf_dir.clone()?);
         Some(CniDirs {
-            bin_dirs: vec![bin.clone()],
-            install_dir: bin,
+            bin_dirs: vec![shim.clone()],
+            install_dir: shim,
             conf_dir: conf,
             source: Source::Override,
         })
     }
+
+    /// One sentence for each override, with the value to remove.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let shim = self.shim_dir.iter().map(|dir| (SHIM_DIR, dir));
+        let conf = self.conf_dir.iter().map(|dir| (CONF_DIR, dir));
+        let sentence = |(value, dir): (&str, &PathBuf)| {
+            format!(
+                "{value} is set: {} is used whatever the node says; remove it unless the node does not say",
+                dir.display()
+            )
+        };
+        shim.chain(conf).map(sentence).collect()
+    }
 }
 
-/// Nobody tells the directories.
+/// No directories can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "neither the runtime's status nor its files tell its CNI {missing}: set config.cni_conf.binDir and config.cni_conf.confDir to name them"
-)]
-pub struct UnknownDirs {
-    missing: &'static str,
+pub enum DirsError {
+    /// Nothing says where they are.
+    #[error(
+        "neither the runtime's status nor its files tell its CNI {missing}: set config.cni_conf.shimDir and config.cni_conf.confDir to name them"
+    )]
+    Unknown {
+        /// Which kind.
+        missing: &'static str,
+    },
+    /// An override names another directory than the runtime.
+    #[error(
+        "{value} is {}, but the runtime itself {verb} {}: remove the value, or change the runtime's configuration and restart it",
+        given.display(),
+        list(reported)
+    )]
+    Contradiction {
+        /// The value.
+        value: &'static str,
+        /// What it names.
+        given: PathBuf,
+        /// What the runtime does with its directories.
+        verb: &'static str,
+        /// The runtime's directories.
+        reported: Vec<PathBuf>,
+    },
 }
 
-/// Of each kind takes what the most certain source tells. `writable` tells whether files can be made in a directory.
+/// What can be seen of directories on the node.
+pub trait Directories {
+    /// Whether files can be made in it.
+    fn is_writable(&self, dir: &Path) -> bool;
+    /// Whether two paths lead to one directory.
+    fn is_same(&self, one: &Path, other: &Path) -> bool;
+}
+
+/// Of each kind takes what the most certain source tells.
 pub fn decide(
     overrides: &Overrides,
     evidence: &[Evidence],
-    writable: impl Fn(&Path) -> bool,
-) -> Result<CniDirs, UnknownDirs> {
+    node: &impl Directories,
+) -> Result<CniDirs, DirsError> {
+    let mut sources: Vec<&Evidence> = evidence.iter().collect();
+    sources.sort_by_key(|one| one.source);
+    check(overrides, &sources, node)?;
     if let Some(dirs) = overrides.complete() {
         return Ok(dirs);
     }
-    let mut sources: Vec<&Evidence> = evidence.iter().collect();
-    sources.sort_by_key(|one| one.source);
     let bins = sources.iter().find(|one| !one.told.bin_dirs.is_empty());
     let mut bin_dirs = bins.map_or_else(Vec::new, |one| one.told.bin_dirs.clone());
-    let (install_dir, bin_source) = match (&overrides.bin_dir, bins) {
+    let (install_dir, bin_source) = match (&overrides.shim_dir, bins) {
         (Some(dir), _) => (Some(dir.clone()), Source::Override),
-        (None, Some(one)) => (install_dir(&bin_dirs, writable), one.source),
+        (None, Some(one)) => (install_dir(&bin_dirs, node), one.source),
         (None, None) => (None, Source::Guess),
     };
-    let install_dir = install_dir.ok_or(UnknownDirs {
+    let install_dir = install_dir.ok_or(DirsError::Unknown {
         missing: "plugin directory",
     })?;
     let given = overrides.conf_dir.iter().map(|dir| (dir, Source::Override));
     let told = sources
         .iter()
         .filter_map(|one| Some((one.told.conf_dir.as_ref()?, one.source)));
-    let (conf_dir, conf_source) = given.chain(told).next().ok_or(UnknownDirs {
+    let (conf_dir, conf_source) = given.chain(told).next().ok_or(DirsError::Unknown {
         missing: "configuration directory",
     })?;
     if bin_dirs.is_empty() {
@@ -154,12 +201,48 @@ pub fn decide(
     })
 }
 
+/// Compares the overrides with what the runtime itself reports. Files may be out of date, so they contradict nothing.
+fn check(
+    overrides: &Overrides,
+    sources: &[&Evidence],
+    node: &impl Directories,
+) -> Result<(), DirsError> {
+    let mut reports = sources.iter().filter(|one| one.source < Source::File);
+    let bins = reports
+        .clone()
+        .find(|one| !one.told.bin_dirs.is_empty())
+        .map(|one| one.told.bin_dirs.clone());
+    let conf = reports.find_map(|one| one.told.conf_dir.clone());
+    let kinds = [
+        (SHIM_DIR, &overrides.shim_dir, "looks for plugins in", bins),
+        (
+            CONF_DIR,
+            &overrides.conf_dir,
+            "reads configurations from",
+            conf.map(|dir| vec![dir]),
+        ),
+    ];
+    for (value, given, verb, reported) in kinds {
+        if let (Some(given), Some(reported)) = (given, reported)
+            && !reported.iter().any(|dir| node.is_same(dir, given))
+        {
+            return Err(DirsError::Contradiction {
+                value,
+                given: given.clone(),
+                verb,
+                reported,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The first directory that is neither named by a hash (the next release has another) nor unwritable; else the first.
-fn install_dir(bin_dirs: &[PathBuf], writable: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+fn install_dir(bin_dirs: &[PathBuf], node: &impl Directories) -> Option<PathBuf> {
     bin_dirs
         .iter()
-        .find(|dir| !is_content_addressed(dir) && writable(dir))
-        .or_else(|| bin_dirs.iter().find(|dir| writable(dir)))
+        .find(|dir| !is_content_addressed(dir) && node.is_writable(dir))
+        .or_else(|| bin_dirs.iter().find(|dir| node.is_writable(dir)))
         .or(bin_dirs.first())
         .cloned()
 }
@@ -224,6 +307,26 @@ mod tests {
 
     const HASH: &str = "/var/lib/rancher/k3s/data/e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855/bin";
 
+    /// A node where `/link` leads to `/opt/cni/bin`.
+    #[derive(Default)]
+    struct Seen {
+        read_only: Vec<&'static str>,
+    }
+
+    impl Directories for Seen {
+        fn is_writable(&self, dir: &Path) -> bool {
+            !self.read_only.iter().any(|one| Path::new(one) == dir)
+        }
+
+        fn is_same(&self, one: &Path, other: &Path) -> bool {
+            let target = |dir: &Path| match dir.to_str() {
+                Some("/link") => PathBuf::from("/opt/cni/bin"),
+                _ => dir.to_owned(),
+            };
+            target(one) == target(other)
+        }
+    }
+
     fn told(source: Source, bins: &[&str], conf: Option<&str>) -> Evidence {
         Evidence {
             source,
@@ -237,7 +340,7 @@ mod tests {
     }
 
     fn decided(evidence: &[Evidence]) -> Option<(PathBuf, PathBuf, Source)> {
-        let dirs = decide(&Overrides::default(), evidence, |_| true).ok()?;
+        let dirs = decide(&Overrides::default(), evidence, &Seen::default()).ok()?;
         Some((dirs.install_dir, dirs.conf_dir, dirs.source))
     }
 
@@ -274,32 +377,71 @@ mod tests {
             PathBuf::from("/ro"),
             PathBuf::from("/opt/cni/bin"),
         ];
+        let read_only = |read_only: &[&'static str]| Seen {
+            read_only: read_only.to_vec(),
+        };
         assert_eq!(
-            install_dir(&bins, |dir| dir != Path::new("/ro")),
+            install_dir(&bins, &read_only(&["/ro"])),
             Some(PathBuf::from("/opt/cni/bin"))
         );
-        assert_eq!(install_dir(&bins[..1], |_| true), Some(PathBuf::from(HASH)));
         assert_eq!(
-            install_dir(&bins[..2], |_| false),
+            install_dir(&bins[..1], &read_only(&[])),
+            Some(PathBuf::from(HASH))
+        );
+        assert_eq!(
+            install_dir(&bins[..2], &read_only(&[HASH, "/ro"])),
             Some(PathBuf::from(HASH))
         );
     }
 
-    #[test]
-    fn an_override_wins_for_its_own_directory_only() {
+    fn overridden(shim: Option<&str>, conf: Option<&str>, by: Source) -> Result<CniDirs, String> {
         let evidence = [told(
-            Source::CniConfig,
-            &["/opt/cni/bin"],
+            by,
+            &["/data/cni", "/opt/cni/bin"],
             Some("/etc/cni/net.d"),
         )];
         let overrides = Overrides {
-            bin_dir: Some("/mine".into()),
-            conf_dir: None,
+            shim_dir: shim.map(PathBuf::from),
+            conf_dir: conf.map(PathBuf::from),
         };
-        let dirs = decide(&overrides, &evidence, |_| true).unwrap();
+        decide(&overrides, &evidence, &Seen::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn override_wins_for_its_own_directory_only() {
+        let dirs = overridden(Some("/mine"), None, Source::File).unwrap();
         assert_eq!(dirs.install_dir, Path::new("/mine"));
         assert_eq!(dirs.conf_dir, Path::new("/etc/cni/net.d"));
-        assert_eq!(dirs.bin_dirs, [Path::new("/opt/cni/bin")]);
-        assert_eq!(dirs.source, Source::CniConfig);
+        assert_eq!(dirs.bin_dirs[0], Path::new("/data/cni"));
+        assert_eq!(dirs.source, Source::File);
+    }
+
+    #[test]
+    fn override_chooses_among_the_directories_of_the_runtime() {
+        for dir in ["/opt/cni/bin", "/link"] {
+            let dirs = overridden(Some(dir), Some("/etc/cni/net.d"), Source::CniConfig).unwrap();
+            assert_eq!(dirs.install_dir, Path::new(dir));
+        }
+    }
+
+    #[test]
+    fn override_that_contradicts_the_runtime_is_an_error() {
+        for (shim, conf, expected) in [
+            (
+                Some("/mine"),
+                None,
+                "config.cni_conf.shimDir (shimDir in config.daemon_conf) is /mine, but the runtime itself looks for plugins in /data/cni, /opt/cni/bin: remove the value, or change the runtime's configuration and restart it",
+            ),
+            (
+                Some("/opt/cni/bin"),
+                Some("/mine"),
+                "config.cni_conf.confDir (cniConfigDir in config.daemon_conf) is /mine, but the runtime itself reads configurations from /etc/cni/net.d: remove the value, or change the runtime's configuration and restart it",
+            ),
+        ] {
+            for source in [Source::CniConfig, Source::Config] {
+                assert_eq!(overridden(shim, conf, source).unwrap_err(), expected);
+            }
+            assert!(overridden(shim, conf, Source::File).is_ok());
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Everything at once: find the runtime, ask it, read its files, and decide. What comes of it is a [`Report`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{
     configured::{self, Configured},
     cri::Client,
-    dirs::{self, CniDirs, Evidence, Overrides},
+    dirs::{self, CniDirs, Directories, Evidence, Overrides},
     process,
     root::Root,
     runtime::{self, Hint, Rejected, Runtime},
@@ -54,6 +54,18 @@ pub async fn discover(root: &Root, question: &Question) -> Report {
         Err(problem) => report.problem = Some(problem),
     }
     report
+}
+
+impl Directories for Root {
+    fn is_writable(&self, dir: &Path) -> bool {
+        Self::is_writable(self, dir)
+    }
+
+    fn is_same(&self, one: &Path, other: &Path) -> bool {
+        let identity = self.identity(one);
+        one.components().eq(other.components())
+            || (identity.is_some() && identity == self.identity(other))
+    }
 }
 
 /// Asks at the usual places, and where no runtime is ours there, at those of the processes that run.
@@ -112,9 +124,9 @@ async fn ask(
             reason,
         }),
     }
-    let writable = |dir: &std::path::Path| root.is_writable(dir);
-    let dirs = dirs::decide(&question.overrides, &report.evidence, writable)
+    let dirs = dirs::decide(&question.overrides, &report.evidence, root)
         .map_err(|error| error.to_string())?;
+    report.notes.extend(question.overrides.notes());
     report.compare(runtime);
     report.look(root, &dirs);
     is_its_own(root, runtime, &dirs).map(|()| dirs)

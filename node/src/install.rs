@@ -35,7 +35,7 @@ pub enum InstallError {
     Root(#[from] RootError),
     /// The directory can be read alone.
     #[error(
-        "cannot write {path}, its file system is read-only: let the runtime look in a second directory (bin_dirs, from containerd 2.1 on), or name another in config.cni_conf.binDir"
+        "cannot write {path}, its file system is read-only: let the runtime look in a second directory (bin_dirs, from containerd 2.1 on), or name another in config.cni_conf.shimDir"
     )]
     ReadOnly {
         /// Where.
@@ -43,7 +43,7 @@ pub enum InstallError {
     },
     /// Something is there that is not ours.
     #[error(
-        "{path} is {what} that was not installed by multus-rs: move it away, or name another directory in config.cni_conf.binDir"
+        "{path} is {what} that was not installed by multus-rs: move it away, or name another directory in config.cni_conf.shimDir"
     )]
     Foreign {
         /// Where.

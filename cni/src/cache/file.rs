@@ -13,6 +13,11 @@ const MAX_BYTES: u64 = 32 << 20;
 
 /// Reads an entry; `None` if there is no file.
 pub(super) fn read(path: &Path) -> Result<Option<Entry>, CacheError> {
+    Ok(read_dated(path)?.map(|(entry, _)| entry))
+}
+
+/// The same, with the moment at which it was written, as far as that is known.
+pub(super) fn read_dated(path: &Path) -> Result<Option<(Entry, Option<SystemTime>)>, CacheError> {
     let failed = |source| CacheError::Io {
         action: "read",
         path: path.to_owned(),
@@ -41,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Entry>, CacheError> {
     let entry: Entry =
         serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
     if entry.kind == KIND {
-        Ok(Some(entry))
+        Ok(Some((entry, metadata.modified().ok())))
     } else {
         Err(damaged(format!("its kind is {:?}", entry.kind)))
     }

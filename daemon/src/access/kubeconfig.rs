@@ -132,15 +132,13 @@ pub(crate) fn parse<E: std::error::Error + 'static>(
     let url = url
         .filter(is_address)
         .ok_or(ParseError::Server(cluster.server))?;
-    Ok(Access {
-        server: Server {
-            url,
-            authority,
-            authority_file: None,
-            name: cluster.tls_server_name,
-        },
-        credential: files.credential(user)?,
-    })
+    let server = Server {
+        url,
+        authority,
+        authority_file: None,
+        name: cluster.tls_server_name,
+    };
+    Ok(Access::new(server, files.credential(user)?))
 }
 
 impl Kubeconfig {

@@ -1,22 +1,32 @@
 //! Where the API server is, and who the daemon is towards it: the pod's own account, or the user of a kubeconfig.
 //!
-//! The kube crate could find that out by itself, with everything that a desktop has: commands that are run for a credential, cloud
-//! providers, proxies. None of that is on a node, and it would be a sixth of the daemon.
+//! The kube crate could do all that, with everything that a desktop has: commands that are run for a credential, cloud providers,
+//! proxies. None of that is on a node, and neither its way to decode a list whole nor its retries suit one.
 
+mod client;
+mod connections;
+mod failure;
 mod kubeconfig;
+
+mod connect;
+mod pool;
+mod stamp;
 mod token;
-mod transport;
 
 use std::{
+    cell::RefCell,
     env, fs, io,
     path::{Path, PathBuf},
 };
 
 use hyper::http::Uri;
 
+pub(crate) use client::Ask;
+pub use client::Client;
+pub(crate) use connections::client_as;
+pub(crate) use failure::{Failure, FailureKind};
 pub(crate) use kubeconfig::parse;
 pub use kubeconfig::{KubeconfigError, ParseError};
-pub(crate) use transport::client_as;
 
 /// Where a pod finds its account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -26,6 +36,37 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 pub(crate) struct Access {
     pub(crate) server: Server,
     pub(crate) credential: Credential,
+    /// The kubeconfig that both came from, and the files that it names.
+    kubeconfig: Option<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Access {
+    /// Access that no file is looked at again for.
+    pub(crate) fn new(server: Server, credential: Credential) -> Self {
+        Self {
+            server,
+            credential,
+            kubeconfig: None,
+            files: Vec::new(),
+        }
+    }
+
+    /// Whether connections made with the other one serve this one, too.
+    fn same_as(&self, other: &Self) -> bool {
+        self.server == other.server && self.credential == other.credential
+    }
+
+    #[cfg(test)]
+    fn nobody() -> Self {
+        let server = Server {
+            url: Uri::from_static("https://a"),
+            authority: None,
+            authority_file: None,
+            name: None,
+        };
+        Self::new(server, Credential::Nobody)
+    }
 }
 
 /// The API server.
@@ -42,7 +83,7 @@ pub(crate) struct Server {
 }
 
 /// What shows who asks. Not to be printed.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credential {
     Nobody,
     Token(String),
@@ -98,7 +139,7 @@ pub enum AccessError {
 }
 
 /// A client as whoever this process is: the user of the kubeconfig in `KUBECONFIG` or in the home folder, else its pod's account.
-pub fn client() -> Result<kube::Client, AccessError> {
+pub fn client() -> Result<Client, AccessError> {
     client_as(&own()?)
 }
 
@@ -121,7 +162,13 @@ fn kubeconfig_path() -> Option<PathBuf> {
 
 fn from_kubeconfig(path: &Path) -> Result<Access, AccessError> {
     let dir = path.parent().unwrap_or(path);
-    let read = |file: &Path| fs::read(dir.join(file));
+    let files = RefCell::new(Vec::new());
+    let read = |file: &Path| {
+        let file = dir.join(file);
+        let content = fs::read(&file);
+        files.borrow_mut().push(file);
+        content
+    };
     let access = fs::read(path)
         .map_err(|source| KubeconfigError::File {
             path: path.to_owned(),
@@ -135,6 +182,8 @@ fn from_kubeconfig(path: &Path) -> Result<Access, AccessError> {
     if let Credential::TokenFile(file) = &mut access.credential {
         *file = dir.join(&file);
     }
+    access.kubeconfig = Some(path.to_owned());
+    access.files = files.into_inner();
     Ok(access)
 }
 
@@ -148,15 +197,14 @@ fn account() -> Result<Access, AccessError> {
         path: file.clone(),
         source,
     })?;
-    Ok(Access {
-        server: Server {
-            url: address(&host, &port).map_err(AccessError::Address)?,
-            authority: Some(authority),
-            authority_file: Some(file),
-            name: None,
-        },
-        credential: Credential::TokenFile(Path::new(ACCOUNT).join("token")),
-    })
+    let server = Server {
+        url: address(&host, &port).map_err(AccessError::Address)?,
+        authority: Some(authority),
+        authority_file: Some(file),
+        name: None,
+    };
+    let token = Path::new(ACCOUNT).join("token");
+    Ok(Access::new(server, Credential::TokenFile(token)))
 }
 
 /// An address of version 6 stands in brackets.

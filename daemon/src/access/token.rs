@@ -1,7 +1,8 @@
 //! A file that holds a token, such as the kubelet keeps for every pod.
 //!
-//! It is read with each request, which costs microseconds, and no clock is asked: one that was ahead and is set right would keep an
-//! old token in use until the wrong time has come, while the kubelet replaces it within the hour.
+//! It is read again when a `stat` with each request shows another file, and after the API server refused the token. No clock is
+//! consulted: one that was ahead and is set right would keep an old token in use until the wrong time has come, while the kubelet
+//! replaces it within the hour.
 
 use std::{
     path::PathBuf,
@@ -10,10 +11,19 @@ use std::{
 
 use hyper::header::HeaderValue;
 
+use super::stamp::Stamp;
+
 /// The file, and what was last read there.
 pub(super) struct TokenFile {
     path: PathBuf,
-    last: Mutex<Option<HeaderValue>>,
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    /// The file that `value` was read from; `None` has it read again.
+    stamp: Option<Stamp>,
+    value: Option<HeaderValue>,
 }
 
 impl TokenFile {
@@ -24,16 +34,29 @@ impl TokenFile {
         }
     }
 
-    /// The token as it stands there; the last one while none can be read.
+    /// Returns the token as it stands there, or the last one while none can be read.
     pub(super) fn now(&self) -> Option<HeaderValue> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let token = std::fs::read_to_string(&self.path).unwrap_or_default();
-        if !token.trim().is_empty()
-            && let Some(value) = bearer(token.trim())
-        {
-            *last = Some(value);
+        // Before it is read: a file that is written meanwhile has another stamp afterwards.
+        let stamp = Stamp::of(&self.path);
+        if stamp.is_none() || stamp != last.stamp {
+            let token = std::fs::read_to_string(&self.path).unwrap_or_default();
+            if !token.trim().is_empty()
+                && let Some(value) = bearer(token.trim())
+            {
+                *last = Last {
+                    stamp,
+                    value: Some(value),
+                };
+            }
         }
-        last.clone()
+        last.value.clone()
+    }
+
+    /// The API server refused the token: the file is read again whatever its stamp.
+    pub(super) fn refused(&self) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.stamp = None;
     }
 }
 
@@ -66,5 +89,20 @@ mod tests {
         std::fs::write(&path, "two").unwrap();
         assert_eq!(now(), Some("Bearer two".to_owned()));
         assert!(!format!("{:?}", token.now()).contains("two"));
+    }
+
+    #[test]
+    fn refused_token_is_read_again_whatever_the_stamp() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "one").unwrap();
+        let token = TokenFile::new(path);
+        token.now().unwrap();
+        let stamped = |token: &TokenFile| token.last.lock().unwrap().stamp.is_some();
+        assert!(stamped(&token));
+        token.refused();
+        assert!(!stamped(&token));
+        token.now().unwrap();
+        assert!(stamped(&token));
     }
 }

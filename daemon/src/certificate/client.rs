@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use hyper::{Request, StatusCode};
-use kube::{Client, client::Body};
 use tokio::sync::watch;
+
+use crate::access::Client;
 
 /// The client of the moment, none at first.
 #[derive(Default)]
@@ -22,14 +22,9 @@ struct Numbered {
 }
 
 impl Current {
-    /// A client whose requests wait until there is a certificate and always go out with the newest. Who asks sets the limit.
+    /// A client whose requests wait until there is a certificate and always go out with the newest.
     pub fn client(self: &Arc<Self>) -> Client {
-        let current = Arc::clone(self);
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let current = Arc::clone(&current);
-            async move { current.send(request).await }
-        });
-        Client::new(service, "default")
+        Client::newest(Arc::clone(self))
     }
 
     /// From now on requests go out with this one; connections of the last one end with their requests.
@@ -48,7 +43,8 @@ impl Current {
         let _ = refused.wait_for(|refused| Some(*refused) == number).await;
     }
 
-    async fn send(&self, request: Request<Body>) -> kube::Result<hyper::Response<Body>> {
+    /// Waits for the first client; returns the newest and its number.
+    pub(crate) async fn newest(&self) -> (u64, Client) {
         let mut newest = self.newest.subscribe();
         let found = newest
             .wait_for(Option::is_some)
@@ -58,10 +54,11 @@ impl Current {
             .ok()
             .flatten()
             .expect("the sender is ours, and somebody was waited for");
-        let response = client.send(request).await?;
-        if response.status() == StatusCode::UNAUTHORIZED {
-            self.refused.send_replace(number);
-        }
-        Ok(response)
+        (number, client)
+    }
+
+    /// The API server did not accept the certificate of this client.
+    pub(crate) fn unauthorized(&self, number: u64) {
+        self.refused.send_replace(number);
     }
 }

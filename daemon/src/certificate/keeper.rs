@@ -3,13 +3,12 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Client;
 use node::root::Root;
 use tracing::{info, warn};
 
 use super::{Current, Held, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
-    access::{Access, Credential, Server, client_as},
+    access::{Access, Client, Credential, Server, client_as},
     causes::causes,
     readiness::{Part, Readiness},
 };
@@ -142,13 +141,11 @@ impl Keeper {
         shown: &mut Option<Server>,
     ) -> Result<Client, String> {
         // The same server, and the certificate as the only identity.
-        let own = Access {
-            server: access.server.clone(),
-            credential: Credential::Certificate {
-                chain: held.certificate().into(),
-                key: held.key().into(),
-            },
+        let credential = Credential::Certificate {
+            chain: held.certificate().into(),
+            key: held.key().into(),
         };
+        let own = Access::new(access.server.clone(), credential);
         let client = client_as(&own).map_err(|error| causes(&error))?;
         if shown.as_ref() != Some(&own.server) {
             self.current.replace(client.clone());

@@ -8,20 +8,26 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
-use kube::{Api, Client, api::PostParams};
 use tokio::time::{Instant, sleep};
 
 use super::{
     Held, SIGNER, USAGES, Unusable,
     request::{Key, RequestError},
 };
-use crate::cluster::request::{Failure, bounded};
+use crate::{
+    access::{Ask, Client, Failure},
+    cluster::{
+        path::{self, SIGNING_REQUESTS},
+        retry::{backoff, patiently, random},
+    },
+};
 
 /// How long approval and signature may take.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Pause between two looks.
-const PAUSE: Duration = Duration::from_secs(1);
-/// No single request takes longer.
+/// Pause before the second look, and the longest: signers take milliseconds, people minutes, and nodes of a rollout all ask at once.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// No request takes longer, all its tries together.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// There is no certificate yet.
@@ -58,14 +64,16 @@ pub(super) async fn obtain(
     tell: impl Fn(&str),
 ) -> Result<Held, ObtainError> {
     let key = Key::generate()?;
-    let api: Api<CertificateSigningRequest> = Api::all(client);
     let request = signing_request(node, key.request(node)?, duration);
-    let params = PostParams::default();
-    let mut request = bounded(REQUEST_PATIENCE, api.create(&params, &request))
-        .await
-        .map_err(|why| ObtainError::Api("create a certificate signing request", why))?;
+    let create = Ask::post(SIGNING_REQUESTS, &request);
+    let mut request: CertificateSigningRequest =
+        patiently(REQUEST_PATIENCE, |time| client.object(&create, time))
+            .await
+            .map_err(|why| ObtainError::Api("create a certificate signing request", why))?;
     let name = request.metadata.name.clone().unwrap_or_default();
+    let look = Ask::get(path::signing_request(&name));
     let end = Instant::now() + PATIENCE;
+    let mut looks = 0;
     loop {
         match progress(&request) {
             Progress::Issued(certificate) => {
@@ -82,11 +90,13 @@ pub(super) async fn obtain(
                 tell(&waiting);
             }
         }
-        sleep(PAUSE).await;
-        match bounded(REQUEST_PATIENCE, api.get(&name)).await {
+        looks += 1;
+        sleep(backoff(looks, FIRST_PAUSE, LONGEST_PAUSE, random())).await;
+        let looked = patiently(REQUEST_PATIENCE, |time| client.object(&look, time));
+        match looked.await {
             Ok(newer) => request = newer,
             // The same look will fail for ever.
-            Err(why) if matches!(why.code, Some(401 | 403 | 404)) => {
+            Err(why) if matches!(why.code(), Some(401 | 403 | 404)) => {
                 return Err(ObtainError::Api(
                     "look at a certificate signing request",
                     why,

@@ -13,6 +13,8 @@ use crate::{
 pub const SHORTEST: Duration = Duration::from_mins(10);
 /// The longest that the approver lets pass: a year.
 pub const LONGEST: Duration = Duration::from_hours(365 * 24);
+/// How long a certificate is to be valid unless a time is named. Each renewal is a request that stays in the cluster for an hour.
+const DEFAULT_DURATION: Duration = Duration::from_hours(24);
 /// Where key and certificate are kept unless a directory is named.
 const DEFAULT_DIR: &str = "/var/lib/multus/certs";
 
@@ -57,7 +59,7 @@ impl Settings {
             bootstrap: path(keys, "bootstrapKubeconfig")?,
             dir: path(keys, "certDir")?.unwrap_or_else(|| DEFAULT_DIR.into()),
             duration: match json::non_empty(keys, "certDuration")? {
-                None => SHORTEST,
+                None => DEFAULT_DURATION,
                 Some(text) => duration(&text).ok_or(SettingsError::Duration(text))?,
             },
         };
@@ -122,7 +124,7 @@ mod tests {
         let expected = Settings {
             bootstrap: None,
             dir: "/var/lib/multus/certs".into(),
-            duration: Duration::from_mins(10),
+            duration: Duration::from_hours(24),
         };
         assert_eq!(read(json!({"enabled": true})), Ok(Some(expected)));
     }

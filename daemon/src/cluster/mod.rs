@@ -2,45 +2,48 @@
 
 pub(crate) mod event;
 mod ownership;
+pub(crate) mod path;
+mod queue;
 mod recorder;
-pub(crate) mod request;
+pub(crate) mod reflect;
+pub(crate) mod retry;
+mod split;
 mod status;
 mod store;
 mod types;
 mod watch;
 
-pub use ownership::Ownership;
+pub use ownership::{Own, Ownership};
 pub use store::{Definitions, PodKey, Pods};
 #[cfg(test)]
 pub(crate) use types::read_definition;
 pub use types::{definition, pod_view};
-pub use watch::{follow_daemon_set, follow_definitions, follow_pods};
+pub use watch::{follow_definitions, follow_pods};
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, sync::Arc, time::Duration};
 
 use cni::types::CniError;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::{Api, Client, core::PartialObjectMeta};
+use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 use tokio::runtime::Handle;
-use tracing::warn;
 
 use crate::{
+    access::{Ask, Client, Failure},
     metrics::Metrics,
     plan::{self, PodView},
     state::PodRef,
 };
 use event::event;
-use recorder::Recorder;
-use request::{Failure, bounded};
+use queue::Events;
+use retry::patiently;
+use types::PodMetadata;
 
 /// How long the watch may need until it shows a pod that the runtime already knows.
 const WATCH_PATIENCE: Duration = Duration::from_millis(2500);
-/// How often the same is asked, and the pause before the second time; each further one is twice as long.
-const TRIES: u32 = 6;
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// No request takes longer, all its tries together.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// What is read is waited for no longer, all tries together.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+/// The status is written last, when all networks stand: before they are undone the API server gets this long.
+const STATUS_PATIENCE: Duration = Duration::from_secs(25);
 
 /// Asks and tells the API server from threads that may block.
 #[derive(Clone)]
@@ -48,27 +51,21 @@ pub struct Cluster {
     client: Client,
     runtime: Handle,
     pods: Arc<Pods>,
-    recorder: Recorder,
+    events: Events,
     metrics: Arc<Metrics>,
 }
 
 impl Cluster {
     /// Requests run on `runtime`.
-    pub fn new(client: Client, runtime: Handle, pods: Arc<Pods>) -> Self {
+    pub fn new(client: Client, runtime: Handle, pods: Arc<Pods>, metrics: Arc<Metrics>) -> Self {
+        let events = Events::start(client.clone(), &runtime, Arc::clone(&metrics));
         Self {
             client,
             runtime,
             pods,
-            recorder: Recorder::default(),
-            metrics: Arc::default(),
+            events,
+            metrics,
         }
-    }
-
-    /// The same with somebody who counts retries and events.
-    #[must_use]
-    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
-        self.metrics = metrics;
-        self
     }
 
     /// Access for requests of another kind.
@@ -88,14 +85,13 @@ impl Cluster {
         if let Some(pod) = self.pods.wait(namespace, name, WATCH_PATIENCE, current) {
             return Ok(pod);
         }
-        let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), namespace);
-        let asked = self.wait_for(again(
-            || self.metrics.api_retry("get", "pods"),
-            async || api.get_opt(name).await,
-        ));
+        let ask = Ask::get(path::pod(namespace, name)).metadata();
+        let asked = self.wait_for(READ_PATIENCE, ("get", "pods"), |time| {
+            self.client.object::<PodMetadata>(&ask, time)
+        });
         match asked {
-            Ok(Some(pod)) => Ok(Arc::new(types::pod_view(pod.metadata))),
-            Ok(None) => Err(plan::pod_gone(namespace, name)),
+            Ok(PodMetadata(pod)) => Ok(Arc::new(pod)),
+            Err(failure) if failure.code() == Some(404) => Err(plan::pod_gone(namespace, name)),
             Err(reason) => Err(CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 format!(
@@ -115,6 +111,11 @@ impl Cluster {
         self.pods.all()
     }
 
+    /// The pod with this uid, if the watch has it.
+    pub fn pod_with(&self, uid: &str) -> Option<Arc<PodView>> {
+        self.pods.all().into_iter().find(|pod| pod.uid == uid)
+    }
+
     /// A pod was attached as it asked then; if it asks for something else by now, whoever follows annotations has to know.
     pub fn attached_as(&self, pod: &PodView) {
         let now = self.pods.get(&pod.namespace, &pod.name);
@@ -125,25 +126,22 @@ impl Cluster {
 
     /// One object or list by its path; `None` where there is none.
     pub fn read(&self, path: &str) -> Result<Option<Value>, String> {
-        let retried = || self.metrics.api_retry("get", "other");
-        let asked = self.wait_for(again(retried, async || {
-            let request = hyper::Request::get(path).body(Vec::new());
-            let request = request.map_err(kube::Error::HttpError)?;
-            self.client.request::<Value>(request).await
-        }));
+        let ask = Ask::get(path);
+        let asked = self.wait_for(READ_PATIENCE, ("get", "other"), |time| {
+            self.client.object::<Value>(&ask, time)
+        });
         match asked {
             Ok(object) => Ok(Some(object)),
-            Err(failure) if failure.code == Some(404) => Ok(None),
+            Err(failure) if failure.code() == Some(404) => Ok(None),
             Err(failure) => Err(format!("cannot read {path}: {failure}")),
         }
     }
 
     /// Writes the network status into the pod; a pod that is gone is no error.
     pub fn write_status(&self, pod: &PodView, text: &str) -> Result<(), CniError> {
-        let asked = self.wait_for(again(
-            || self.metrics.api_retry("patch", "pods/status"),
-            async || status::write(&self.client, pod, text).await,
-        ));
+        let asked = self.wait_for(STATUS_PATIENCE, ("patch", "pods/status"), |time| {
+            status::write(&self.client, pod, text, time)
+        });
         asked.map_err(|reason| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
@@ -171,34 +169,26 @@ impl Cluster {
             ..ObjectReference::default()
         };
         let event = event("multus", about, warning, reason, message);
-        let (client, recorder) = (self.client.clone(), self.recorder.clone());
-        let metrics = Arc::clone(&self.metrics);
-        self.runtime.spawn(async move {
-            let sent = recorder.send(&client, event, REQUEST_PATIENCE).await;
-            metrics.event(reason, sent.is_ok());
-            if let Err(error) = sent {
-                warn!(%error, reason, "cannot send an event");
+        self.events.send(event, reason);
+    }
+
+    /// Runs a request to its end, with further attempts that are counted as such for its verb and resource.
+    fn wait_for<T, F>(
+        &self,
+        patience: Duration,
+        (verb, resource): (&str, &str),
+        attempt: impl Fn(Duration) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let is_first = Cell::new(true);
+        let counted = |time| {
+            if !is_first.replace(false) {
+                self.metrics.api_retry(verb, resource);
             }
-        });
+            attempt(time)
+        };
+        self.runtime.block_on(patiently(patience, counted))
     }
-
-    fn wait_for<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-        self.runtime.block_on(bounded(REQUEST_PATIENCE, request))
-    }
-}
-
-/// Asks again, a few times, when the answer was no more than "not now"; `retried` hears of each further time.
-async fn again<T>(retried: impl Fn(), ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
-    let mut pause = FIRST_PAUSE;
-    for _ in 1..TRIES {
-        match ask().await {
-            Err(kube::Error::Api(answer)) if matches!(answer.code, 409 | 429 | 500..=599) => {}
-            Err(kube::Error::HyperError(_) | kube::Error::Service(_)) => {}
-            other => return other,
-        }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
-        retried();
-    }
-    ask().await
 }

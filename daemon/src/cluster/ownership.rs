@@ -1,22 +1,43 @@
-//! Whether this daemon's DaemonSet goes, and with it all that the daemon has put on the node.
+//! Whether this daemon's `DaemonSet` goes, and with it all that the daemon has put on the node.
+//!
+//! The `DaemonSet` is not watched: its status changes with every pod of it that becomes ready, and each change would be sent to each
+//! node. It is looked at after the start, every few minutes, and at a SIGTERM.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Container};
-use kube::{Api, Client, api::ListParams};
-use tokio::{sync::watch, time::timeout};
+use serde::Deserialize;
+use tokio::time::sleep;
 use tracing::{debug, info};
 
-use super::request::bounded;
+use super::{
+    path,
+    retry::{backoff, patiently, random},
+};
+use crate::access::{Ask, Client, Failure};
 
 /// The program of every daemon that serves multus-shim, upstream's too.
 const DAEMON: &str = "multus-daemon";
-/// How long the last look at the DaemonSet may take, and how long the watch is listened to when it came to nothing.
-const LAST_LOOK: Duration = Duration::from_secs(2);
+/// The first look comes within this time after the start, so that not all nodes of a rollout come at once.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// Each further one comes after this time, up to twice that.
+const PERIOD: Duration = Duration::from_mins(4);
+/// The pause after a look that failed, doubled with each.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// How long a look may take with all its tries.
+const LOOK: Duration = Duration::from_secs(5);
+/// The last one may not take longer than the runtime waits for us.
+const LAST_LOOK: Duration = Duration::from_secs(3);
 
-/// What is known of our own DaemonSet.
+const UNAUTHORIZED: u16 = 401;
+const FORBIDDEN: u16 = 403;
+
+/// What is known of our own `DaemonSet`.
 #[derive(Debug, Default)]
-pub struct Ownership(watch::Sender<Known>);
+pub struct Ownership(Mutex<Known>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Known {
@@ -26,70 +47,200 @@ enum Known {
     Goes,
 }
 
+/// What a look has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// It is there, and goes or stays.
+    Seen { goes: bool },
+    /// It is not there.
+    Absent,
+    /// The API server does not let us look.
+    Refused,
+    /// The API server did not answer.
+    Failed,
+}
+
+/// What is known beside the last look when it was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rights {
+    /// Whether our own pod, as the watch has it, is still an object of the API.
+    pod_is_there: bool,
+    /// Whether we may not even read that pod any more.
+    all_are_gone: bool,
+}
+
+/// The daemon's own objects.
+#[derive(Clone, Copy)]
+pub struct Own<'a> {
+    /// Namespace of `DaemonSet` and pod.
+    pub namespace: &'a str,
+    /// Name of the `DaemonSet`.
+    pub daemon_set: &'a str,
+    /// Name of our pod, while the watch of this node's pods has it.
+    pub pod: &'a (dyn Fn() -> Option<String> + Sync),
+}
+
 impl Ownership {
     /// Whether it was there and is gone, or goes: the next SIGTERM is the end.
     pub fn ends(&self) -> bool {
-        *self.0.borrow() == Known::Goes
+        *self.lock() == Known::Goes
     }
 
-    /// The same at a SIGTERM, which may be faster than the watch: one more look, and a moment for the watch where our rights
-    /// have gone before us.
-    pub async fn ends_now(&self, client: Client, namespace: &str, name: &str) -> bool {
+    /// Looks now and then, for ever.
+    pub async fn follow(&self, client: Client, namespace: &str, name: &str) {
+        sleep(FIRST_LOOK.mul_f64(random())).await;
+        // A few minutes old is as good: no look but the last one needs etcd.
+        let path = format!("{}&resourceVersion=0", path::daemon_sets(namespace, name));
+        let mut failures = 0;
+        loop {
+            let looked = look(&client, &path, LOOK).await;
+            self.learn(looked);
+            let pause = if matches!(looked, Look::Refused | Look::Failed) {
+                failures += 1;
+                backoff(failures, FIRST_PAUSE, PERIOD, random())
+            } else {
+                failures = 0;
+                PERIOD.mul_f64(1.0 + random())
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// The same at a SIGTERM: one more look, which decides.
+    pub async fn ends_now(&self, client: Client, own: Own<'_>) -> bool {
         if self.ends() {
             return true;
         }
-        let api = Api::<DaemonSet>::namespaced(client, namespace);
-        let params = only(name);
-        match bounded(LAST_LOOK, api.list(&params)).await {
-            Ok(list) => match list.items.first() {
-                Some(object) => self.seen(goes(object)),
-                None => self.absent(),
-            },
-            Err(error) => {
-                debug!(%error, "cannot look at our DaemonSet");
-                let mut known = self.0.subscribe();
-                let heard = known.wait_for(|known| *known == Known::Goes);
-                // No news within that time is the answer.
-                let _ = timeout(LAST_LOOK, heard).await;
-            }
+        let path = path::daemon_sets(own.namespace, own.daemon_set);
+        let looked = look(&client, &path, LAST_LOOK).await;
+        self.learn(looked);
+        if looked == Look::Refused && self.refusal_ends(rights(&client, own).await) {
+            self.set(Known::Goes);
         }
         self.ends()
     }
 
-    pub(super) fn seen(&self, goes: bool) {
-        let now = if goes { Known::Goes } else { Known::Seen };
-        if self.0.send_replace(now) != now && goes {
-            tell();
+    /// `helm uninstall` takes our rights a moment after our `DaemonSet`, and before our pod hears of it: there is nobody left who would
+    /// let us look. It is the end if the `DaemonSet` was seen before, if of all rights not even that to read pods is left, which every
+    /// chart's role has, so that this is no change of roles as when an upgrade is taken back, and if our pod is still an object, so
+    /// that its token was not refused because somebody deleted the pod by force.
+    fn refusal_ends(&self, rights: Rights) -> bool {
+        *self.lock() == Known::Seen && rights.all_are_gone && rights.pod_is_there
+    }
+
+    fn learn(&self, looked: Look) {
+        match looked {
+            Look::Seen { goes: true } => self.set(Known::Goes),
+            Look::Seen { goes: false } => self.set(Known::Seen),
+            // That means something only after it was there.
+            Look::Absent if *self.lock() == Known::Seen => self.set(Known::Goes),
+            Look::Absent | Look::Refused | Look::Failed => {}
         }
     }
 
-    /// It is not there: that means something only after it was.
-    pub(super) fn absent(&self) {
-        let goes = self.0.send_if_modified(|known| {
-            let is_news = *known == Known::Seen;
-            if is_news {
-                *known = Known::Goes;
+    fn set(&self, known: Known) {
+        let before = std::mem::replace(&mut *self.lock(), known);
+        match known {
+            _ if known == before => {}
+            Known::Goes => {
+                info!("our DaemonSet is deleted: the next end takes configuration and shim along");
             }
-            is_news
-        });
-        if goes {
-            tell();
+            Known::Seen | Known::Nothing => info!("our DaemonSet stays"),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn look(client: &Client, path: &str, patience: Duration) -> Look {
+    let ask = Ask::get(path);
+    let listed = patiently(patience, |time| client.object::<DaemonSets>(&ask, time));
+    match listed.await {
+        Ok(list) => match list.items.first() {
+            Some(object) => Look::Seen { goes: goes(object) },
+            None => Look::Absent,
+        },
+        Err(error) => {
+            debug!(%error, "cannot look at our DaemonSet");
+            if is_refusal(&error) {
+                Look::Refused
+            } else {
+                Look::Failed
+            }
         }
     }
 }
 
-/// Our own, and no other: what our Role allows.
-fn only(name: &str) -> ListParams {
-    ListParams::default().fields(&format!("metadata.name={name}"))
+async fn rights(client: &Client, own: Own<'_>) -> Rights {
+    let Some(pod) = (own.pod)() else {
+        return Rights {
+            pod_is_there: false,
+            all_are_gone: false,
+        };
+    };
+    let ask = Ask::get(path::pod(own.namespace, &pod)).metadata();
+    let read = patiently(LAST_LOOK, |time| client.send(&ask, time)).await;
+    Rights {
+        all_are_gone: read.is_err_and(|error| is_refusal(&error)),
+        // The watch has had the time of these requests to tell of a pod that is gone.
+        pod_is_there: (own.pod)().is_some(),
+    }
 }
 
-fn tell() {
-    info!("our DaemonSet is deleted: the next end takes configuration and shim along");
+fn is_refusal(failure: &Failure) -> bool {
+    matches!(failure.code(), Some(UNAUTHORIZED | FORBIDDEN))
+}
+
+/// A list of them, as much of each as is needed.
+#[derive(Deserialize)]
+struct DaemonSets {
+    #[serde(default)]
+    items: Vec<DaemonSet>,
+}
+
+#[derive(Deserialize, Default)]
+struct DaemonSet {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Option<Spec>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    template: Template,
+}
+
+#[derive(Deserialize)]
+struct Template {
+    #[serde(default)]
+    spec: Option<PodSpec>,
+}
+
+#[derive(Deserialize)]
+struct PodSpec {
+    #[serde(default)]
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize)]
+struct Container {
+    #[serde(default)]
+    command: Option<Vec<String>>,
 }
 
 /// Whether it is being deleted, or has become one without a daemon: who comes then serves no shim, so that a configuration which
 /// is left to the next one would keep every pod waiting.
-pub(super) fn goes(object: &DaemonSet) -> bool {
+fn goes(object: &DaemonSet) -> bool {
     let pods = object
         .spec
         .as_ref()
@@ -113,16 +264,38 @@ mod tests {
     #[test]
     fn the_end_is_seen_and_gone() {
         let ownership = Ownership::default();
-        ownership.absent();
-        assert!(!ownership.ends());
-        ownership.seen(false);
-        assert!(!ownership.ends());
-        ownership.absent();
-        assert!(ownership.ends());
-        ownership.seen(false);
-        assert!(!ownership.ends());
-        ownership.seen(true);
-        assert!(ownership.ends());
+        for (looked, ends) in [
+            (Look::Absent, false),
+            (Look::Seen { goes: false }, false),
+            (Look::Failed, false),
+            (Look::Refused, false),
+            (Look::Absent, true),
+            (Look::Failed, true),
+            (Look::Seen { goes: false }, false),
+            (Look::Seen { goes: true }, true),
+        ] {
+            ownership.learn(looked);
+            assert_eq!(ownership.ends(), ends, "{looked:?}");
+        }
+    }
+
+    #[test]
+    fn refusal_is_the_end_only_when_all_rights_are_gone_and_the_pod_is_not() {
+        let check = |known: &[Look], pod_is_there, all_are_gone| {
+            let ownership = Ownership::default();
+            for looked in known {
+                ownership.learn(*looked);
+            }
+            ownership.refusal_ends(Rights {
+                pod_is_there,
+                all_are_gone,
+            })
+        };
+        let seen = [Look::Seen { goes: false }, Look::Refused];
+        assert!(check(&seen, true, true));
+        assert!(!check(&seen, true, false), "an upgrade was taken back");
+        assert!(!check(&seen, false, true), "the pod was deleted by force");
+        assert!(!check(&[Look::Refused], true, true), "it was never seen");
     }
 
     #[test]

@@ -8,13 +8,11 @@ use std::{
 };
 
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
+use serde::Deserialize;
 use serde_json::json;
 
-use super::request::{Failure, bounded};
+use super::{path, retry::patiently};
+use crate::access::{Ask, Client, Failure};
 
 /// The API server forgets events after an hour, unless told otherwise.
 const REMEMBERED: Duration = Duration::from_mins(55);
@@ -50,6 +48,17 @@ struct Known {
     count: i32,
 }
 
+/// What the API server says of an event that it took.
+#[derive(Deserialize)]
+struct Made {
+    metadata: MadeMetadata,
+}
+
+#[derive(Deserialize)]
+struct MadeMetadata {
+    name: String,
+}
+
 /// What to do about an event.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
@@ -70,8 +79,7 @@ impl Recorder {
         let shared = self.of(&event);
         let mut sent = shared.lock().await;
         sent.last = Instant::now();
-        let namespace = event.metadata.namespace.clone().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let events = path::events(event.metadata.namespace.as_deref().unwrap_or_default());
         let message = event.message.clone().unwrap_or_default();
         let is_warning = event.type_.as_deref() == Some("Warning");
         if let Step::Count(index) = step(&sent.events, &message, is_warning) {
@@ -80,9 +88,8 @@ impl Recorder {
             let patch = json!({
                 "count": count, "message": message, "lastTimestamp": Time(Timestamp::now()),
             });
-            let patch = Patch::Merge(&patch);
-            let params = PatchParams::default();
-            let counted = bounded(patience, api.patch(&known.name, &params, &patch)).await;
+            let ask = Ask::patch(format!("{events}/{}", known.name), &patch).metadata();
+            let counted = patiently(patience, |time| client.send(&ask, time)).await;
             match counted {
                 Ok(_) => {
                     sent.events[index] = Known {
@@ -93,13 +100,14 @@ impl Recorder {
                     return Ok(());
                 }
                 // It was forgotten, or a role of old lets nobody count: a new one is as good.
-                Err(Failure { code: Some(_), .. }) => drop(sent.events.remove(index)),
+                Err(failure) if failure.code().is_some() => drop(sent.events.remove(index)),
                 Err(failure) => return Err(failure),
             }
         }
-        let made = bounded(patience, api.create(&PostParams::default(), &event)).await?;
+        let ask = Ask::post(events, &event).metadata();
+        let made = patiently(patience, |time| client.object::<Made>(&ask, time));
         sent.events.push(Known {
-            name: made.metadata.name.unwrap_or_default(),
+            name: made.await?.metadata.name,
             message,
             count: 1,
         });

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -120,9 +123,28 @@ fn asks_anew(before: &PodView, now: &PodView) -> bool {
 
 /// Definitions of the cluster.
 #[derive(Debug, Default)]
-pub struct Definitions(RwLock<HashMap<Key, Arc<Nad>>>);
+pub struct Definitions {
+    nads: RwLock<HashMap<Key, Arc<Nad>>>,
+    /// The chart that brings the kind, for messages.
+    crd_chart: String,
+    lacks_crd: AtomicBool,
+}
 
 impl Definitions {
+    /// None yet.
+    pub fn new(crd_chart: String) -> Self {
+        Self {
+            crd_chart,
+            ..Self::default()
+        }
+    }
+
+    /// The cluster does not know the kind.
+    pub fn unknown_kind(&self) {
+        self.write().clear();
+        self.lacks_crd.store(true, Ordering::Relaxed);
+    }
+
     /// The definition is as it stands here.
     pub fn put(&self, nad: Arc<Nad>) {
         self.write().insert(key(&nad.namespace, &nad.name), nad);
@@ -139,20 +161,26 @@ impl Definitions {
             .into_iter()
             .map(|nad| (key(&nad.namespace, &nad.name), nad))
             .collect();
+        self.lacks_crd.store(false, Ordering::Relaxed);
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Key, Arc<Nad>>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.nads.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl plan::Definitions for Definitions {
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>> {
-        self.0
+        self.nads
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key(namespace, name))
             .cloned()
+    }
+
+    fn missing_crd(&self) -> Option<String> {
+        let lacks = self.lacks_crd.load(Ordering::Relaxed);
+        lacks.then(|| self.crd_chart.clone())
     }
 }
 
@@ -185,6 +213,17 @@ mod tests {
         });
         thread.join().unwrap();
         assert_eq!(found.unwrap().uid, "new");
+    }
+
+    #[test]
+    fn missing_crd_is_known_until_there_are_definitions() {
+        let definitions = Definitions::new("rke2-multus-crd".to_owned());
+        let missing = || plan::Definitions::missing_crd(&definitions);
+        assert_eq!(missing(), None, "nothing was heard yet");
+        definitions.unknown_kind();
+        assert_eq!(missing().as_deref(), Some("rke2-multus-crd"));
+        definitions.replace(Vec::new());
+        assert_eq!(missing(), None);
     }
 
     #[test]

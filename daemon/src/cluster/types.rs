@@ -1,30 +1,102 @@
 //! Only the fields that are needed of only the kinds that are needed.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::Value;
 
 use crate::plan::{self, Nad, PodView};
 
+/// Of `metadata` what is needed; `managedFields`, labels and other annotations are skipped while they are read.
+#[derive(Debug, Default, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    uid: Option<String>,
+    #[serde(default)]
+    annotations: Option<Annotations>,
+}
+
+/// Annotations that somebody here reads.
+#[derive(Debug, Default)]
+struct Annotations(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Needed;
+        impl<'de> Visitor<'de> for Needed {
+            type Value = Annotations;
+
+            fn expecting(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                text.write_str("annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+                let mut needed = BTreeMap::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if is_needed(&key) {
+                        needed.insert(key, map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Annotations(needed))
+            }
+        }
+        input.deserialize_map(Needed)
+    }
+}
+
+fn is_needed(annotation: &str) -> bool {
+    plan::POD_ANNOTATIONS.contains(&annotation)
+        || [plan::STATIC_POD_ANNOTATION, plan::RESOURCE_ANNOTATION].contains(&annotation)
+}
+
+/// A pod, of which only the metadata is read.
+#[derive(Debug, PartialEq)]
+pub(super) struct PodMetadata(pub(super) PodView);
+
+impl<'de> Deserialize<'de> for PodMetadata {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Pod {
+            #[serde(default)]
+            metadata: Metadata,
+        }
+        let metadata = Pod::deserialize(input)?.metadata;
+        Ok(Self(view(
+            metadata.namespace,
+            metadata.name,
+            metadata.uid,
+            metadata.annotations.unwrap_or_default().0,
+        )))
+    }
+}
+
 /// A `NetworkAttachmentDefinition` (k8s.cni.cncf.io/v1).
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct Definition {
     /// Name, namespace, annotations.
     #[serde(default)]
-    pub metadata: ObjectMeta,
+    metadata: Metadata,
     /// The network.
     #[serde(default, deserialize_with = "lenient")]
-    pub spec: Spec,
+    spec: Spec,
 }
 
 /// Its `spec`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Spec {
+#[derive(Debug, Default, Deserialize)]
+struct Spec {
     /// CNI configuration as text.
     #[serde(default, deserialize_with = "text")]
-    pub config: String,
+    config: String,
 }
 
 /// Whatever is no object is one without keys: one odd definition must not hide all others.
@@ -42,30 +114,6 @@ fn text<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
     })
 }
 
-impl kube::Resource for Definition {
-    type DynamicType = ();
-    type Scope = k8s_openapi::NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "NetworkAttachmentDefinition".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "k8s.cni.cncf.io".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "network-attachment-definitions".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
 /// A definition of any shape, as somebody wrote it.
 pub fn definition(object: Value) -> Result<Arc<Nad>, String> {
     let read = serde_json::from_value(object).map(nad);
@@ -74,7 +122,7 @@ pub fn definition(object: Value) -> Result<Arc<Nad>, String> {
 
 /// What a plan reads of a definition.
 pub(super) fn nad(definition: Definition) -> Arc<Nad> {
-    let mut annotations = definition.metadata.annotations.unwrap_or_default();
+    let mut annotations = definition.metadata.annotations.unwrap_or_default().0;
     Arc::new(Nad {
         namespace: definition.metadata.namespace.unwrap_or_default(),
         name: definition.metadata.name.unwrap_or_default(),
@@ -91,13 +139,26 @@ pub(crate) fn read_definition(object: &[u8]) -> Option<Arc<Nad>> {
 
 /// What a plan reads of a pod.
 pub fn pod_view(metadata: ObjectMeta) -> PodView {
-    let mut annotations = metadata.annotations.unwrap_or_default();
+    view(
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        metadata.annotations.unwrap_or_default(),
+    )
+}
+
+fn view(
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    mut annotations: BTreeMap<String, String>,
+) -> PodView {
     let is_static = plan::is_static(&annotations);
     annotations.retain(|key, _| plan::POD_ANNOTATIONS.contains(&key.as_str()));
     PodView {
-        namespace: metadata.namespace.unwrap_or_default(),
-        name: metadata.name.unwrap_or_default(),
-        uid: metadata.uid.unwrap_or_default(),
+        namespace: namespace.unwrap_or_default(),
+        name: name.unwrap_or_default(),
+        uid: uid.unwrap_or_default(),
         annotations,
         is_static,
     }
@@ -126,6 +187,30 @@ mod tests {
             let object = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": spec});
             let definition: Definition = serde_json::from_value(object).unwrap();
             assert_eq!(nad(definition).config, expected, "{spec}");
+        }
+    }
+    #[test]
+    fn metadata_alone_is_the_same_pod_as_all_of_it() {
+        let object = json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {
+                "name": "cart", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+                "labels": {"a": "b"}, "ownerReferences": [{"kind": "ReplicaSet"}],
+                "annotations": {
+                    "k8s.v1.cni.cncf.io/networks": "zebra", "other": "x",
+                    "kubernetes.io/config.source": "file"
+                },
+                "managedFields": [{"fieldsV1": {"f:metadata": {"f:annotations": {"\".": {}}}}}]
+            },
+            "status": {"phase": "Running"}
+        });
+        let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+        let PodMetadata(pod) = serde_json::from_str(&object.to_string()).unwrap();
+        assert!(pod.is_static);
+        assert_eq!(pod.annotations.len(), 1);
+        assert_eq!(pod, pod_view(metadata));
+        for odd in [json!({}), json!({"metadata": {"annotations": null}})] {
+            serde_json::from_value::<PodMetadata>(odd).unwrap();
         }
     }
 }

@@ -1,158 +1,57 @@
-//! The watches: each runs for ever, starts again after every failure, and keeps its store as the API server has it.
+//! The two watches of a node: its pods, and the definitions of the cluster.
 
-use std::{pin::pin, sync::Arc, time::Duration};
-
-use futures::{Stream, StreamExt};
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
-use kube::{
-    Api, Client,
-    core::PartialObjectMeta,
-    runtime::{WatchStreamExt, watcher},
-};
-use tracing::{debug, info, warn};
+use std::sync::Arc;
 
 use super::{
-    ownership::{Ownership, goes},
+    reflect::{Event, Resource, follow, selector},
     store::{Definitions, Pods},
-    types::{self, Definition},
+    types::{self, Definition, PodMetadata},
 };
-use crate::causes::causes;
-
-/// Pause before a list after a watch that came to nothing.
-const LIST_AGAIN: Duration = Duration::from_secs(1);
+use crate::access::Client;
 
 /// Keeps this node's pods; `synced` is called after each complete list.
 pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let stream = || {
-        watcher(
-            Api::<PartialObjectMeta<Pod>>::all(client.clone()),
-            config.clone(),
-        )
+    let resource = Resource {
+        what: "pods",
+        path: "/api/v1/pods",
+        field_selector: Some(selector("spec.nodeName", node)),
+        metadata_only: true,
     };
-    let mut listed = Vec::new();
-    follow(
-        "pods",
-        stream,
-        || {},
-        |event: watcher::Event<PartialObjectMeta<Pod>>| match event {
-            watcher::Event::Apply(pod) => pods.put(types::pod_view(pod.metadata)),
-            watcher::Event::Delete(pod) => {
-                let metadata = pod.metadata;
-                pods.remove(
-                    metadata.namespace.as_deref().unwrap_or_default(),
-                    metadata.name.as_deref().unwrap_or_default(),
-                );
-            }
-            watcher::Event::Init => listed = Vec::new(),
-            watcher::Event::InitApply(pod) => listed.push(types::pod_view(pod.metadata)),
-            watcher::Event::InitDone => {
-                pods.replace(std::mem::take(&mut listed));
-                synced();
-            }
-        },
-    )
+    follow(client, resource, |event| match event {
+        Event::Put(PodMetadata(pod)) => pods.put(pod),
+        Event::Remove(PodMetadata(pod)) => pods.remove(&pod.namespace, &pod.name),
+        Event::All(all) => {
+            pods.replace(all.into_iter().map(|PodMetadata(pod)| pod).collect());
+            synced();
+        }
+        // Every cluster knows pods; where the path leads elsewhere, nothing is known of any.
+        Event::UnknownKind => {}
+    })
     .await;
 }
 
 /// Keeps the cluster's definitions; `synced` is called after each complete list, and when the cluster does not know the kind.
 pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, synced: impl Fn()) {
-    let stream = || {
-        watcher(
-            Api::<Definition>::all(client.clone()),
-            watcher::Config::default(),
-        )
+    let resource = Resource {
+        what: "network-attachment-definitions",
+        path: "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
+        field_selector: None,
+        metadata_only: false,
     };
-    let mut listed = Vec::new();
-    let unknown_kind = || {
-        definitions.replace(Vec::new());
-        synced();
-    };
-    follow(
-        "network-attachment-definitions",
-        stream,
-        unknown_kind,
-        |event| match event {
-            watcher::Event::Apply(definition) => definitions.put(types::nad(definition)),
-            watcher::Event::Delete(definition) => {
-                let nad = types::nad(definition);
-                definitions.remove(&nad.namespace, &nad.name);
-            }
-            watcher::Event::Init => listed = Vec::new(),
-            watcher::Event::InitApply(definition) => listed.push(types::nad(definition)),
-            watcher::Event::InitDone => {
-                definitions.replace(std::mem::take(&mut listed));
-                synced();
-            }
-        },
-    )
-    .await;
-}
-
-/// Watches the one DaemonSet that this process belongs to.
-pub async fn follow_daemon_set(
-    client: Client,
-    namespace: &str,
-    name: &str,
-    ownership: Arc<Ownership>,
-) {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let stream = || {
-        watcher(
-            Api::<DaemonSet>::namespaced(client.clone(), namespace),
-            config.clone(),
-        )
-    };
-    let mut listed = None;
-    follow(
-        "daemonsets",
-        stream,
-        || {},
-        |event: watcher::Event<DaemonSet>| match event {
-            watcher::Event::Apply(object) => ownership.seen(goes(&object)),
-            watcher::Event::Delete(_) => ownership.absent(),
-            watcher::Event::Init => listed = None,
-            watcher::Event::InitApply(object) => listed = Some(goes(&object)),
-            watcher::Event::InitDone => match listed {
-                Some(goes) => ownership.seen(goes),
-                None => ownership.absent(),
-            },
-        },
-    )
-    .await;
-}
-
-/// Hands on what watches tell, for ever.
-async fn follow<K, S>(
-    what: &str,
-    stream: impl Fn() -> S,
-    unknown_kind: impl Fn(),
-    mut handle: impl FnMut(watcher::Event<K>),
-) where
-    K: Send,
-    S: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
-{
-    loop {
-        let mut stream = pin!(stream().default_backoff());
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(event) => handle(event),
-                Err(watcher::Error::InitialListFailed(kube::Error::Api(answer)))
-                    if answer.code == 404 =>
-                {
-                    debug!(what, "the cluster does not know this kind");
-                    unknown_kind();
-                }
-                // The kind is gone while it was watched: the same watch would be tried for ever, and a list tells what is left.
-                Err(watcher::Error::WatchStartFailed(kube::Error::Api(answer)))
-                    if answer.code == 404 =>
-                {
-                    info!(what, "the cluster does not know this kind any more");
-                    break;
-                }
-                Err(error) => warn!(what, error = %causes(&error), "the watch was interrupted"),
-            }
+    follow(client, resource, |event: Event<Definition>| match event {
+        Event::Put(definition) => definitions.put(types::nad(definition)),
+        Event::Remove(definition) => {
+            let nad = types::nad(definition);
+            definitions.remove(&nad.namespace, &nad.name);
         }
-        tokio::time::sleep(LIST_AGAIN).await;
-    }
+        Event::All(all) => {
+            definitions.replace(all.into_iter().map(types::nad).collect());
+            synced();
+        }
+        Event::UnknownKind => {
+            definitions.unknown_kind();
+            synced();
+        }
+    })
+    .await;
 }

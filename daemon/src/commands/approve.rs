@@ -1,37 +1,33 @@
 //! `multus-daemon approve`: watches certificate signing requests and writes down what was decided. It holds nothing and leads nothing:
 //! two of it decide the same, and the API server takes the first answer.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use anyhow::Context;
-use futures::StreamExt as _;
 use k8s_openapi::{
     api::{
         certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
-        core::v1::{Event, ObjectReference},
+        core::v1::ObjectReference,
     },
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::PostParams,
-    runtime::{WatchStreamExt as _, watcher},
-};
 use tokio::{
     signal::unix::{SignalKind, signal},
+    sync::mpsc,
     time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
 use crate::{
-    access,
+    access::{self, Ask, Client, Failure},
     approve::{Decision, ServiceAccount, decide},
-    causes::causes,
     certificate::SIGNER,
     cluster::{
         event::{CLUSTER_WIDE, event},
-        request::{Failure, bounded},
+        path::{self, SIGNING_REQUESTS},
+        reflect::{Event, Resource, follow, selector},
+        retry::patiently,
     },
 };
 
@@ -41,8 +37,10 @@ const RESYNC: Duration = Duration::from_hours(1);
 const TRIES: u32 = 5;
 /// Pause before it is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// No single request takes longer.
+/// No request takes longer, all its tries together.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// One try to write a decision.
+const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 /// How the API server says that there is no such request any more, and that it is another by now.
 const GONE: u16 = 404;
 const CONFLICT: u16 = 409;
@@ -52,11 +50,7 @@ pub async fn run(account: Option<ServiceAccount>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let client = access::client().context("no access to the API server")?;
-    let approver = Approver {
-        requests: Api::all(client.clone()),
-        events: Api::namespaced(client, CLUSTER_WIDE),
-        account,
-    };
+    let approver = Approver { client, account };
     info!("deciding on certificate signing requests of nodes");
     tokio::select! {
         () = approver.follow() => {}
@@ -68,36 +62,45 @@ pub async fn run(account: Option<ServiceAccount>) -> anyhow::Result<()> {
 }
 
 struct Approver {
-    requests: Api<CertificateSigningRequest>,
-    events: Api<Event>,
+    client: Client,
     account: Option<ServiceAccount>,
 }
 
 impl Approver {
     /// Decides on all that are there and on each that comes.
     async fn follow(&self) {
-        let config = watcher::Config::default().fields(&format!("spec.signerName={SIGNER}"));
         loop {
-            let mut stream = pin!(watcher(self.requests.clone(), config.clone()).default_backoff());
-            let look = async {
-                while let Some(event) = stream.next().await {
-                    match event {
-                        Ok(watcher::Event::Apply(request) | watcher::Event::InitApply(request)) => {
-                            self.handle(request).await;
-                        }
-                        Ok(_) => {}
-                        Err(error) => warn!(error = %causes(&error), "the watch was interrupted"),
-                    }
+            let resource = Resource {
+                what: "certificatesigningrequests",
+                path: SIGNING_REQUESTS,
+                field_selector: Some(selector("spec.signerName", SIGNER)),
+                metadata_only: false,
+            };
+            let (sender, mut waiting) = mpsc::unbounded_channel();
+            let watch = follow(self.client.clone(), resource, |event| {
+                let found = match event {
+                    Event::All(requests) => requests,
+                    Event::Put(request) => vec![request],
+                    Event::Remove(_) | Event::UnknownKind => Vec::new(),
+                };
+                for request in found {
+                    // The other end is dropped together with this one.
+                    let _ = sender.send(request);
+                }
+            });
+            let decide = async {
+                while let Some(request) = waiting.recv().await {
+                    self.handle(request).await;
                 }
             };
-            let _ = timeout(RESYNC, look).await;
+            let _ = timeout(RESYNC, async { tokio::join!(watch, decide) }).await;
             debug!("looking at all requests again");
         }
     }
 
     /// Decides until the decision is written, or is not ours any more.
     async fn handle(&self, mut request: CertificateSigningRequest) {
-        let name = request.name_any();
+        let name = name_of(&request);
         for attempt in 1..=TRIES {
             let (kind, message) = match decide(&request, self.account.as_ref()) {
                 Decision::Leave => return,
@@ -123,8 +126,8 @@ impl Approver {
                     self.tell(&request, &reason, message).await;
                     return;
                 }
-                Err(failure) if failure.code == Some(GONE) => return,
-                Err(failure) if failure.code == Some(CONFLICT) => {
+                Err(failure) if failure.code() == Some(GONE) => return,
+                Err(failure) if failure.code() == Some(CONFLICT) => {
                     debug!(request = name, "it was changed meanwhile");
                 }
                 Err(error) => {
@@ -132,9 +135,11 @@ impl Approver {
                     sleep(PAUSE).await;
                 }
             }
-            match bounded(REQUEST_PATIENCE, self.requests.get(&name)).await {
+            let look = Ask::get(path::signing_request(&name));
+            let looked = patiently(REQUEST_PATIENCE, |time| self.client.object(&look, time));
+            match looked.await {
                 Ok(newer) => request = newer,
-                Err(failure) if failure.code == Some(GONE) => return,
+                Err(failure) if failure.code() == Some(GONE) => return,
                 // The same decision is tried again; an outdated one is refused.
                 Err(error) => debug!(request = name, %error, "cannot look at it again"),
             }
@@ -142,11 +147,10 @@ impl Approver {
     }
 
     async fn write(&self, name: &str, request: CertificateSigningRequest) -> Result<(), Failure> {
-        let params = PostParams::default();
-        let write = self
-            .requests
-            .replace_subresource("approval", name, &params, &request);
-        bounded(REQUEST_PATIENCE, write).await.map(drop)
+        let path = path::signing_request(format_args!("{name}/approval"));
+        let put = Ask::put(path, &request).metadata();
+        // A conflict is no reason to write the same again: it is looked at anew.
+        self.client.send(&put, WRITE_PATIENCE).await.map(drop)
     }
 
     /// An event is a service: nothing waits for one that cannot be sent.
@@ -154,18 +158,22 @@ impl Approver {
         let about = ObjectReference {
             api_version: Some("certificates.k8s.io/v1".into()),
             kind: Some("CertificateSigningRequest".into()),
-            name: Some(request.name_any()),
-            uid: request.uid(),
+            name: Some(name_of(request)),
+            uid: request.metadata.uid.clone(),
             ..ObjectReference::default()
         };
         let is_warning = reason.ends_with("Denied");
         let event = event("multus-approver", about, is_warning, reason, message);
-        let params = PostParams::default();
-        let sent = bounded(REQUEST_PATIENCE, self.events.create(&params, &event)).await;
-        if let Err(error) = sent {
-            warn!(request = request.name_any(), %error, "cannot send an event");
+        let post = Ask::post(path::events(CLUSTER_WIDE), &event).metadata();
+        let sent = patiently(REQUEST_PATIENCE, |time| self.client.send(&post, time));
+        if let Err(error) = sent.await {
+            warn!(request = name_of(request), %error, "cannot send an event");
         }
     }
+}
+
+fn name_of(request: &CertificateSigningRequest) -> String {
+    request.metadata.name.clone().unwrap_or_default()
 }
 
 /// The request with the condition; its resourceVersion keeps a newer one from being overwritten.

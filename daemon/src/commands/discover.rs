@@ -2,10 +2,7 @@
 
 use std::io::Write;
 
-use node::{
-    dirs::Overrides,
-    discover::{Question, discover},
-};
+use node::discover::{Question, discover};
 
 use super::Setting;
 
@@ -15,10 +12,7 @@ pub async fn run(setting: &Setting, json: bool) -> anyhow::Result<()> {
     let question = Question {
         socket: config.cri_socket.clone(),
         pod_uid: setting.identity.pod_uid.clone(),
-        overrides: Overrides {
-            bin_dir: config.bin_dir,
-            conf_dir: config.conf_dir,
-        },
+        overrides: config.overrides(),
     };
     let report = discover(&setting.root()?, &question).await;
     let text = if json {

@@ -5,10 +5,13 @@ use std::{io::Write, str::FromStr, sync::Arc};
 
 use anyhow::Context as _;
 
+use serde_json::Map;
+
 use super::{Setting, status::ask};
 use crate::{
     answer::{self, Answer},
     causes::causes,
+    config::Config,
     failures::Remembered,
 };
 
@@ -35,11 +38,16 @@ impl FromStr for PodName {
 
 /// Prints the answer.
 pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
-    let config = setting.config()?;
     let root = Arc::new(setting.root()?);
     let PodName { namespace, name } = pod;
+    // The daemon serves with the file that it read at its start: one that is broken now keeps nobody from looking.
+    let (config, broken) = match setting.config() {
+        Ok(config) => (config, None),
+        Err(error) => (Config::parse(Map::new())?, Some(causes(error.as_ref()))),
+    };
     let (containers, mut unread) = answer::containers(&root, &config.cni_dir, (namespace, name))
         .context("cannot read the node's state")?;
+    unread.extend(broken);
     let problem = match ask(setting, api::PATH_READYZ) {
         Ok((200, _)) => None,
         Ok((_, body)) => Some(body.trim().to_owned()),

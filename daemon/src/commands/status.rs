@@ -61,7 +61,7 @@ impl Probe {
     }
 }
 
-/// Prints one word when the answer is yes; fails with the reason when it is still no after the wait.
+/// Prints one word and what else there is to know when the answer is yes; fails with the reason when it is still no after the wait.
 pub fn run(setting: &Setting, probe: Probe) -> anyhow::Result<()> {
     let deadline = Instant::now() + probe.wait;
     let mut pause = FIRST_PAUSE;
@@ -84,7 +84,11 @@ fn once(setting: &Setting, ready: bool) -> anyhow::Result<()> {
     let (status, body) = ask(setting, path)?;
     if status == 200 {
         let word = if ready { "ready" } else { "running" };
-        writeln!(std::io::stdout(), "{word}")?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{word}")?;
+        for note in body.lines() {
+            writeln!(out, "note: {note}")?;
+        }
         return Ok(());
     }
     anyhow::bail!("not ready: {}", body.trim())

@@ -1,6 +1,7 @@
 //! Keys of the table of options: their types, and names that are so near to one of them that they can only be meant for it.
 //!
-//! Any other unknown key belongs to the requests and is kept.
+//! A value of the wrong type is an error. A misspelled key is a warning, as a file of a newer release must not stop an older daemon
+//! after a rollback; the chart refuses it when it is rendered. Any other unknown key belongs to the requests and is kept.
 
 use api::options::{self, Kind, OPTIONS};
 use serde_json::{Map, Value};
@@ -8,23 +9,29 @@ use serde_json::{Map, Value};
 use super::ConfigError;
 use crate::json;
 
-/// Fails on the first key that is misspelled or has a value of the wrong type.
-pub(super) fn check(raw: &Map<String, Value>) -> Result<(), ConfigError> {
-    for (key, value) in raw {
-        match options::find(key) {
-            Some(option) if option.kind.accepts(value) => {}
-            Some(option) => return Err(json::wrong(option.name, expected(option.kind)).into()),
-            None => {
-                if let Some(meant) = meant(key) {
-                    return Err(ConfigError::Typo {
-                        key: key.clone(),
-                        meant,
-                    });
-                }
-            }
+/// Fails on the first key that has a value of the wrong type.
+pub(super) fn check_types(raw: &Map<String, Value>) -> Result<(), ConfigError> {
+    let options = raw
+        .iter()
+        .filter_map(|(key, value)| Some((options::find(key)?, value)));
+    for (option, value) in options {
+        if !option.kind.accepts(value) {
+            return Err(json::wrong(option.name, expected(option.kind)).into());
         }
     }
     Ok(())
+}
+
+/// One sentence for each key that is not known, but nearly.
+pub fn misspelled(raw: &Map<String, Value>) -> Vec<String> {
+    let unknown = raw.keys().filter(|key| options::find(key).is_none());
+    let sentence = |key: &String| {
+        let meant = meant(key)?;
+        Some(format!(
+            "there is no key \"{key}\": did you mean \"{meant}\"?"
+        ))
+    };
+    unknown.filter_map(sentence).collect()
 }
 
 fn expected(kind: Kind) -> &'static str {

@@ -124,14 +124,14 @@ impl Engine {
             }
         }
         if errors.is_empty() {
-            return forget(store, &state);
+            return forget(store, &state, request);
         }
         if netconf.retry_delete_on_error == Some(false) {
             for error in &errors {
                 (self.given_up)(&pod, error);
             }
             forget_results(&removal.cache, &state);
-            errors.extend(forget(store, &state).err());
+            errors.extend(forget(store, &state, request).err());
         } else if let Err(error) = store.record(&state) {
             warn!(%error, "what is left to remove could not be written; all of it will be removed again");
         }
@@ -230,8 +230,15 @@ pub(super) struct Left {
     pub(super) complete: bool,
 }
 
-fn forget(store: &Store, state: &State) -> Result<(), CniError> {
-    Ok(store.remove(&state.container_id)?)
+fn forget(store: &Store, state: &State, request: &Request) -> Result<(), CniError> {
+    let id = &state.container_id;
+    // A runtime asks again for what was not answered. What was found at a start may be known to no runtime.
+    let removed = if request.replayed {
+        store.remove(id)
+    } else {
+        store.remove_on_request(id)
+    };
+    Ok(removed?)
 }
 
 /// Cached results are remembered at the next DEL: who wants no second try has to lose them, too.

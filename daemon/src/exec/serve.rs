@@ -1,7 +1,7 @@
 //! The spawner: a small process of its own that starts plugins for the daemon.
 //!
 //! It is the daemon's program started afresh, so its address space is small. It enters the runtime's control groups and mount
-//! namespace once; whatever it starts is there already. A thread per lane starts one program at a time (with posix_spawn, which
+//! namespace once; whatever it starts is there already. A thread per lane starts one program at a time (with `posix_spawn`, which
 //! copies no page tables and suspends that thread alone), waits for it, and sends its status. It keeps no state: it ends when the
 //! daemon closes the control socket, and programs that run go on without it.
 //!
@@ -9,6 +9,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsStr,
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -22,7 +23,10 @@ use std::{
 use cni::process::spawn_retrying_busy;
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid},
+    process::{
+        Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group,
+        setrlimit, waitid,
+    },
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
@@ -33,13 +37,30 @@ pub const ARGUMENT: &str = "plugin-spawner";
 /// The stack of a lane's thread, of which little is ever touched.
 const STACK: usize = 256 << 10;
 
-/// The life of the process; its stdin is the control socket.
-pub fn main() -> ExitCode {
+/// The life of the process; its stdin is the control socket. The argument is how many files plugins may have open.
+pub fn main(file_limit: Option<&OsStr>) -> ExitCode {
     // What is shown by ps beside the daemon; nothing depends on it.
     let _ = rustix::thread::set_name(c"multus-spawner");
+    if let Some(limit) = file_limit.and_then(|text| text.to_str()?.parse().ok()) {
+        limit_files(limit);
+    }
     match serve(io::stdin().as_fd()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Lowers the soft limit of open files, which what is started inherits. A limit that cannot be set is no reason to start nothing.
+fn limit_files(soft: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current > soft) {
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(soft),
+                ..limit
+            },
+        );
     }
 }
 

@@ -35,14 +35,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// So many lanes are kept for the next calls.
 const IDLE_LANES: usize = 16;
 
-/// How a spawner is started.
+/// How a spawner is started: as a program, with an argument.
 #[derive(Debug, Clone)]
-pub(super) enum Launcher {
-    /// As this program, with one argument.
-    Program(PathBuf),
-    /// On a thread of this process, which enters nothing.
+pub(super) struct Launcher {
+    pub(super) program: PathBuf,
+    /// How many files plugins may have open, where that is not what the daemon may.
+    pub(super) file_limit: Option<u64>,
+    /// Instead of that on a thread of this process, which enters nothing.
     #[cfg(test)]
-    Thread,
+    pub(super) is_thread: bool,
 }
 
 /// A spawner that runs.
@@ -159,13 +160,15 @@ impl Spawner {
             }
         })?;
         if !is_readable_within(lane.socket.as_fd(), PATIENCE)? {
+            // It must not start once nobody expects it any more.
+            let _ = wire::send_kill(&self.control, lane.number);
             return Err(Failure::Silent);
         }
         match wire::receive_answer(&lane.socket)? {
             Some(Answer::Started(pid)) => Ok(Detached {
                 pid,
                 lane: lane.socket,
-                ended: None,
+                fate: Fate::Running,
             }),
             Some(Answer::Failed(errno)) => {
                 Err(Failure::NotStarted(io::Error::from_raw_os_error(errno)))
@@ -297,7 +300,7 @@ impl Drop for Call<'_> {
 pub struct Detached {
     pid: i32,
     lane: OwnedFd,
-    ended: Option<Option<ExitStatus>>,
+    fate: Fate,
 }
 
 /// What is known of a detached program.
@@ -319,21 +322,17 @@ impl Detached {
 
     /// What is known of it now.
     pub fn fate(&mut self) -> Fate {
-        if self.ended.is_none() {
-            match is_readable_within(self.lane.as_fd(), Duration::ZERO) {
-                Ok(false) => return Fate::Running,
-                Ok(true) => {}
-                Err(_) => return Fate::Unknown,
-            }
-            self.ended = Some(match wire::receive_answer(&self.lane) {
-                Ok(Some(Answer::Ended(status))) => Some(ExitStatus::from_raw(status)),
-                _ => None,
-            });
+        if self.fate == Fate::Running {
+            self.fate = match is_readable_within(self.lane.as_fd(), Duration::ZERO) {
+                Ok(false) => Fate::Running,
+                Ok(true) => match wire::receive_answer(&self.lane) {
+                    Ok(Some(Answer::Ended(status))) => Fate::Ended(ExitStatus::from_raw(status)),
+                    _ => Fate::Unknown,
+                },
+                Err(_) => Fate::Unknown,
+            };
         }
-        match self.ended {
-            Some(Some(status)) => Fate::Ended(status),
-            _ => Fate::Unknown,
-        }
+        self.fate
     }
 }
 
@@ -343,17 +342,15 @@ fn launch(
     control: OwnedFd,
     mark: &orphans::Mark,
 ) -> io::Result<Option<Child>> {
-    let program = match launcher {
-        Launcher::Program(program) => program,
-        #[cfg(test)]
-        Launcher::Thread => {
-            thread::spawn(move || serve::serve(control.as_fd()));
-            return Ok(None);
-        }
-    };
-    Command::new(program)
+    #[cfg(test)]
+    if launcher.is_thread {
+        thread::spawn(move || serve::serve(control.as_fd()));
+        return Ok(None);
+    }
+    Command::new(&launcher.program)
         .arg0("multus-daemon")
         .arg(serve::ARGUMENT)
+        .args(launcher.file_limit.map(|limit| limit.to_string()))
         .env_clear()
         // A spawner that does not end with its daemon is found by the next start as plugins are.
         .envs(mark.variables())

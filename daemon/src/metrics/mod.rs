@@ -21,6 +21,7 @@ use node::dirs::CniDirs;
 
 pub use http::serve;
 pub use queue::{Queued, Working};
+pub(crate) use requests::Pending;
 pub use snapshot::Snapshot;
 pub use status::{Lane, Requests, SCHEMA, Status, Timed};
 

@@ -1,14 +1,11 @@
 //! Requests to the API server, counted as they leave: every request of the daemon's client, watches included.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
-use hyper::{Method, Request};
-use kube::client::Body;
+use hyper::Method;
 
 use super::Metrics;
+use crate::access::Failure;
 
 /// Resources that are told apart; all others are `other`.
 const RESOURCES: [&str; 13] = [
@@ -29,41 +26,22 @@ const RESOURCES: [&str; 13] = [
 
 /// How a request ended that got no answer.
 const CONNECTION_FAILED: &str = "error";
-const GIVEN_UP: &str = "canceled";
+const CANCELED: &str = "canceled";
+/// The code of every success: the daemon tells no kinds of success apart.
+const OK: &str = "200";
 
-impl Metrics {
-    /// The same client with its requests counted.
-    pub fn observed(self: &Arc<Self>, client: kube::Client) -> kube::Client {
-        let metrics = Arc::clone(self);
-        let namespace = client.default_namespace().to_owned();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (client, metrics) = (client.clone(), Arc::clone(&metrics));
-            async move {
-                let (verb, resource) = meaning(request.method(), request.uri());
-                let mut pending = Pending::new(&metrics, verb, resource);
-                let answer = client.send(request).await;
-                match &answer {
-                    Ok(response) => pending.answered(response.status().as_str()),
-                    Err(_) => pending.answered(CONNECTION_FAILED),
-                }
-                answer
-            }
-        });
-        kube::Client::new(service, namespace)
-    }
-}
-
-/// A request without an answer. Dropped like that, it was given up.
-struct Pending<'a> {
-    metrics: &'a Metrics,
+/// A request to the API server without an answer. Dropped like that, it was canceled.
+pub(crate) struct Pending {
+    metrics: Arc<Metrics>,
     verb: &'static str,
     resource: &'static str,
     since: Instant,
     is_answered: bool,
 }
 
-impl<'a> Pending<'a> {
-    fn new(metrics: &'a Metrics, verb: &'static str, resource: &'static str) -> Self {
+impl Pending {
+    pub(crate) fn new(metrics: Arc<Metrics>, method: &Method, path: &str) -> Self {
+        let (verb, resource) = meaning(method, path);
         Self {
             metrics,
             verb,
@@ -73,28 +51,36 @@ impl<'a> Pending<'a> {
         }
     }
 
-    fn answered(&mut self, code: &str) {
+    /// Counts the request by the code of its answer.
+    pub(crate) fn ended<T>(mut self, answer: &Result<T, Failure>) {
         self.is_answered = true;
-        self.count(code, self.since.elapsed());
+        match answer {
+            Ok(_) => self.count(OK),
+            Err(failure) => match failure.code() {
+                Some(code) => self.count(&code.to_string()),
+                None => self.count(CONNECTION_FAILED),
+            },
+        }
     }
 
-    fn count(&self, code: &str, took: Duration) {
+    fn count(&self, code: &str) {
         self.metrics
-            .api_request(self.verb, self.resource, code, took);
+            .api_request(self.verb, self.resource, code, self.since.elapsed());
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for Pending {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.count(GIVEN_UP, self.since.elapsed());
+            self.count(CANCELED);
         }
     }
 }
 
 /// What a request does to what: the verb as in roles, and the resource with its subresource.
-fn meaning(method: &Method, uri: &hyper::Uri) -> (&'static str, &'static str) {
-    let mut path = uri.path().split('/').filter(|part| !part.is_empty());
+fn meaning(method: &Method, path: &str) -> (&'static str, &'static str) {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let mut path = path.split('/').filter(|part| !part.is_empty());
     // /api/v1/..., /apis/GROUP/VERSION/...
     let skipped = match path.next() {
         Some("api") => 1,
@@ -113,7 +99,7 @@ fn meaning(method: &Method, uri: &hyper::Uri) -> (&'static str, &'static str) {
         None => **known == *resource,
     };
     let resource = RESOURCES.into_iter().find(is_meant);
-    let pairs = || uri.query().unwrap_or_default().split('&');
+    let pairs = || query.split('&');
     let verb = match *method {
         Method::GET if pairs().any(|pair| pair == "watch=true" || pair == "watch=1") => "watch",
         Method::GET if name.is_none() => "list",
@@ -135,7 +121,7 @@ mod tests {
     fn verbs_and_resources_are_those_of_roles() {
         const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
         let check = |method: Method, path: &str, expected: (&str, &str)| {
-            assert_eq!(meaning(&method, &path.parse().unwrap()), expected, "{path}");
+            assert_eq!(meaning(&method, path), expected, "{path}");
         };
         check(Method::GET, "/api/v1/pods?limit=500", ("list", "pods"));
         check(Method::GET, "/api/v1/pods?&watch=true", ("watch", "pods"));
@@ -170,40 +156,17 @@ mod tests {
         check(Method::OPTIONS, "/", ("other", "other"));
     }
 
-    #[tokio::test]
-    async fn requests_are_counted_with_their_end() {
+    #[test]
+    fn requests_are_counted_with_their_end() {
         let metrics = Arc::new(Metrics::default());
-        let service = tower::service_fn(|request: Request<Body>| async move {
-            let code = match request.uri().path() {
-                "/api/v1/pods" => 200,
-                "/api/v1/nodes" => 503,
-                "/api/v1/events" => std::future::pending().await,
-                _ => return Err(std::io::Error::other("no way there")),
-            };
-            let answer = hyper::Response::builder().status(code);
-            Ok(answer.body(Body::empty()).unwrap())
-        });
-        let client = metrics.observed(kube::Client::new(service, "default"));
-        for path in ["/api/v1/pods", "/api/v1/nodes", "/api/v1/leases"] {
-            let request = Request::get(path).body(Body::empty()).unwrap();
-            drop(client.send(request).await);
-        }
-        let request = Request::get("/api/v1/events").body(Body::empty()).unwrap();
-        {
-            let mut asked = std::pin::pin!(client.send(request));
-            for _ in 0..100 {
-                assert!(futures::poll!(&mut asked).is_pending());
-                tokio::task::yield_now().await;
-            }
-        }
-        // The client's own worker drops the request.
-        let text = loop {
-            let text = metrics.text();
-            if text.contains("canceled") {
-                break text;
-            }
-            tokio::task::yield_now().await;
-        };
+        let pending = |path: &str| Pending::new(Arc::clone(&metrics), &Method::GET, path);
+        pending("/api/v1/pods").ended(&Ok(()));
+        let refused = Failure::refused(503, None, b"");
+        pending("/api/v1/nodes").ended::<()>(&Err(refused));
+        let broken = Failure::broken("no way there".to_owned());
+        pending("/api/v1/leases").ended::<()>(&Err(broken));
+        drop(pending("/api/v1/events"));
+        let text = metrics.text();
         for line in [
             "multus_api_requests_total{verb=\"list\",resource=\"pods\",code=\"200\"} 1\n",
             "multus_api_requests_total{verb=\"list\",resource=\"nodes\",code=\"503\"} 1\n",

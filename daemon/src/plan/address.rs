@@ -29,6 +29,11 @@ pub(super) fn is_guid(text: &str) -> bool {
     hardware_bytes(text) == Some(8)
 }
 
+/// A hardware address of Ethernet: 6 bytes.
+pub(super) fn is_ethernet(text: &str) -> bool {
+    hardware_bytes(text) == Some(6)
+}
+
 /// How many bytes a hardware address has, if it is one.
 fn hardware_bytes(text: &str) -> Option<usize> {
     let (separator, digits) = [(':', 2), ('-', 2), ('.', 4)]

@@ -114,6 +114,14 @@ pub enum AnnotationError {
         /// What it should have been.
         expected: &'static str,
     },
+    /// A key that is there without what belongs to it.
+    #[error("{entry}: {what}")]
+    Incomplete {
+        /// Which one.
+        entry: Entry,
+        /// What is missing, and what to do.
+        what: String,
+    },
     /// Two keys that exclude each other.
     #[error("{entry}: \"ips\" and \"ipam-claim-reference\" exclude each other: drop one")]
     ClaimAndIps {
@@ -251,7 +259,12 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
         Some(name) => Some(name),
         None => text("interfaceRequest")?,
     };
-    let ips = keys::texts(map, "ips").map_err(typed)?.unwrap_or_default();
+    let ips = keys::texts(map, "ips").map_err(typed)?;
+    if ips.as_ref().is_some_and(Vec::is_empty) {
+        let what = "ips has no entry: write an address, or leave the key out";
+        return Err(incomplete(entry, what.to_owned()));
+    }
+    let ips = ips.unwrap_or_default();
     let claim = text("ipam-claim-reference")?;
     if claim.is_some() && !ips.is_empty() {
         return Err(AnnotationError::ClaimAndIps { entry: entry_of() });
@@ -290,47 +303,119 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
             "GUID of 8 bytes: write it as in 02:00:00:00:00:00:00:01",
             address::is_guid,
         )?,
-        bandwidth: bandwidth(map).map_err(typed)?,
-        port_mappings: port_mappings(map).map_err(typed)?,
+        bandwidth: bandwidth(entry, map)?,
+        port_mappings: port_mappings(entry, map)?,
         cni_args: keys::object(map, "cni-args").map_err(typed)?.cloned(),
         default_route: default_route(entry, map)?,
         device_id: text("deviceID")?,
     })
 }
 
-/// All four numbers are handed on, those not given as 0.
-fn bandwidth(map: &Map<String, Value>) -> Result<Option<Value>, WrongType> {
-    let Some(limits) = keys::object(map, "bandwidth")? else {
+/// Limits of both directions, each a rate with its burst: plugins refuse one without the other. All four numbers are handed on, those
+/// of a direction without a limit as 0.
+fn bandwidth(entry: &Entry, map: &Map<String, Value>) -> Result<Option<Value>, AnnotationError> {
+    let typed = |error| wrong_type(entry, error);
+    let Some(limits) = keys::object(map, "bandwidth").map_err(typed)? else {
         return Ok(None);
     };
     let mut out = Map::new();
-    for key in ["ingressRate", "ingressBurst", "egressRate", "egressBurst"] {
-        out.insert(key.to_owned(), json!(integer(limits, key)?.unwrap_or(0)));
+    let mut has_rate = false;
+    for [rate, burst] in [
+        ["ingressRate", "ingressBurst"],
+        ["egressRate", "egressBurst"],
+    ] {
+        let number = |key| match integer(limits, key).map_err(typed)? {
+            Some(number) if number < 1 => Err(AnnotationError::Value {
+                entry: entry.clone(),
+                key,
+                value: number.to_string(),
+                expected: "limit: write a number above 0, or leave rate and burst out",
+            }),
+            number => Ok(number),
+        };
+        let numbers = [number(rate)?, number(burst)?];
+        let (given, missing) = match numbers {
+            [Some(_), None] => (rate, burst),
+            [None, Some(_)] => (burst, rate),
+            [rate_given, burst_given] => {
+                has_rate |= rate_given.is_some();
+                out.insert(rate.to_owned(), json!(rate_given.unwrap_or(0)));
+                out.insert(burst.to_owned(), json!(burst_given.unwrap_or(0)));
+                continue;
+            }
+        };
+        let what = format!("{given} has no {missing}: give both");
+        return Err(incomplete(entry, what));
+    }
+    if !has_rate {
+        let what = "bandwidth has no rate: give ingressRate with ingressBurst, or egressRate with egressBurst, or leave the key out";
+        return Err(incomplete(entry, what.to_owned()));
     }
     Ok(Some(Value::Object(out)))
 }
 
-fn port_mappings(map: &Map<String, Value>) -> Result<Option<Value>, WrongType> {
-    let Some(items) = keys::list(map, "portMappings")? else {
+fn port_mappings(
+    entry: &Entry,
+    map: &Map<String, Value>,
+) -> Result<Option<Value>, AnnotationError> {
+    let typed = |error| wrong_type(entry, error);
+    let Some(items) = keys::list(map, "portMappings").map_err(typed)? else {
         return Ok(None);
     };
     let mut out = Vec::new();
     for item in items {
         let item = item
             .as_object()
-            .ok_or_else(|| keys::wrong("portMappings", "a list of objects"))?;
+            .ok_or_else(|| typed(keys::wrong("portMappings", "a list of objects")))?;
         let mut mapping = Map::new();
         for key in ["hostPort", "containerPort"] {
-            mapping.insert(key.to_owned(), json!(integer(item, key)?.unwrap_or(0)));
-        }
-        for key in ["protocol", "hostIP"] {
-            if let Some(text) = keys::non_empty(item, key)? {
-                mapping.insert(key.to_owned(), Value::String(text));
+            let number = integer(item, key).map_err(typed)?;
+            let number = number.ok_or_else(|| {
+                let what = format!("portMappings: {key} is missing: give both ports");
+                incomplete(entry, what)
+            })?;
+            if u16::try_from(number).is_ok_and(|port| port > 0) {
+                mapping.insert(key.to_owned(), json!(number));
+            } else {
+                return Err(AnnotationError::Value {
+                    entry: entry.clone(),
+                    key,
+                    value: number.to_string(),
+                    expected: "port: write a number from 1 to 65535",
+                });
             }
+        }
+        let protocol = keys::non_empty(item, "protocol").map_err(typed)?;
+        let protocol = protocol.unwrap_or_else(|| "tcp".to_owned());
+        if !["tcp", "udp", "sctp"].contains(&protocol.to_lowercase().as_str()) {
+            return Err(AnnotationError::Value {
+                entry: entry.clone(),
+                key: "protocol",
+                value: protocol,
+                expected: "protocol: write tcp, udp or sctp",
+            });
+        }
+        mapping.insert("protocol".to_owned(), Value::String(protocol));
+        if let Some(text) = keys::non_empty(item, "hostIP").map_err(typed)? {
+            mapping.insert("hostIP".to_owned(), Value::String(text));
         }
         out.push(Value::Object(mapping));
     }
     Ok(Some(Value::Array(out)).filter(|_| !items.is_empty()))
+}
+
+fn wrong_type(entry: &Entry, error: WrongType) -> AnnotationError {
+    AnnotationError::Type {
+        entry: entry.clone(),
+        error,
+    }
+}
+
+fn incomplete(entry: &Entry, what: String) -> AnnotationError {
+    AnnotationError::Incomplete {
+        entry: entry.clone(),
+        what,
+    }
 }
 
 fn integer(map: &Map<String, Value>, key: &str) -> Result<Option<i64>, WrongType> {

@@ -76,13 +76,13 @@ fn json_form() {
 #[test]
 fn json_capabilities() {
     check(
-        r#"[{"name":"a","infiniband-guid":"c2:11:22:33:44:55:66:77","bandwidth":{"ingressRate":5},
+        r#"[{"name":"a","infiniband-guid":"c2:11:22:33:44:55:66:77","bandwidth":{"ingressRate":5,"ingressBurst":6},
             "portMappings":[{"hostPort":80,"containerPort":8080,"protocol":"tcp"}],
             "cni-args":{"tier":"gold"},"default-route":["10.30.0.1"],"deviceID":"0000:00:01.0","ipam-claim-reference":"c"}]"#,
         &[Selection {
             infiniband_guid: Some("c2:11:22:33:44:55:66:77".to_owned()),
             bandwidth: Some(
-                json!({"ingressRate":5,"ingressBurst":0,"egressRate":0,"egressBurst":0}),
+                json!({"ingressRate":5,"ingressBurst":6,"egressRate":0,"egressBurst":0}),
             ),
             port_mappings: Some(json!([{"hostPort":80,"containerPort":8080,"protocol":"tcp"}])),
             cni_args: json!({"tier":"gold"}).as_object().cloned(),
@@ -136,6 +136,77 @@ fn json_errors() {
         r#"[{"name":"a","ips":["10.0.0.1"],"ipam-claim-reference":"c"}]"#,
         "exclude each other",
     );
+}
+
+#[test]
+fn ports_are_ports_and_protocols_are_known() {
+    let ports = |mapping: &str| format!(r#"[{{"name":"a","portMappings":[{mapping}]}}]"#);
+    for (written, protocol) in [
+        ("", "tcp"),
+        ("tcp", "tcp"),
+        ("UDP", "UDP"),
+        ("sctp", "sctp"),
+    ] {
+        let text = ports(&format!(
+            r#"{{"hostPort":1,"containerPort":65535,"protocol":"{written}"}}"#
+        ));
+        let expected = json!([{"hostPort":1,"containerPort":65535,"protocol":protocol}]);
+        let found = parse(&text, "shop").unwrap().remove(0).port_mappings;
+        assert_eq!(found, Some(expected), "{text}");
+    }
+    for (mapping, fragment) in [
+        (r#"{"hostPort":80}"#, "containerPort is missing"),
+        (r#"{"containerPort":80}"#, "hostPort is missing"),
+        (r#"{"hostPort":0,"containerPort":80}"#, "hostPort: \"0\""),
+        (
+            r#"{"hostPort":80,"containerPort":70000}"#,
+            "containerPort: \"70000\"",
+        ),
+        (r#"{"hostPort":-1,"containerPort":80}"#, "hostPort: \"-1\""),
+        (
+            r#"{"hostPort":1,"containerPort":1,"protocol":"icmp"}"#,
+            "protocol: \"icmp\"",
+        ),
+    ] {
+        check_error(&ports(mapping), fragment);
+    }
+}
+
+#[test]
+fn a_rate_has_a_burst_and_neither_is_nothing() {
+    let limits = |limits: &str| format!(r#"[{{"name":"a","bandwidth":{limits}}}]"#);
+    for good in [
+        r#"{"ingressRate":1,"ingressBurst":2}"#,
+        r#"{"egressRate":1,"egressBurst":2}"#,
+        r#"{"ingressRate":1,"ingressBurst":2,"egressRate":3,"egressBurst":4}"#,
+    ] {
+        assert!(parse(&limits(good), "shop").is_ok(), "{good}");
+    }
+    for (bad, fragment) in [
+        ("{}", "no rate"),
+        (r#"{"ingressRate":5}"#, "ingressRate has no ingressBurst"),
+        (r#"{"egressBurst":5}"#, "egressBurst has no egressRate"),
+        (
+            r#"{"ingressRate":0,"ingressBurst":0}"#,
+            "ingressRate: \"0\"",
+        ),
+        (
+            r#"{"ingressRate":1,"ingressBurst":0}"#,
+            "ingressBurst: \"0\"",
+        ),
+        (
+            r#"{"ingressRate":-1,"ingressBurst":1}"#,
+            "ingressRate: \"-1\"",
+        ),
+    ] {
+        check_error(&limits(bad), fragment);
+    }
+}
+
+#[test]
+fn an_empty_list_of_addresses_is_no_request() {
+    check_error(r#"[{"name":"a","ips":[]}]"#, "ips has no entry");
+    check(r#"[{"name":"a","ips":null}]"#, &[short("shop", "a", None)]);
 }
 
 /// Every prefix of, and every one-byte change to, texts that reach all branches; plus pseudo-random texts.

@@ -57,11 +57,20 @@ impl Draft {
             .any(|plugin| is_multus(text(plugin, "type")))
     }
 
-    /// Names a configuration that has no name.
-    pub(super) fn name_if_missing(&mut self, name: &str) {
+    /// Names a configuration that has no name. One that is no text is not taken for a missing one.
+    pub(super) fn name_if_missing(&mut self, name: &str) -> Result<(), String> {
+        match self.map.get("name") {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => {
+                return Err(format!(
+                    "\"name\" of the CNI configuration is {other}, but must be a string: put it in quotes"
+                ));
+            }
+        }
         if self.name().is_empty() {
             self.set("name", Value::String(name.to_owned()));
         }
+        Ok(())
     }
 
     /// Gives a list without a version that of multus. A single configuration without one is 0.1.0 by the specification.

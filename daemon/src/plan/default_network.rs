@@ -82,10 +82,7 @@ fn at_path(path: &Path, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
         reason,
     };
     let draft = if inputs.files.is_dir(path) {
-        nad::drafts(path, inputs)?
-            .filter_map(Result::ok)
-            .find(|draft| draft.is_configuration() && !draft.calls_multus())
-            .ok_or_else(|| unusable("holds no CNI configuration but of multus".to_owned()))?
+        first_of(path, inputs)?
     } else {
         let mut draft = nad::read(path, inputs)?;
         if path.extension().is_some_and(|e| e == "conflist") {
@@ -98,6 +95,28 @@ fn at_path(path: &Path, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
         draft
     };
     finish(draft, inputs).map_err(unusable)
+}
+
+/// The first configuration of a directory but multus' own. A file before it that cannot be used might have been the one.
+fn first_of(dir: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
+    for (path, draft) in nad::drafts(dir, inputs)? {
+        let draft = draft?;
+        if draft.calls_multus() {
+            continue;
+        }
+        if draft.is_configuration() {
+            return Ok(draft);
+        }
+        return Err(PlanError::File {
+            path,
+            reason: "has neither a \"type\" nor a list of \"plugins\": correct it, or take it away"
+                .to_owned(),
+        });
+    }
+    Err(PlanError::NoFile {
+        path: dir.to_owned(),
+        reason: "holds no CNI configuration but of multus".to_owned(),
+    })
 }
 
 fn finish(mut draft: Draft, inputs: Inputs<'_>) -> Result<Attachment, String> {

@@ -30,6 +30,18 @@ pub enum PlanError {
         /// Its name.
         name: String,
     },
+    /// A definition of a kind that the cluster does not know.
+    #[error(
+        "cannot find a network-attachment-definition ({name}) in namespace ({namespace}): the CRD is not installed: install {chart}"
+    )]
+    NoCrd {
+        /// Where it was looked for.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The chart that brings the kind.
+        chart: String,
+    },
     /// A definition of a namespace that this pod may not use.
     #[error(
         "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}): add it to globalNamespaces"
@@ -156,6 +168,24 @@ pub enum PlanError {
         /// What is wrong.
         reason: String,
     },
+    /// A file or directory that is not there, or holds nothing.
+    #[error("{}: {reason}", path.display())]
+    NoFile {
+        /// The file or directory, as seen on the node.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A hardware address that only InfiniBand has.
+    #[error(
+        "network {network}: mac \"{mac}\" does not have 6 bytes, which only networks of InfiniBand take: write it as in 02:00:00:00:00:01"
+    )]
+    LongMac {
+        /// The network's name.
+        network: String,
+        /// The address as written.
+        mac: String,
+    },
     /// A name that is neither a definition nor a configuration on disk.
     #[error(
         "getNetDelegate: cannot find network: {name}: create network-attachment-definition {namespace}/{name}, or a configuration of that name in {}", dir.display()
@@ -231,7 +261,11 @@ fn place(name: &str, namespace: &str) -> String {
 /// The cause, without a path that was said already.
 fn what(name: &str, cause: &PlanError) -> String {
     match cause {
-        PlanError::File { path, reason } if path.as_os_str() == name => reason.clone(),
+        PlanError::File { path, reason } | PlanError::NoFile { path, reason }
+            if path.as_os_str() == name =>
+        {
+            reason.clone()
+        }
         _ => cause.to_string(),
     }
 }
@@ -240,9 +274,11 @@ impl PlanError {
     /// Reason and message of the warning event that this deserves on the pod.
     pub fn event(&self) -> Option<(&'static str, String)> {
         match self {
-            Self::NoDefinition { .. } => Some(("NoNetworkFound", self.to_string())),
+            Self::NoDefinition { .. } | Self::NoCrd { .. } => {
+                Some(("NoNetworkFound", self.to_string()))
+            }
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. }
-                if matches!(**cause, Self::NoNetwork { .. }) =>
+                if matches!(**cause, Self::NoNetwork { .. } | Self::NoFile { .. }) =>
             {
                 Some(("NoNetworkFound", self.to_string()))
             }
@@ -255,8 +291,10 @@ impl PlanError {
         match self {
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => cause.code(),
             Self::NoDefinition { .. }
+            | Self::NoCrd { .. }
             | Self::NoNetwork { .. }
             | Self::File { .. }
+            | Self::NoFile { .. }
             | Self::Devices { .. } => CniError::TRY_AGAIN_LATER,
             _ => CniError::INVALID_NETWORK_CONFIG,
         }

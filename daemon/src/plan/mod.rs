@@ -24,7 +24,7 @@ pub use device::{Device, Devices, assign, wanted};
 pub use error::PlanError;
 pub use files::Files;
 pub use nad::{Definitions, Nad, RESOURCE_ANNOTATION};
-pub use plugins::{NoPlugins, Plugins};
+pub use plugins::{NoPlugins, Plugins, Spoken};
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_gone,
@@ -100,14 +100,20 @@ pub fn attachments(
     routes::check(&attachments)?;
     attachments[0].master = true;
     attachments.iter().try_for_each(refuse_multus)?;
+    attachments.iter().try_for_each(refuse_long_mac)?;
     Ok(attachments)
 }
 
 /// What a pod's annotation asks for besides the default network, in its order.
 pub fn selections(pod: &PodView, netconf: &Netconf) -> Result<Vec<Selection>, PlanError> {
     let present = annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)?;
-    let legacy = legacy(Some(pod), netconf)?.into_iter().skip(1);
-    Ok(legacy.chain(present).collect())
+    // The proposal numbers interfaces from eth0 on, which is the default network's.
+    let mut legacy = legacy(Some(pod), netconf)?;
+    for (index, selection) in legacy.iter_mut().enumerate() {
+        let usual = || format!("eth{index}");
+        selection.interface.get_or_insert_with(usual);
+    }
+    Ok(legacy.into_iter().skip(1).chain(present).collect())
 }
 
 /// The attachment for one of them, for a pod that runs already.
@@ -173,6 +179,7 @@ fn admit(
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
     refuse_multus(&attachment)?;
+    refuse_long_mac(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), Some(pod), inputs.netconf)?;
     Ok(attachment)
 }
@@ -205,6 +212,29 @@ fn refuse_multus(attachment: &Attachment) -> Result<(), PlanError> {
             kind: plugin.kind.clone(),
         }),
     }
+}
+
+/// Hardware addresses of 8 and 20 bytes are those of InfiniBand.
+fn refuse_long_mac(attachment: &Attachment) -> Result<(), PlanError> {
+    let mac = attachment.selection.as_ref().and_then(|s| s.mac.as_ref());
+    match mac.filter(|mac| !address::is_ethernet(mac)) {
+        Some(mac) if !is_infiniband(&attachment.config) => Err(PlanError::LongMac {
+            network: attachment.name.clone(),
+            mac: mac.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a plugin of the network is one of InfiniBand, or takes its GUIDs.
+fn is_infiniband(config: &NetworkConfig) -> bool {
+    config.plugins.iter().any(|plugin| {
+        let takes_guids = plugin
+            .capabilities
+            .iter()
+            .any(|own| own == "infinibandGUID");
+        takes_guids || ["ib-sriov", "ib-sriov-cni", "ipoib"].contains(&plugin.kind.as_str())
+    })
 }
 
 /// The default network that a pod chose for itself. Namespace isolation holds for it like for any other choice, but that

@@ -28,6 +28,11 @@ pub struct Nad {
 pub trait Definitions: Send + Sync {
     /// One definition.
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
+
+    /// Where the cluster does not even know the kind: the chart that brings it.
+    fn missing_crd(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The attachment for what a pod selected. The namespaces in `open`, the pod's own first, are so even under isolation.
@@ -48,13 +53,17 @@ pub(super) fn attachment(
             name: name.clone(),
         });
     }
-    let nad = inputs
-        .definitions
-        .nad(namespace, name)
-        .ok_or_else(|| PlanError::NoDefinition {
-            namespace: namespace.clone(),
-            name: name.clone(),
-        })?;
+    let nad = inputs.definitions.nad(namespace, name).ok_or_else(|| {
+        let (namespace, name) = (namespace.clone(), name.clone());
+        match inputs.definitions.missing_crd() {
+            None => PlanError::NoDefinition { namespace, name },
+            Some(chart) => PlanError::NoCrd {
+                namespace,
+                name,
+                chart,
+            },
+        }
+    })?;
     from_nad(&nad, Some(selection), inputs)
 }
 
@@ -73,19 +82,25 @@ pub(super) fn from_nad(
     let mut draft = if nad.config.trim().is_empty() {
         match on_disk(&nad.name, inputs)? {
             Some(draft) => Ok(draft),
-            None => plugins::generated(&nad.name, inputs.plugins).unwrap_or_else(|| {
-                Err(format!(
-                    "spec.config is empty, and neither a configuration named \"{}\" in {} nor a plugin of that name is on this node: write one there",
-                    nad.name,
-                    inputs.netconf.conf_dir.display()
-                ))
-            }),
+            None if inputs.netconf.legacy_annotation => plugins::generated(&nad.name, inputs.plugins)
+                .unwrap_or_else(|| {
+                    Err(format!(
+                        "spec.config is empty, and neither a configuration named \"{}\" in {} nor a plugin of that name is on this node: write one there",
+                        nad.name,
+                        inputs.netconf.conf_dir.display()
+                    ))
+                }),
+            None => Err(format!(
+                "spec.config is empty, and no configuration named \"{}\" is in {} on this node: write one, or set legacyNetworksAnnotation to have the plugin of that name run",
+                nad.name,
+                inputs.netconf.conf_dir.display()
+            )),
         }
         .map_err(unusable)?
     } else {
         Draft::parse(nad.config.as_bytes()).map_err(unusable)?
     };
-    draft.name_if_missing(&nad.name);
+    draft.name_if_missing(&nad.name).map_err(unusable)?;
     draft.version_if_missing(&inputs.netconf.cni_version);
     if let Some(args) = selection.as_ref().and_then(|s| s.cni_args.as_ref()) {
         draft.merge_cni_args(args).map_err(unusable)?;
@@ -106,7 +121,7 @@ pub(super) fn from_nad(
 /// A file before it that does not parse is an error, since it might have been the one.
 pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, PlanError> {
     let dir = &inputs.netconf.conf_dir;
-    for draft in drafts(dir, inputs)? {
+    for (_, draft) in drafts(dir, inputs)? {
         let draft = draft?;
         if draft.name() == name {
             return Ok(Some(draft));
@@ -115,13 +130,16 @@ pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, P
     Ok(None)
 }
 
-/// Every configuration in a directory, in the order of file names.
+/// Every configuration in a directory with its path, in the order of file names.
 pub(super) fn drafts<'a>(
     dir: &Path,
     inputs: Inputs<'a>,
-) -> Result<impl Iterator<Item = Result<Draft, PlanError>> + 'a, PlanError> {
+) -> Result<impl Iterator<Item = (PathBuf, Result<Draft, PlanError>)> + 'a, PlanError> {
     let paths = files(dir, &["conf", "json", "conflist"], inputs)?;
-    Ok(paths.into_iter().map(move |path| read(&path, inputs)))
+    Ok(paths.into_iter().map(move |path| {
+        let draft = read(&path, inputs);
+        (path, draft)
+    }))
 }
 
 /// The files in a directory that end so, in the order of their names; none where there is no directory.
@@ -158,9 +176,14 @@ pub(super) fn read(path: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> 
         reason,
     };
     let bytes = inputs.files.read(path).map_err(|error| {
-        unusable(format!(
-            "cannot be read: {error}; put it there, or name another"
-        ))
+        let reason = format!("cannot be read: {error}; put it there, or name another");
+        match error.kind() {
+            ErrorKind::NotFound => PlanError::NoFile {
+                path: path.to_owned(),
+                reason,
+            },
+            _ => unusable(reason),
+        }
     })?;
     Draft::parse(&bytes).map_err(unusable)
 }

@@ -8,23 +8,32 @@ use super::config::Draft;
 
 /// The plugins of a node.
 pub trait Plugins: Send + Sync {
-    /// The versions that a plugin speaks, as it says itself; `None` where there is no such plugin.
-    fn versions(&self, plugin: &str) -> Option<Result<Vec<String>, String>>;
+    /// What a plugin says of itself; `None` where there is no such plugin.
+    fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>>;
+}
+
+/// What a plugin answers to VERSION.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spoken {
+    /// The versions that it speaks.
+    pub versions: Vec<String>,
+    /// The capabilities that it declares.
+    pub capabilities: Vec<String>,
 }
 
 /// For who plans where no plugin can be asked.
 pub struct NoPlugins;
 
 impl Plugins for NoPlugins {
-    fn versions(&self, _plugin: &str) -> Option<Result<Vec<String>, String>> {
+    fn ask(&self, _plugin: &str) -> Option<Result<Spoken, String>> {
         None
     }
 }
 
 /// The configuration of a network whose plugin has its name; `None` where there is no such plugin.
 pub(super) fn generated(name: &str, plugins: &dyn Plugins) -> Option<Result<Draft, String>> {
-    let versions = plugins.versions(name)?;
-    Some(versions.and_then(|versions| {
+    let said = plugins.ask(name)?;
+    Some(said.and_then(|Spoken { versions, capabilities }| {
         let version = highest(&versions).ok_or_else(|| {
             format!(
                 "spec.config is empty, and plugin {name} speaks CNI {}, none of which is understood here: give the network a configuration, or replace the plugin",
@@ -36,10 +45,14 @@ pub(super) fn generated(name: &str, plugins: &dyn Plugins) -> Option<Result<Draf
             ("name", name.to_owned()),
             ("type", name.to_owned()),
         ];
-        let map: Map<_, _> = texts
+        let mut map: Map<_, _> = texts
             .into_iter()
             .map(|(key, text)| (key.to_owned(), Value::String(text)))
             .collect();
+        if !capabilities.is_empty() {
+            let switches = capabilities.into_iter().map(|name| (name, Value::Bool(true)));
+            map.insert("capabilities".to_owned(), Value::Object(switches.collect()));
+        }
         Ok(Draft::from_map(map))
     }))
 }

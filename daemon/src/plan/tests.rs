@@ -4,6 +4,7 @@ mod default_network;
 mod default_route;
 mod original;
 mod properties;
+mod values;
 mod world;
 
 use serde_json::json;

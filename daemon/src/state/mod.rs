@@ -12,7 +12,8 @@
 //! | progress of an ADD | nothing: after a reboot everything in the record counts as begun |
 //! | networks of a running pod that change | both files |
 //! | what else changes in a record | content of the sidecar, so that the old one or the new one is there |
-//! | removal | the removal of upstream's file |
+//! | removal by a DEL | the removal of upstream's file, after that of both |
+//! | any other removal | the removal of upstream's file, before and after that of the sidecar |
 //!
 //! The result cache, locks and device information wait for nothing.
 

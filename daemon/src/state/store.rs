@@ -145,18 +145,23 @@ impl Store {
             Err(error) if may_pass(&error) => return Err(error.into()),
             Err(error) => (Vec::new(), Some(error.source.to_string())),
         };
+        let boot = self.boot();
+        let mut sidecar = self.sidecar(id);
+        // Of a file that the sidecar was written for, nothing is needed but that.
+        if damage.is_none()
+            && let Some(own) = sidecar.take_if(|own| own.belongs_to(id, &bytes))
+            && let Ok(state) = own.into_state(id, boot)
+        {
+            return Ok(Some(state));
+        }
+        let path = self.dir.join(id.as_str());
         let file = upstream::decode(&bytes);
         let damage = damage.or(file.damage);
-        let sidecar = self.sidecar(id).filter(|sidecar| match damage {
-            None => sidecar.belongs_to(id, &bytes),
-            Some(_) => sidecar.is_of(id),
-        });
-        let path = self.dir.join(id.as_str());
-        let boot = self.boot();
-        if let Some(Ok(state)) = sidecar.map(|sidecar| sidecar.into_state(id, boot)) {
-            if let Some(reason) = damage {
-                warn!(path = %path.display(), reason, "state file is damaged, using its sidecar");
-            }
+        if let Some(reason) = &damage
+            && let Some(own) = sidecar.filter(|own| own.is_of(id))
+            && let Ok(state) = own.into_state(id, boot)
+        {
+            warn!(path = %path.display(), reason, "state file is damaged, using its sidecar");
             return Ok(Some(state));
         }
         let (state, odd) = from_upstream(id, ifname, file.delegates);
@@ -233,14 +238,32 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a container; what is gone already is success. Once this returns, a power cut does not bring back what counts.
+    /// Forgets a container; what is gone already is success. Once this returns, a power cut does not bring back what counts; before,
+    /// upstream's file never stays without its sidecar.
     pub fn remove(&self, id: &ContainerId) -> Result<(), StateError> {
+        self.remove_files(id, Directory::sync)
+    }
+
+    /// The same with half the waits, for a caller who comes again if this does not return: in between, a power cut may take the sidecar
+    /// and leave upstream's file, by which nobody can tell that the container is gone.
+    pub fn remove_on_request(&self, id: &ContainerId) -> Result<(), StateError> {
+        self.remove_files(id, |_| Ok(()))
+    }
+
+    fn remove_files(
+        &self,
+        id: &ContainerId,
+        sync_between: impl FnOnce(&Directory) -> Result<(), RootError>,
+    ) -> Result<(), StateError> {
         let base = match self.base(false) {
             Ok(base) => base,
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         let upstream_file = remove(&base, id.as_str())?;
+        if upstream_file {
+            sync_between(&base)?;
+        }
         let own = match self.own(false) {
             Ok(own) => Some(own),
             Err(error) if error.is_not_found() => None,
@@ -251,7 +274,7 @@ impl Store {
             None => false,
         };
         // One wait for both: file systems with one journal take them along together. On others the sidecar may come back alone; then
-        // the next start detaches the container once more and forgets it. Upstream's file would stay, as it knows no namespace.
+        // the next start detaches the container once more and forgets it.
         if upstream_file {
             base.sync()?;
         } else if let (true, Some(own)) = (sidecar, own) {

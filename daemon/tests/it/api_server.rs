@@ -56,6 +56,10 @@ pub(crate) struct Ask {
     pub(crate) user: String,
     /// Method and path; a watch has the method `WATCH`.
     pub(crate) what: String,
+    pub(crate) query: String,
+    pub(crate) accept: String,
+    /// Which connection it came on, from 1.
+    pub(crate) connection: usize,
 }
 
 #[derive(Default)]
@@ -69,6 +73,15 @@ struct Kept {
     no_definitions: bool,
     /// The answer to so many patches, other than success.
     refusal: Option<(StatusCode, usize)>,
+    /// What it says of the time until a refused request may come again, in seconds.
+    retry_after: Option<u64>,
+    /// How many of the next patches are never answered.
+    hung_patches: usize,
+    /// Paths that end so cannot be read, for this reason.
+    unreadable: Vec<(String, StatusCode)>,
+    /// Watches from before this version are told that it is gone.
+    forgotten: u64,
+    connections: usize,
     asked: Vec<String>,
     asks: Vec<Ask>,
     signer: Signer,
@@ -89,14 +102,25 @@ impl ApiServer {
         Self::start_as(false)
     }
 
-    /// One that speaks TLS, and knows who asks.
+    /// One that speaks TLS with HTTP/1, and knows who asks.
     pub(crate) fn start_secure() -> Self {
         let server = Self::start_as(true);
         server.answer();
         server
     }
 
+    /// The same with HTTP/2, as real ones do.
+    pub(crate) fn start_http2() -> Self {
+        let server = Self::start_with(true, true);
+        server.answer();
+        server
+    }
+
     fn start_as(secure: bool) -> Self {
+        Self::start_with(secure, false)
+    }
+
+    fn start_with(secure: bool, http2: bool) -> Self {
         let kept = Kept::default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -104,7 +128,7 @@ impl ApiServer {
             .build()
             .unwrap();
         let shared = Arc::new(Shared {
-            tls: secure.then(|| kept.signer.acceptor()),
+            tls: secure.then(|| kept.signer.acceptor(http2)),
             kept: Mutex::new(kept),
             changed: Condvar::new(),
             answering: watch::Sender::new(false),
@@ -176,13 +200,6 @@ impl ApiServer {
         kept.announce(kind, "DELETED", &object);
     }
 
-    /// The same, and watches have not told of it yet.
-    pub(crate) fn delete_unheard(&self, kind: Kind, namespace: &str, name: &str) {
-        let mut kept = self.shared.lock();
-        let key = (kind, namespace.to_owned(), name.to_owned());
-        kept.objects.remove(&key).unwrap();
-    }
-
     /// From now on the cluster does not know the kind.
     pub(crate) fn forget_definitions(&self) {
         self.shared.lock().no_definitions = true;
@@ -200,6 +217,43 @@ impl ApiServer {
     pub(crate) fn refuse_some_patches(&self, status: u16, times: usize) {
         let status = StatusCode::from_u16(status).unwrap();
         self.shared.lock().refusal = Some((status, times));
+    }
+
+    /// From now on a refused request is told to wait.
+    pub(crate) fn retry_after(&self, seconds: u64) {
+        self.shared.lock().retry_after = Some(seconds);
+    }
+
+    /// The next patches are never answered.
+    pub(crate) fn hang_patches(&self, times: usize) {
+        self.shared.lock().hung_patches = times;
+    }
+
+    /// From now on paths that end so cannot be read.
+    pub(crate) fn refuse_reads(&self, end: &str, status: u16) {
+        let status = StatusCode::from_u16(status).unwrap();
+        let mut kept = self.shared.lock();
+        kept.unreadable.push((end.to_owned(), status));
+    }
+
+    /// Forgets its history and ends all watches.
+    pub(crate) fn forget_history(&self) {
+        let mut kept = self.shared.lock();
+        kept.version += 1;
+        kept.forgotten = kept.version;
+        kept.watchers.clear();
+    }
+
+    /// How many connections were opened so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.lock().connections
+    }
+
+    /// Waits until somebody asked for a path that ends so.
+    pub(crate) fn wait_for_ask(&self, end: &str) {
+        drop(self.wait_until(&format!("a request for {end}"), |kept| {
+            kept.asks.iter().any(|ask| ask.what.ends_with(end))
+        }));
     }
 
     /// Waits until somebody has listed objects of this kind and hears of their changes.

@@ -221,8 +221,7 @@ fn the_key_goes_with_the_last_end_or_an_uninstall() {
 
     let mut daemon = life::owned_with(&node, command(&node)).ready();
     assert_eq!(left(&node), 2);
-    node.api.wait_for_watch(Kind::DaemonSet);
-    life::delete_daemon_set(&node, &daemon, 1);
+    life::delete_daemon_set(&node, &daemon, 2);
     daemon.terminate();
     assert!(daemon.ended().success());
     assert_eq!(left(&node), 0);

@@ -38,6 +38,7 @@ impl Deref for Daemon {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    head: String,
     pub(crate) body: Vec<u8>,
 }
 
@@ -69,10 +70,37 @@ impl Attendant {
         self.send("POST", api::PATH_CNI, &request.to_json())
     }
 
+    /// One verb as our shim sends it: it may be held for so many milliseconds.
+    pub(crate) fn cni_held(&self, request: &Request, hold: u32) -> Answer {
+        let header = format!("{}: {hold}\r\n", api::HEADER_HOLD);
+        send_with(&self.0, &header, &request.to_json()).unwrap()
+    }
+
+    /// The same while the test goes on.
+    pub(crate) fn cni_held_meanwhile(
+        &self,
+        request: &Request,
+        hold: u32,
+    ) -> thread::JoinHandle<io::Result<Answer>> {
+        let (socket, body) = (self.0.clone(), request.to_json());
+        let header = format!("{}: {hold}\r\n", api::HEADER_HOLD);
+        thread::spawn(move || send_with(&socket, &header, &body))
+    }
+
     /// One verb whose answer nobody reads once the connection is dropped.
     pub(crate) fn cni_and_leave(&self, request: &Request) -> UnixStream {
         let mut stream = UnixStream::connect(&self.0).unwrap();
-        ask(&mut stream, "POST", api::PATH_CNI, &request.to_json()).unwrap();
+        let first = format!("POST {}", api::PATH_CNI);
+        ask(&mut stream, &first, "", &request.to_json()).unwrap();
+        stream
+    }
+
+    /// One that may be held for long, whose answer nobody reads once the connection is dropped.
+    pub(crate) fn cni_held_and_leave(&self, request: &Request) -> UnixStream {
+        let mut stream = UnixStream::connect(&self.0).unwrap();
+        let first = format!("POST {}", api::PATH_CNI);
+        let header = format!("{}: 100000\r\n", api::HEADER_HOLD);
+        ask(&mut stream, &first, &header, &request.to_json()).unwrap();
         stream
     }
 
@@ -161,6 +189,20 @@ impl Daemon {
         self.child.id()
     }
 
+    /// A line of its status, as `Threads` or `VmRSS`: the number in it.
+    #[track_caller]
+    pub(crate) fn status(&self, name: &str) -> usize {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        let number = line.split_whitespace().nth(1).unwrap();
+        number.parse().unwrap()
+    }
+
+    /// Its limits, as the kernel prints them.
+    pub(crate) fn limits(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap()
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -196,6 +238,14 @@ impl Answer {
         response.result.expect("an ADD has a result")
     }
 
+    /// The reason of a daemon that has not begun.
+    #[track_caller]
+    pub(crate) fn not_begun(&self) -> CniError {
+        assert_eq!(self.status, api::STATUS_NOT_BEGUN, "{}", self.text());
+        assert!(self.head.contains(api::HEADER_NOT_BEGUN), "{}", self.head);
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
     #[track_caller]
     pub(crate) fn error(&self) -> CniError {
         assert_eq!(self.status, 400, "{}", self.text());
@@ -203,29 +253,39 @@ impl Answer {
     }
 }
 
-fn ask(stream: &mut UnixStream, method: &str, path: &str, body: &[u8]) -> io::Result<()> {
+fn ask(stream: &mut UnixStream, first: &str, header: &str, body: &[u8]) -> io::Result<()> {
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: dummy\r\nContent-Length: {}\r\n\r\n",
+        "{first} HTTP/1.1\r\nHost: dummy\r\n{header}Content-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), body].concat())
 }
 
 fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+    exchange(socket, &format!("{method} {path}"), "", body)
+}
+
+fn send_with(socket: &Path, header: &str, body: &[u8]) -> io::Result<Answer> {
+    exchange(socket, &format!("POST {}", api::PATH_CNI), header, body)
+}
+
+fn exchange(socket: &Path, first: &str, header: &str, body: &[u8]) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    ask(&mut stream, method, path, body)?;
+    ask(&mut stream, first, header, body)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
     let end = end.ok_or_else(|| io::Error::other("the answer is cut off"))?;
-    let status = String::from_utf8_lossy(&answer[..end])
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let status = head
         .split(' ')
         .nth(1)
         .and_then(|status| status.parse().ok())
         .ok_or_else(|| io::Error::other("the answer has no status"))?;
     Ok(Answer {
         status,
+        head,
         body: answer[end + 4..].to_vec(),
     })
 }

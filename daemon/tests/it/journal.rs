@@ -1,4 +1,4 @@
-//! What the shim wrote down while nobody answered is done before anything new is attached.
+//! What the shim wrote down while no daemon answered is done beside the daemon's other work; a pod's ADD waits for its own alone.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[test]
-fn a_del_of_the_journal_comes_before_the_first_add() {
+fn a_del_of_the_journal_comes_before_the_next_add_of_its_pod() {
     let node = Node::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
@@ -22,14 +22,14 @@ fn a_del_of_the_journal_comes_before_the_first_add() {
     fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
 
     let gate = node.close_gate("zebra", "DEL");
-    let daemon = node.start().listening();
+    // It is ready once the journal is read.
+    let daemon = node.start().ready();
     node.wait_for_call("DEL zebra net1");
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
-    assert_ne!(daemon.problem(), None);
+    daemon.cni(&node.request("STATUS", "")).done();
     assert!(!adding.is_finished());
     drop(gate);
     adding.join().unwrap().unwrap().result();
-    let _daemon = daemon.ready();
     assert!(!entry.exists());
     assert_eq!(node.state().0, ["c2"]);
     let order = [
@@ -62,11 +62,14 @@ fn an_entry_that_fails_stays_and_holds_nobody_up() {
         names
     };
     assert_eq!(entries(), ["c0.json.broken", "c1.json"]);
+    // It waits for the first attempt, and no longer.
     daemon.cni(&node.request("ADD", "c2")).result();
     daemon.kill();
     node.heal("primary", "DEL");
     let daemon = node.start().ready();
-    assert_eq!(entries(), ["c0.json.broken"]);
+    wait_for("the replay", || {
+        (entries() == ["c0.json.broken"]).then_some(())
+    });
     assert_eq!(node.state().0, ["c2"], "{}", daemon.log());
 }
 
@@ -93,9 +96,9 @@ fn a_del_on_a_node_that_is_not_known_is_left_to_the_journal() {
     // No runtime here runs a pod of this uid.
     command.env("POD_UID", "uid-multus");
     let daemon = node.start_with(command).listening();
-    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    let error = daemon.cni_held(&node.request("ADD", "c1"), 0).not_begun();
     assert_eq!(error.code, 11);
-    assert!(error.msg.contains("this node is not known yet"), "{error}");
+    assert!(error.msg.contains("discovery: "), "{error}");
     let mut request = node.request("DEL", "c1");
     request.env.insert("TOKEN".into(), "secret".into());
     daemon.cni(&request).done();
@@ -107,5 +110,39 @@ fn a_del_on_a_node_that_is_not_known_is_left_to_the_journal() {
     drop(daemon);
     // Known, it makes up for it.
     let _daemon = node.start().ready();
-    assert!(!entries[0].exists());
+    wait_for("the replay", || (!entries[0].exists()).then_some(()));
+}
+
+#[test]
+fn a_long_journal_holds_up_neither_the_start_nor_other_pods() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    for container in ["own", "other"] {
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    daemon.kill();
+    node.take_order();
+    let entry = |container: &str, pod: &str| {
+        let mut request = node.request("DEL", container);
+        let args = format!("K8S_POD_NAMESPACE=old-{};K8S_POD_NAME={pod}", pod.len() % 3);
+        request.env.insert("CNI_ARGS".into(), args);
+        let file = node.journal().join(format!("{container}.json"));
+        fs::write(file, request.to_json()).unwrap();
+    };
+    for number in 0..250 {
+        entry(&format!("gone-{number}"), &format!("gone-{number}"));
+    }
+    entry("other", "other");
+    let gate = node.close_gate("primary", "DEL");
+    let daemon = node.start().ready();
+    node.wait_for_call("DEL primary pod0");
+    // Another pod does not wait.
+    daemon.cni(&node.request("ADD", "new")).result();
+    assert!(fs::read_dir(node.journal()).unwrap().count() > 0);
+    drop(gate);
+    wait_for("the replay", || {
+        (fs::read_dir(node.journal()).unwrap().count() == 0).then_some(())
+    });
+    assert_eq!(node.state().0, ["new", "own"], "{}", daemon.log());
 }

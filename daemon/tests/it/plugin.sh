@@ -8,7 +8,7 @@ if [ -p "$gate" ]; then
     exec 3<"$gate"
     held=yes
 fi
-env >"$here/calls/$$.env"
+{ env; echo "OPEN_FILES=$(ulimit -S -n)"; } >"$here/calls/$$.env"
 cat >"$here/calls/$$.stdin"
 echo "$CNI_COMMAND $me ${CNI_IFNAME:--} $$" >>"$here/order"
 # Whoever sees the line above knows that the gate is open for reading.

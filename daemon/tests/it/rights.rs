@@ -140,7 +140,7 @@ fn nothing_is_granted_to_daemons_that_they_do_not_use() {
         .env("POD_NAMESPACE", "kube-system")
         .env("MULTUS_DAEMONSET", "multus");
     let daemon = node.start_with(command).ready();
-    node.api.wait_for_watch(Kind::DaemonSet);
+    node.api.wait_for_ask("/daemonsets");
     for times in 1..=2 {
         daemon.cni(&node.request("ADD", "c1")).result();
         daemon.cni(&node.request("DEL", "c1")).done();

@@ -51,8 +51,8 @@ impl Default for Signer {
 }
 
 impl Signer {
-    /// TLS for a server at 127.0.0.1 that takes client certificates of this authority, and clients without.
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+    /// TLS for a server at 127.0.0.1 that takes client certificates of this authority, and clients without; `http2` is offered or not.
+    pub(crate) fn acceptor(&self, http2: bool) -> TlsAcceptor {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.certificate().into()).unwrap();
         let provider = Arc::new(default_provider());
@@ -68,7 +68,11 @@ impl Signer {
                 vec![CertificateDer::from(certificate)],
                 PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key)),
             );
-        Arc::new(config.unwrap()).into()
+        let mut config = config.unwrap();
+        if http2 {
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        }
+        Arc::new(config).into()
     }
 
     /// The name of who asks; a certificate is looked at with each request, however old its connection is.

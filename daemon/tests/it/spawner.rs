@@ -150,6 +150,13 @@ fn plugins_share_one_spawner_and_inherit_only_standard_streams() {
 }
 
 #[test]
+fn plugins_get_the_file_limit_that_they_would_have_without_the_daemon() {
+    let mut fixture = Fixture::new();
+    fixture.exec = fixture.exec.with_file_limit(123);
+    assert_eq!(fixture.run("ulimit -S -n", b"").unwrap(), b"123\n");
+}
+
+#[test]
 fn late_plugin_is_killed_with_its_process_group() {
     let fixture = Fixture::within(Some(Duration::from_secs(2)));
     let error = fixture

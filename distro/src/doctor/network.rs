@@ -9,6 +9,8 @@ use crate::commands::install::below;
 
 const CONFIGURATIONS: [&str; 2] = ["00-multus.conf", "00-multus.conflist"];
 const SHIM: &str = "multus-shim";
+/// The value that says where the shim goes.
+const SHIM_DIR: &str = "config.cni_conf.shimDir";
 const SOCKET: &str = "/run/multus/multus.sock";
 /// Removals that found no daemon.
 const PENDING: &str = "/var/lib/cni/multus/.multus-rs/pending";
@@ -41,7 +43,7 @@ pub(super) fn look(root: &Root, report: &Report, found: &mut Examination) {
             }
             if !root.is_executable(dirs.install_dir.join(SHIM)) {
                 found.problem(format!(
-                    "{own} names {SHIM}, which is not in {}: restart the daemon's pod on this node",
+                    "{own} names {SHIM}, which is not in {}: the daemon puts it there as soon as it is ready; remove {SHIM_DIR} from the chart's values where it names another directory",
                     dirs.install_dir.display()
                 ));
             }

@@ -209,3 +209,44 @@ fn a_node_of_nobody_is_asked_about() {
     let found = examine(&root, &Report::default(), None, None);
     assert!(found.notes[0].contains("--data-dir"), "{found}");
 }
+
+/// A daemon that answers one question.
+fn daemon(case: &Case, name: &str, status: u16, body: &'static str) -> std::thread::JoinHandle<()> {
+    let dir = case.dir.path().join("run/multus");
+    fs::create_dir_all(&dir).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(dir.join(name)).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 512];
+        std::io::Read::read(&mut stream, &mut request).unwrap();
+        let answer = format!(
+            "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+    })
+}
+
+#[test]
+fn daemon_that_is_not_ready_is_a_problem_with_its_reason() {
+    let case = Case::new();
+    let reason = "discovery: config.cni_conf.shimDir is /x, but the runtime itself looks for plugins in /opt/cni/bin";
+    let thread = daemon(&case, "daemon-u1.sock", 500, reason);
+    case.has_problem(&[
+        "/run/multus/daemon-u1.sock is not ready",
+        "config.cni_conf.shimDir is /x",
+    ]);
+    thread.join().unwrap();
+    // It has ended.
+    case.write("conf-dir/10-primary.conflist", "");
+    assert!(case.examine().problems.is_empty());
+}
+
+#[test]
+fn notes_of_a_daemon_are_notes() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    let thread = daemon(&case, "daemon-u1.sock", 200, "the CRD is not installed");
+    case.has_note(&["the CRD is not installed"]);
+    thread.join().unwrap();
+}

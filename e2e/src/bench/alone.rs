@@ -1,17 +1,19 @@
 //! The daemon alone: no runtime and no kubelet, a plugin that answers at once, an API server that costs nothing.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::Path;
 
 use anyhow::Context as _;
 
 use super::{
-    Options, PLUGIN,
+    Options,
     driver::Times,
-    row::{Bound::*, Row, Subject::*, Target},
+    plugins,
+    row::{
+        Bound::{AtLeast, AtMost},
+        Row,
+        Subject::{FloorRatio, Ours, OverFloor, PeerRatio},
+        Target,
+    },
     side::{Network, Side},
     statistics::{mean, median},
 };
@@ -19,7 +21,6 @@ use crate::{
     lan::Lan,
     report::{Ended, Report},
     rules::Programs,
-    sh,
     workplace::Workplace,
 };
 
@@ -42,14 +43,14 @@ impl Counts {
     fn of(options: &Options) -> Self {
         if options.short {
             Self {
-                rounds: options.rounds.min(3),
+                rounds: options.rounds_or(3),
                 calls: 20,
                 burst: 128,
                 bridges: 8,
             }
         } else {
             Self {
-                rounds: options.rounds,
+                rounds: options.rounds_or(7),
                 calls: 40,
                 burst: 320,
                 bridges: 15,
@@ -112,7 +113,7 @@ pub(super) fn measure(
     let mut measured = Measured::default();
     let (_lan, mut sides) = report.check("nodes for the daemons alone", || {
         let lan = Lan::new()?;
-        let plugin = plugin(work)?;
+        let plugin = plugins::build(work, "instant.rs")?;
         let mut sides = vec![Side::new(work, &lan, 1, Programs::ours(work)?, &plugin)?];
         if let Some(peer) = peer {
             sides.push(Side::new(work, &lan, 2, Programs::peer(peer)?, &plugin)?);
@@ -268,35 +269,6 @@ fn bridge(
     Ok(())
 }
 
-/// The plugin that answers at once, as a static program: one that looks for libraries first would take longer than what is measured.
-fn plugin(work: &Workplace) -> anyhow::Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/instant.rs");
-    let out = work.dir.join(PLUGIN);
-    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
-    let rustc = |more: &[&str]| {
-        let mut rustc = Command::new("rustc");
-        rustc
-            .args([
-                "--edition=2024",
-                "-Copt-level=s",
-                "-Cpanic=abort",
-                "-Cstrip=symbols",
-                "-Ctarget-feature=+crt-static",
-            ])
-            .args(more)
-            .arg("-o")
-            .arg(&out)
-            .arg(&source);
-        sh::run(&mut rustc)
-    };
-    // Where that target is not installed, glibc is linked in: it starts later, on every side alike.
-    rustc(&["--target", &target])
-        .or_else(|_| rustc(&[]))
-        .context("cannot build the plugin of the bench")?;
-    fs::metadata(&out).with_context(|| out.display().to_string())?;
-    Ok(out)
-}
-
 #[expect(clippy::cast_precision_loss, reason = "no program here has 2^52 bytes")]
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
@@ -343,11 +315,7 @@ impl Measured {
             let row = self.cpu[index].row(name.clone(), "ms");
             rows.push(row.clone().with(Target::portable(PeerRatio, AtMost, 0.2)));
             // Without a peer: as many times what the plugins themselves take.
-            let own = Row {
-                name: format!("{name}, by the plugins' own"),
-                peer: None,
-                ..row
-            };
+            let own = row.without_peer(format!("{name}, by the plugins' own"));
             rows.push(own.with(Target::portable(FloorRatio, AtMost, CPU_BY_PLUGIN[index])));
         }
         for (index, count) in NETWORKS.into_iter().enumerate() {

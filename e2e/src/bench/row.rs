@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::statistics::Summary;
+use super::statistics::{Summary, median};
 
 /// How a number relates to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +100,8 @@ pub(crate) struct Row {
     pub(crate) peer: Option<Summary>,
     pub(crate) floor: Option<Summary>,
     pub(crate) target: Option<Target>,
+    /// The values of the three, by round.
+    rounds: [Vec<f64>; 3],
 }
 
 impl Row {
@@ -117,6 +119,16 @@ impl Row {
             peer: summary(peer),
             floor: summary(floor),
             target: None,
+            rounds: [ours, peer, floor].map(<[f64]>::to_vec),
+        }
+    }
+
+    /// The same under another name, as if there were no peer.
+    pub(crate) fn without_peer(self, name: String) -> Self {
+        Self {
+            name,
+            peer: None,
+            ..self
         }
     }
 
@@ -129,14 +141,25 @@ impl Row {
     }
 
     /// Returns the number that the target is about, or `None` when a side is missing.
+    ///
+    /// Where two sides were measured in the same rounds it is the median of what each round gives: a machine that is busy in one
+    /// round is so for both.
     pub(crate) fn value(&self) -> Option<f64> {
-        let median = |side: Option<Summary>| side.map(|summary| summary.median);
-        let ours = median(self.ours)?;
+        let [ours, peer, floor] = &self.rounds;
+        let both = |other: &[f64], of: fn(f64, f64) -> f64| {
+            if other.is_empty() || ours.is_empty() {
+                f64::NAN
+            } else if other.len() == ours.len() {
+                median(ours.iter().zip(other).map(|(one, other)| of(*one, *other)))
+            } else {
+                of(median(ours.iter().copied()), median(other.iter().copied()))
+            }
+        };
         let value = match self.target?.subject {
-            Subject::Ours => ours,
-            Subject::OverFloor => ours - median(self.floor)?,
-            Subject::PeerRatio => ours / median(self.peer)?,
-            Subject::FloorRatio => ours / median(self.floor)?,
+            Subject::Ours => median(ours.iter().copied()),
+            Subject::OverFloor => both(floor, |one, other| one - other),
+            Subject::PeerRatio => both(peer, |one, other| one / other),
+            Subject::FloorRatio => both(floor, |one, other| one / other),
         };
         value.is_finite().then_some(value)
     }
@@ -209,7 +232,11 @@ pub(crate) fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound::*, Subject::*, *};
+    use super::{
+        Bound::{AtLeast, AtMost},
+        Subject::{FloorRatio, Ours, OverFloor, PeerRatio},
+        *,
+    };
 
     fn row(ours: &[f64], peer: &[f64], floor: &[f64]) -> Row {
         Row::new("r", "ms", [ours, peer, floor])
@@ -254,6 +281,15 @@ mod tests {
         check(row(&[0.4], &[], &[0.5]), over, Verdict::Ok);
         let ratio = Target::portable(FloorRatio, AtMost, 1.2);
         check(row(&[1.3], &[], &[1.0]), ratio, Verdict::Over);
+    }
+
+    #[test]
+    fn sides_are_compared_round_by_round() {
+        let target = Target::portable(FloorRatio, AtMost, 1.2);
+        // In its second round the machine was busy.
+        let row = row(&[1.1, 11.0, 1.1], &[], &[1.0, 10.0, 1.0]).with(target);
+        assert!(row.value().is_some_and(|value| (value - 1.1).abs() < 1e-9));
+        assert_eq!(row.verdict(Form::Full), Verdict::Ok);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::cgroup;
+use crate::{cgroup, sh};
 
 /// A control group that counts the time of a daemon and of everything that it starts.
 pub(crate) struct Account(PathBuf);
@@ -47,8 +47,14 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        // It can go once its last process has gone; an empty one does no harm.
-        let _ = fs::remove_dir(&self.0);
+        // It can go once its last process has gone; this one goes by itself.
+        let own = std::process::id().to_string();
+        let is_in = fs::read_to_string(self.0.join("cgroup.procs"))
+            .is_ok_and(|pids| pids.lines().any(|pid| pid == own));
+        if is_in && let Some(root) = self.0.parent() {
+            let _ = fs::write(root.join("cgroup.procs"), own);
+        }
+        let _ = sh::until(10, "a control group goes", || Ok(fs::remove_dir(&self.0)?));
     }
 }
 

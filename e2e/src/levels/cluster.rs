@@ -2,6 +2,7 @@
 //! its default values, and pods come and go.
 
 mod asked;
+mod broken;
 mod certificates;
 mod desk;
 mod moving;
@@ -60,6 +61,10 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     )?;
     say(&format!("        {stream}"));
     report.check(
+        "a value that daemons cannot use stops the update, and all of them serve on",
+        || scene.broken_values("rke2-multus"),
+    )?;
+    report.check(
         "a distro is upgraded, moved and rolled back under its pods",
         || scene.changes("rke2-multus"),
     )?;
@@ -97,13 +102,13 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     )
 }
 
-pub(super) struct Scene<'a> {
-    pub(super) work: &'a Workplace,
-    pub(super) cluster: Cluster,
+pub(crate) struct Scene<'a> {
+    pub(crate) work: &'a Workplace,
+    pub(crate) cluster: Cluster,
 }
 
 impl Scene<'_> {
-    pub(super) fn import(&self) -> anyhow::Result<()> {
+    pub(crate) fn import(&self) -> anyhow::Result<()> {
         let archive = self.work.image_archive()?;
         self.each(|member| member.runtime.import(&member.node, &archive))
     }
@@ -211,7 +216,7 @@ impl Scene<'_> {
     }
 
     /// Ready on every node, with all that belongs there.
-    pub(super) fn is_ready(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) fn is_ready(&self, name: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let nodes = cluster.members.len();
         let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{name}");
@@ -249,7 +254,7 @@ impl Scene<'_> {
         logs.unwrap_or_else(|error| error.to_string())
     }
 
-    pub(super) fn helm_uninstall(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) fn helm_uninstall(&self, name: &str) -> anyhow::Result<()> {
         sh::run(self.cluster.helm().args([
             "uninstall",
             "--wait",

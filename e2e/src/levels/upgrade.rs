@@ -1,7 +1,7 @@
 //! Level `upgrade`: a cluster that runs the published chart gets ours under its running pods, half of the nodes first, goes
 //! back, and comes again. The daemons of both sides are real: upstream's programs are an argument.
 
-mod old;
+pub(crate) mod old;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;

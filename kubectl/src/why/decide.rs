@@ -158,7 +158,9 @@ fn of_plan(error: &PlanError) -> Cause {
         PlanError::Annotation { .. } | PlanError::ManyDefaults | PlanError::NoDefault => {
             Cause::AnnotationInvalid
         }
-        PlanError::NoDefinition { .. } | PlanError::NoNetwork { .. } => Cause::DefinitionMissing,
+        PlanError::NoDefinition { .. } | PlanError::NoCrd { .. } | PlanError::NoNetwork { .. } => {
+            Cause::DefinitionMissing
+        }
         PlanError::Isolation { .. } => Cause::NamespaceIsolation,
         PlanError::NotAllowed { .. } => Cause::PluginNotAllowed,
         PlanError::Unserved { .. } => Cause::RequestUnserved,

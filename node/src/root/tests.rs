@@ -60,3 +60,54 @@ fn sizes_are_bounded() {
     );
     assert_eq!(root.read("/a", 11).unwrap().len(), 11);
 }
+
+/// What waited, in order.
+#[derive(Debug, Default)]
+struct Waits(std::sync::Mutex<Vec<&'static str>>);
+
+impl Waits {
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Disk for Waits {
+    fn sync_data(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+        self.0.lock().unwrap().push("data");
+        Ok(())
+    }
+
+    fn sync_dir(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+        self.0.lock().unwrap().push("dir");
+        Ok(())
+    }
+}
+
+#[test]
+fn writes_wait_for_the_disk_as_often_as_their_durability_says() {
+    let (_dir, root) = root();
+    let waits = Arc::new(Waits::default());
+    let root = root.with_disk(Arc::clone(&waits) as _);
+    root.make_dirs("/a/b", 0o700).unwrap();
+    assert_eq!(waits.take(), ["dir", "dir"]);
+    let dir = root.make_directory("/a/b", 0o700).unwrap();
+    for (durability, expected) in [
+        (Durability::Synced, &["data", "dir"][..]),
+        (Durability::Whole, &["data"]),
+        (Durability::Volatile, &[]),
+    ] {
+        dir.replace("c", b"x", 0o600, durability).unwrap();
+        assert_eq!(waits.take(), expected, "{durability:?}");
+    }
+    root.write_atomic("/a/b/c", b"x", 0o600).unwrap();
+    assert_eq!(waits.take(), ["data", "dir"]);
+    assert!(root.remove("/a/b/c").unwrap());
+    assert_eq!(waits.take(), ["dir"]);
+    dir.create("c", b"half", 0o600).unwrap();
+    dir.create("c", b"whole", 0o640).unwrap();
+    assert_eq!(dir.read("c", 10).unwrap(), b"whole");
+    assert!(root.remove_volatile("/a/b/c").unwrap());
+    assert!(!root.remove("/a/b/c").unwrap());
+    assert!(waits.take().is_empty());
+    assert!(dir.list().unwrap().is_empty());
+}

@@ -150,7 +150,7 @@ async fn nothing_told_is_a_problem_and_never_a_default() {
     let report = node.discover().await;
     assert!(report.dirs.is_none(), "{report}");
     let problem = report.problem.as_ref().unwrap();
-    assert!(problem.contains("config.cni_conf.binDir"), "{problem}");
+    assert!(problem.contains("config.cni_conf.shimDir"), "{problem}");
     assert!(
         is_told(&report, "there is no file at any usual place"),
         "{report}"

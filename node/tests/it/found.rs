@@ -310,22 +310,49 @@ async fn a_socket_at_no_usual_place_is_found_by_its_process() {
     assert_eq!(dirs(&report).2, Source::CniConfig);
 }
 
+fn overriding(shim: &str) -> Question {
+    Question {
+        pod_uid: Some(POD.to_owned()),
+        overrides: Overrides {
+            shim_dir: Some(shim.into()),
+            conf_dir: None,
+        },
+        ..Question::default()
+    }
+}
+
 #[tokio::test]
-async fn what_was_given_wins() {
+async fn override_names_one_of_the_directories_of_the_runtime() {
+    let node = Node::new();
+    node.plugins("/given");
+    node.primary(USUAL.1);
+    let reported = [cniconfig(&[USUAL.0, "/given"], USUAL.1)];
+    node.runtime(SOCKET, Some(&reported), "");
+    let report = discover(&node.root, &overriding("/given")).await;
+    assert_eq!(dirs(&report), ("/given", USUAL.1, Source::CniConfig));
+    let noted = |note: &String| {
+        note.starts_with(
+            "config.cni_conf.shimDir (shimDir in config.daemon_conf) is set: /given is used",
+        )
+    };
+    assert!(report.notes.iter().any(noted), "{report}");
+}
+
+#[tokio::test]
+async fn override_that_contradicts_the_runtime_gives_no_directories() {
     let node = Node::new();
     node.plugins("/given");
     node.primary(USUAL.1);
     node.runtime(SOCKET, Some(&[cniconfig(&[USUAL.0], USUAL.1)]), "");
-    let question = Question {
-        pod_uid: Some(POD.to_owned()),
-        overrides: Overrides {
-            bin_dir: Some("/given".into()),
-            conf_dir: None,
-        },
-        ..Question::default()
-    };
-    let report = discover(&node.root, &question).await;
-    assert_eq!(dirs(&report), ("/given", USUAL.1, Source::CniConfig));
+    let report = discover(&node.root, &overriding("/given")).await;
+    assert_eq!(report.dirs, None);
+    let problem = report.problem.unwrap();
+    assert!(
+        problem.starts_with(
+            "config.cni_conf.shimDir (shimDir in config.daemon_conf) is /given, but the runtime itself looks for plugins in"
+        ),
+        "{problem}"
+    );
 }
 
 #[tokio::test]

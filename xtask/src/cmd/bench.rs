@@ -70,6 +70,12 @@ pub(crate) fn short(project: &Project, dist: &Path, install: bool) -> anyhow::Re
     e2e::bench(project, dist, install, &["--short".into()])
 }
 
+/// What CI measures of it on a real node.
+pub(crate) fn short_cluster(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
+    let words = ["--cluster".into(), "--short".into()];
+    e2e::bench(project, dist, install, &words)
+}
+
 /// Arguments of the level; folders as they are seen from here.
 fn words(args: &Args, here: &Path) -> Vec<OsString> {
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| here.join(path).into_os_string());

@@ -48,7 +48,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         talk::say(again.end().context("reproduce")?.trim());
     }
     // Last, when nothing else runs beside it.
-    bench::short(&project, &dist, args.install)
+    bench::short(&project, &dist, args.install)?;
+    if args.all {
+        bench::short_cluster(&project, &dist, args.install)?;
+    }
+    Ok(())
 }
 
 /// Every level that needs no other programs than the release's, cheapest first.

@@ -108,10 +108,9 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
     if is_fixture || is_listing {
         return complaints;
     }
-    if name.rsplit_once('.').is_some_and(|(_, end)| end == "rs") {
-        if !text.starts_with("//!") {
-            complaints.push(format!("{name}: does not open with //! and what it is for"));
-        }
+    let is_rust = name.rsplit_once('.').is_some_and(|(_, end)| end == "rs");
+    if is_rust && !text.starts_with("//!") {
+        complaints.push(format!("{name}: does not open with //! and what it is for"));
     }
     for (number, line) in text.lines().enumerate() {
         let at = format!("{name}:{}", number + 1);

@@ -79,7 +79,7 @@ nodeAffinity:
 {{- $cni := .Values.config.cni_conf | default dict -}}
 {{- $out := dict "cniVersion" "auto" "multusConfigFile" "auto" "logLevel" "verbose" "logToStderr" true -}}
 {{- with include "multus.metricsPort" . }}{{ $_ := set $out "metricsPort" (int .) }}{{ end -}}
-{{- $paths := dict "confDir" "cniConfigDir" "binDir" "binDir" "multusAutoconfigDir" "multusAutoconfigDir" "readinessIndicatorFile" "readinessindicatorfile" "multusCniConfDir" "confDir" -}}
+{{- $paths := dict "confDir" "cniConfigDir" "binDir" "binDir" "shimDir" "shimDir" "multusAutoconfigDir" "multusAutoconfigDir" "readinessIndicatorFile" "readinessindicatorfile" "multusCniConfDir" "confDir" -}}
 {{- range $key, $name := $paths -}}
 {{- with get $cni $key }}{{ $_ := set $out $name (include "multus.nodePath" .) }}{{ end -}}
 {{- end -}}

@@ -292,7 +292,9 @@ fn what_upstreams_file_alone_lists_is_followed_too() {
 #[test]
 fn requests_that_nobody_serves_are_refused() {
     let mut world = running("a");
-    let asked = json!([{"name": "a"}, {"name": "b", "bandwidth": {"ingressRate": 1}}]).to_string();
+    let asked =
+        json!([{"name": "a"}, {"name": "b", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}])
+            .to_string();
     let error = world.follow("c1", &asked).unwrap_err();
     assert!(error.msg.contains("bandwidth"), "{error}");
     world.check_calls(&[]);

@@ -203,6 +203,7 @@ fn leases(world: &World) -> Vec<String> {
 fn node() -> (Arc<Recorder>, World) {
     let disk = Arc::new(Recorder::default());
     let world = World::on_disk(Arc::clone(&disk) as _);
+    world.nad("fails", r#"{"cniVersion":"1.0.0","type":"failing"}"#);
     let dir = world.dir.path().join("leases");
     fs::create_dir(&dir).unwrap();
     world.on_call(move |call: &Call| {
@@ -214,22 +215,32 @@ fn node() -> (Arc<Recorder>, World) {
             "DEL" => drop(fs::remove_file(lease)),
             _ => {}
         }
-        Ok(())
+        match text.as_str() {
+            "ADD failing net2" => Err(CniError::new(7, "no")),
+            _ => Ok(()),
+        }
     });
     (disk, world)
 }
 
-/// Cuts the power at every step of `verb`, after `before`, with every fate of the directories, and checks that `after` leaves nothing.
+/// Cuts the power at every step of `verb`, after `before`, with several fates of the directories, and checks that `after` leaves nothing.
 /// It is told whether the verb was answered. Returns how many steps there are.
 fn at_every_step(
     before: Verb<'_>,
     verb: Verb<'_>,
     after: &dyn Fn(&mut World, bool) -> Result<(), CniError>,
 ) -> u32 {
-    let all = FATES.iter().flat_map(|base| FATES.map(|own| (*base, own)));
     let mut most = 0;
-    for (index, (base, own)) in all.enumerate() {
-        let fates = [base, own, FATES[(index + index / 4) % 4]];
+    // Some of the sixty-four: all lost, all kept, and each directory kept where another one is lost.
+    for [base, own, results] in [
+        [0, 0, 0],
+        [0, 3, 1],
+        [1, 2, 2],
+        [2, 1, 3],
+        [3, 0, 0],
+        [3, 3, 3],
+    ] {
+        let fates = [FATES[base], FATES[own], FATES[results]];
         for step in 0.. {
             let (disk, mut world) = node();
             // The directories are there on any node that is not new.
@@ -315,6 +326,15 @@ fn an_add_that_loses_power_is_undone_by_gc() {
 }
 
 #[test]
+fn an_add_that_fails_and_loses_power_is_undone_by_the_next_start() {
+    let failing = |world: &mut World| {
+        world.add("c1", "a,fails").unwrap_err();
+        Ok(())
+    };
+    at_every_step(&|_| Ok(()), &failing, &|world, _| start(world));
+}
+
+#[test]
 fn a_del_that_loses_power_is_finished() {
     let steps = at_every_step(&add, &del, &|world, answered| {
         start(world)?;
@@ -334,6 +354,25 @@ fn a_container_that_came_and_went_right_before_leaves_nothing() {
         start(world)?;
         if answered { Ok(()) } else { del(world) }
     });
+}
+
+#[test]
+fn a_start_that_loses_power_again_is_finished_by_the_next() {
+    let before = |world: &mut World| {
+        add(world)?;
+        world.reboot();
+        Ok(())
+    };
+    at_every_step(&before, &start, &|world, _| start(world));
+}
+
+#[test]
+fn a_change_of_a_running_pod_that_loses_power_is_undone_by_the_next_start() {
+    let before = |world: &mut World| world.add("c1", "a,b@old").map(drop);
+    let wanted =
+        r#"[{"name": "a", "mac": "02:00:00:00:00:07"}, {"name": "b", "interface": "new"}]"#;
+    let follow = |world: &mut World| world.follow("c1", wanted).map(drop);
+    at_every_step(&before, &follow, &|world, _| start(world));
 }
 
 /// What is attached for sure stays known until it is detached, also where the power took that it was.

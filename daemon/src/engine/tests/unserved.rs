@@ -6,7 +6,7 @@ use super::world::World;
 use crate::engine::Attached;
 
 /// Neither plugin of it has the capability.
-const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1}}]"#;
+const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]"#;
 /// Its plugin gives another address.
 const ADDRESSED: &str = r#"[{"name": "b", "ips": ["10.0.0.7"]}]"#;
 

@@ -197,8 +197,10 @@ impl World {
 
     /// The node starts anew: its namespaces are gone, and the daemon knows nothing but files.
     pub(super) fn reboot(&mut self) {
-        self.put(BOOT_ID, "two\n");
-        fs::remove_file(self.dir.path().join("var/run/netns/x")).unwrap();
+        let before = fs::read_to_string(self.dir.path().join(BOOT_ID)).unwrap();
+        self.put(BOOT_ID, &format!("after {before}"));
+        // It may be the second time.
+        let _ = fs::remove_file(self.dir.path().join("var/run/netns/x"));
         self.engine = engine(&self.root, &self.plugins, &self.nads);
     }
 

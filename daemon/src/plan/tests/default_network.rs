@@ -32,14 +32,51 @@ fn the_default_network_by_name_and_by_directory() {
             "/etc/cni/net.d/00-multus.conf",
             r#"{"name":"m","type":"multus-shim"}"#,
         )
-        .file("/etc/cni/net.d/05-broken.conf", "{")
-        .file("/etc/cni/net.d/06-empty.conf", "{}")
         .file(
             "/etc/cni/net.d/07-directory.conf/1.conf",
             r#"{"name":"x","type":"x"}"#,
         )
         .with("clusterNetwork", json!("/etc/cni/net.d"));
     dir.check(&pod(""), "cbr0=eth0");
+}
+
+/// A file before it might have been the one.
+#[test]
+fn a_broken_file_of_the_directory_fails_and_is_named() {
+    for broken in ["{", "{}", r#"{"name":"x","plugins":7}"#] {
+        let dir = World::new()
+            .file("/etc/cni/net.d/05-broken.conf", broken)
+            .with("clusterNetwork", json!("/etc/cni/net.d"));
+        dir.check_error(
+            &pod(""),
+            &["clusterNetwork", "/etc/cni/net.d/05-broken.conf"],
+        );
+        // One that comes later is nobody's business.
+        let later = World::new()
+            .file("/etc/cni/net.d/20-broken.conf", broken)
+            .with("clusterNetwork", json!("/etc/cni/net.d"));
+        later.check(&pod(""), "cbr0=eth0");
+    }
+}
+
+#[test]
+fn a_default_network_that_is_nowhere_makes_an_event() {
+    for name in ["absent", "/etc/cni/absent.conf", "/etc/cni/multus/net.d"] {
+        let world = World::new()
+            .file(
+                "/etc/cni/multus/net.d/00-multus.conf",
+                r#"{"name":"m","type":"multus-shim"}"#,
+            )
+            .with("clusterNetwork", json!(name));
+        let error = world.plan(Some(&pod(""))).unwrap_err();
+        let (reason, message) = error.event().unwrap_or_else(|| panic!("{name}: {error}"));
+        assert_eq!(reason, "NoNetworkFound", "{name}");
+        assert!(message.contains(name), "{message}");
+    }
+    let broken = World::new()
+        .file("/etc/cni/broken.conf", "{")
+        .with("clusterNetwork", json!("/etc/cni/broken.conf"));
+    assert!(broken.plan(Some(&pod(""))).unwrap_err().event().is_none());
 }
 
 #[test]

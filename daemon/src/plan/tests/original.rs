@@ -26,7 +26,7 @@ fn the_older_annotation_counts_only_where_the_owner_wants_it() {
     world.check(&legacy("a"), "shop/a=eth0");
     world.check(
         &legacy("a,b,infra/c"),
-        "shop/a=eth0 shop/b=net1 infra/c=net2",
+        "shop/a=eth0 shop/b=eth1 infra/c=eth2",
     );
     world.check(
         &legacy(r#"[{"name": "infra/c"}]"#.replace("infra/c", "b").as_str()),
@@ -69,9 +69,18 @@ fn a_network_without_configuration_may_be_a_plugin() {
     let world = World::new()
         .nad("shop", "macvlan", "")
         .plugin("macvlan", Ok(&versions));
+    world.check_error(
+        &pod("macvlan"),
+        &["spec.config is empty", "legacyNetworksAnnotation"],
+    );
+    let world = world.with("legacyNetworksAnnotation", json!(true));
     let plan = world.plan(Some(&pod("macvlan"))).unwrap();
     let expected = json!({"cniVersion": "1.0.0", "name": "macvlan", "type": "macvlan"});
     assert_eq!(config(&plan[1]), expected);
+    let world = world.capabilities("macvlan", &["ips", "mac"]);
+    let plan = world.plan(Some(&pod("macvlan"))).unwrap();
+    let capabilities = json!({"ips": true, "mac": true});
+    assert_eq!(config(&plan[1])["capabilities"], capabilities);
 }
 
 #[test]
@@ -89,7 +98,11 @@ fn a_configuration_on_disk_is_nearer_than_a_plugin() {
 
 #[test]
 fn a_plugin_that_cannot_be_used_is_told() {
-    let nad = || World::new().nad("shop", "macvlan", "");
+    let nad = || {
+        World::new()
+            .nad("shop", "macvlan", "")
+            .with("legacyNetworksAnnotation", json!(true))
+    };
     nad()
         .plugin("macvlan", Ok(&["9.0.0", "old"]))
         .check_error(&pod("macvlan"), &["shop/macvlan", "9.0.0, old"]);

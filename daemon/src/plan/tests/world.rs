@@ -15,11 +15,11 @@ pub(super) struct World {
     pub(super) nads: BTreeMap<(String, String), Arc<Nad>>,
     files: BTreeMap<PathBuf, Vec<u8>>,
     pub(super) netconf: Value,
-    plugins: BTreeMap<String, Result<Vec<String>, String>>,
+    plugins: BTreeMap<String, Result<Spoken, String>>,
 }
 
 impl Plugins for World {
-    fn versions(&self, plugin: &str) -> Option<Result<Vec<String>, String>> {
+    fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>> {
         self.plugins.get(plugin).cloned()
     }
 }
@@ -102,9 +102,19 @@ impl World {
     /// A plugin on the node, and the versions that it speaks.
     pub(super) fn plugin(mut self, name: &str, versions: Result<&[&str], &str>) -> Self {
         let versions = versions
-            .map(|versions| versions.iter().map(|&version| version.to_owned()).collect())
+            .map(|versions| Spoken {
+                versions: versions.iter().map(|&version| version.to_owned()).collect(),
+                capabilities: Vec::new(),
+            })
             .map_err(str::to_owned);
         self.plugins.insert(name.to_owned(), versions);
+        self
+    }
+
+    /// What that plugin declares.
+    pub(super) fn capabilities(mut self, name: &str, capabilities: &[&str]) -> Self {
+        let spoken = self.plugins.get_mut(name).unwrap().as_mut().unwrap();
+        spoken.capabilities = capabilities.iter().map(|&one| one.to_owned()).collect();
         self
     }
 

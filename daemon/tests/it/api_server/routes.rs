@@ -7,10 +7,11 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Frame, Incoming},
-    server::conn::http1,
+    header::{ACCEPT, RETRY_AFTER},
+    server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -34,14 +35,21 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let shared = Arc::clone(&shared);
+        let number = {
+            let mut kept = shared.lock();
+            kept.connections += 1;
+            kept.connections
+        };
         tokio::spawn(async move {
             let Some(acceptor) = &shared.tls else {
-                return converse(&shared, stream, None).await;
+                return converse(&shared, stream, None, number, false).await;
             };
             // A client whose certificate is too old is told so, and comes again.
             if let Ok(stream) = acceptor.accept(stream).await {
-                let peer = signing::peer(stream.get_ref().1);
-                converse(&shared, stream, peer).await;
+                let session = stream.get_ref().1;
+                let peer = signing::peer(session);
+                let is_http2 = session.alpn_protocol() == Some(b"h2");
+                converse(&shared, stream, peer, number, is_http2).await;
             }
         });
     }
@@ -49,21 +57,35 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn converse(
     shared: &Arc<Shared>,
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Option<Peer>,
+    number: usize,
+    is_http2: bool,
 ) {
-    let service = service_fn(|request| {
-        let (shared, peer) = (Arc::clone(shared), peer.clone());
-        async move { Ok::<_, Infallible>(route(&shared, peer.as_ref(), request).await) }
+    let shared = Arc::clone(shared);
+    let service = service_fn(move |request| {
+        let (shared, peer) = (Arc::clone(&shared), peer.clone());
+        async move { Ok::<_, Infallible>(route(&shared, peer.as_ref(), number, request).await) }
     });
     // A client may go whenever it likes.
-    let _ = http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    if is_http2 {
+        let _ = http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+    } else {
+        let _ = http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+    }
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of all paths")]
-async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>) -> Response<Body> {
+async fn route(
+    shared: &Shared,
+    peer: Option<&Peer>,
+    connection: usize,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let (head, body) = request.into_parts();
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
     let body: Value = match body.collect().await {
@@ -84,11 +106,31 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
             head.method.as_str()
         };
         let what = format!("{method} {path}");
-        let ask = Ask { user, what };
+        let accept = head.headers.get(ACCEPT);
+        let ask = Ask {
+            user,
+            what,
+            query: query.to_owned(),
+            accept: accept.map_or("", |text| text.to_str().unwrap()).to_owned(),
+            connection,
+        };
         kept.asks.push(ask.clone());
         shared.changed.notify_all();
+        let mut unreadable = kept.unreadable.iter();
+        if let Some((_, status)) = unreadable.find(|(end, _)| path.ends_with(end)) {
+            return reply(refused(*status));
+        }
         ask.user
     };
+    let hangs = head.method == Method::PATCH && path.ends_with("/status") && {
+        let mut kept = shared.lock();
+        let hangs = kept.hung_patches > 0;
+        kept.hung_patches = kept.hung_patches.saturating_sub(1);
+        hangs
+    };
+    if hangs {
+        std::future::pending::<()>().await;
+    }
     let listed = match words.as_slice() {
         ["api", "v1", "pods"] => Some(Kind::Pod),
         [
@@ -163,8 +205,14 @@ async fn route(shared: &Shared, peer: Option<&Peer>, request: Request<Incoming>)
         (Method::PUT, [one @ .., _, "approval"]) if *one == *REQUESTS => kept.judged(body),
         _ => absent(),
     };
+    let retry_after = kept.retry_after;
+    drop(kept);
     shared.changed.notify_all();
-    reply(answer)
+    let mut response = reply(answer);
+    if let Some(seconds) = retry_after.filter(|_| !response.status().is_success()) {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
 }
 
 /// Writes what is new into an event, as long as it is remembered.
@@ -182,6 +230,10 @@ fn count(kept: &mut Kept, name: &str, patch: Value) -> (StatusCode, Value) {
 
 fn list(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
     let kept = shared.lock();
+    assert!(
+        !query.contains("limit="),
+        "older releases ask etcd then: {query}"
+    );
     let items: Vec<&Value> = kept
         .objects
         .iter()
@@ -203,6 +255,9 @@ fn follow(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
         .unwrap_or_default();
     let (sender, receiver) = mpsc::unbounded_channel();
     let mut kept = shared.lock();
+    if since < kept.forgotten {
+        return reply(refused(StatusCode::GONE));
+    }
     for (version, of, line) in &kept.changes {
         if *version > since && *of == kind {
             sender.send(line.clone()).unwrap();

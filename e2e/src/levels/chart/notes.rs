@@ -57,9 +57,13 @@ const WORDS: &[(&[&str], &[&str])] = &[
     ),
     (
         &["--set=config.cni_conf.binDir=/host/opt/x"],
+        &["binDir is /host/opt/x; it names a path on the node, so /opt/x is used"],
+    ),
+    (
+        &["--set=config.cni_conf.shimDir=/host/opt/x"],
         &[
-            "binDir is /host/opt/x; it names a path on the node, so /opt/x is used",
-            "binDir puts /opt/x on every node",
+            "shimDir is /host/opt/x; it names a path on the node, so /opt/x is used",
+            "shimDir puts /opt/x on every node",
         ],
     ),
     (

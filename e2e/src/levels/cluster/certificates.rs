@@ -188,12 +188,12 @@ impl Scene<'_> {
         self.is_rolled_out(&set)
     }
 
-    fn is_rolled_out(&self, what: &str) -> anyhow::Result<()> {
+    pub(super) fn is_rolled_out(&self, what: &str) -> anyhow::Result<()> {
         let words = ["rollout", "status", what, NAMESPACE, "--timeout=120s"];
         self.cluster.kubectl(&words).map(drop)
     }
 
-    fn upgrade(&self, chart: &str, more: &[&str]) -> anyhow::Result<()> {
+    pub(super) fn upgrade(&self, chart: &str, more: &[&str]) -> anyhow::Result<()> {
         let mut helm = self.cluster.helm();
         helm.args([
             "upgrade",

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A release of the published chart.
-pub(super) struct Published {
+pub(crate) struct Published {
     pub(super) name: &'static str,
     chart: &'static str,
     /// From the release on that has one.
@@ -24,7 +24,7 @@ pub(super) struct Published {
 }
 
 /// One of each kind: with the definition in the main chart and without a daemon; with the definition apart and with a daemon.
-pub(super) const PUBLISHED: &[Published] = &[
+pub(crate) const PUBLISHED: &[Published] = &[
     Published {
         name: "v4.3.008, thin",
         chart: published::OLD,
@@ -50,7 +50,7 @@ const PROGRAMS: [(&str, &str); 6] = [
 ];
 
 /// A published release on this cluster.
-pub(super) struct Old<'a> {
+pub(crate) struct Old<'a> {
     scene: &'a Scene<'a>,
     pub(super) published: &'static Published,
     chart: PathBuf,
@@ -60,7 +60,7 @@ pub(super) struct Old<'a> {
 
 impl<'a> Old<'a> {
     /// Gives every node the images that the chart names.
-    pub(super) fn import(
+    pub(crate) fn import(
         scene: &'a Scene<'a>,
         kind: &'static Published,
         peer: &Path,
@@ -117,7 +117,7 @@ impl<'a> Old<'a> {
     }
 
     /// Installs it, or goes back to it.
-    pub(super) fn install(&self) -> anyhow::Result<()> {
+    pub(crate) fn install(&self) -> anyhow::Result<()> {
         let crd = self.crd_chart.as_ref().map(|chart| (CRD_NAME, chart));
         for (name, chart) in crd.into_iter().chain([(NAME, &self.chart)]) {
             sh::run(
@@ -133,7 +133,7 @@ impl<'a> Old<'a> {
     }
 
     /// Every node runs its daemon, and has its configuration.
-    pub(super) fn is_deployed(&self) -> anyhow::Result<()> {
+    pub(crate) fn is_deployed(&self) -> anyhow::Result<()> {
         let cluster = &self.scene.cluster;
         sh::until(120, "the published DaemonSet is rolled out", || {
             let words = ["rollout", "status", NAMESPACE, "--timeout=1s"];

@@ -37,6 +37,8 @@ pub(super) const CASES: &[Case] = &[
     plain("annotation-null-entry", &["mux-9.1-null"], null),
     plain("annotation-short-guid", &["mux-9.1-guid"], guid),
     plain("annotation-bandwidth", &["mux-9.1-bandwidth"], bandwidth),
+    plain("annotation-limits", &["mux-9.1-limits"], limits),
+    plain("annotation-protocol", &["mux-9.1-protocol"], protocol),
     plain("annotation-unknown-keys", &["mux-9.1-others"], others),
     plain(
         "annotation-interface-request",
@@ -194,13 +196,57 @@ fn guid(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn bandwidth(bench: &Bench) -> anyhow::Result<()> {
-    let networks = r#"[{"name": "capable", "bandwidth": {"ingressRate": 1000}}]"#;
+    let networks =
+        r#"[{"name": "capable", "bandwidth": {"ingressRate": 1000, "ingressBurst": 2000}}]"#;
     let pod = bench.pod("limited", networks)?;
     bench.add(&pod)?;
     let given = &bench.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"]["bandwidth"];
     let expected =
-        json!({"ingressRate": 1000, "ingressBurst": 0, "egressRate": 0, "egressBurst": 0});
+        json!({"ingressRate": 1000, "ingressBurst": 2000, "egressRate": 0, "egressBurst": 0});
     ensure!(*given == expected, "{given}");
+    Ok(())
+}
+
+fn limits(bench: &Bench) -> anyhow::Result<()> {
+    let bandwidth = |limits: &str| format!(r#"[{{"name": "capable", "bandwidth": {limits}}}]"#);
+    let ports = |ports: &str| format!(r#"[{{"name": "capable", "portMappings": [{ports}]}}]"#);
+    let refused = [
+        (bandwidth("{}"), "rate"),
+        (bandwidth(r#"{"ingressRate": 1000}"#), "ingressBurst"),
+        (bandwidth(r#"{"egressBurst": 1000}"#), "egressRate"),
+        (
+            bandwidth(r#"{"ingressRate": 1000, "ingressBurst": 0}"#),
+            "ingressBurst",
+        ),
+        (ports(r#"{"hostPort": 80}"#), "containerPort"),
+        (
+            ports(r#"{"hostPort": 70000, "containerPort": 80}"#),
+            "70000",
+        ),
+        (
+            ports(r#"{"hostPort": 80, "containerPort": 80, "protocol": "icmp"}"#),
+            "icmp",
+        ),
+        (r#"[{"name": "a", "ips": []}]"#.to_owned(), "ips"),
+        (
+            r#"[{"name": "a", "mac": "02:00:00:00:00:00:00:07"}]"#.to_owned(),
+            "6 bytes",
+        ),
+    ];
+    let refused: Vec<_> = refused
+        .iter()
+        .map(|(text, word)| (&**text, *word))
+        .collect();
+    all_refused(bench, "limits", &refused)
+}
+
+fn protocol(bench: &Bench) -> anyhow::Result<()> {
+    let networks =
+        r#"[{"name": "capable", "portMappings": [{"hostPort": 8080, "containerPort": 80}]}]"#;
+    let pod = bench.pod("protocol", networks)?;
+    bench.add(&pod)?;
+    let given = &bench.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"]["portMappings"];
+    ensure!(given[0]["protocol"] == "tcp", "{given}");
     Ok(())
 }
 

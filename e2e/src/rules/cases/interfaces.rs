@@ -126,8 +126,9 @@ fn nothing(bench: &Bench) -> anyhow::Result<()> {
     let result = json!({"cniVersion": "1.0.0"});
     bench.answer("primary", "ADD", &json!({"result": result}))?;
     bench.add(&pod)?;
-    let annotation = annotation(bench, &pod)?;
-    ensure!(annotation.is_null(), "{annotation}");
+    let status = bench.status(&pod)?;
+    let expected = json!({"name": "primary", "interface": "eth0", "default": true, "dns": {}});
+    ensure!(status == [expected], "{status:?}");
     Ok(())
 }
 

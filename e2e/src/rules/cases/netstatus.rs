@@ -22,6 +22,21 @@ pub(super) const CASES: &[Case] = &[
     plain("status-annotation-dns", &["mux-13-dns"], dns),
     plain("status-annotation-gateway", &["mux-13-gateway"], gateway),
     plain(
+        "status-annotation-not-default",
+        &["mux-13-not-default"],
+        not_default,
+    ),
+    plain(
+        "status-annotation-default-route",
+        &["mux-13-default-route"],
+        default_route,
+    ),
+    plain(
+        "status-annotation-canonical-addresses",
+        &["mux-13-canonical"],
+        canonical,
+    ),
+    plain(
         "status-annotation-route-without-gateway",
         &["mux-13-no-gateway"],
         no_gateway,
@@ -66,8 +81,46 @@ fn entries(bench: &Bench) -> anyhow::Result<()> {
         one("default/a", "net1", "10.66.0.2"),
         one("default/b", "ext0", "10.66.0.2"),
     ];
-    let status = bench.status(&pod)?;
+    let mut status = bench.status(&pod)?;
+    // Whether it is told that a network is not the default one is another rule.
+    for entry in status.iter_mut().filter_map(Value::as_object_mut) {
+        if entry["name"] != "primary" && entry.get("default") == Some(&json!(false)) {
+            entry.remove("default");
+        }
+    }
     ensure!(status == expected, "{status:?}");
+    Ok(())
+}
+
+fn not_default(bench: &Bench) -> anyhow::Result<()> {
+    let pod = bench.pod("told-which", "a,b")?;
+    bench.add(&pod)?;
+    let status = bench.status(&pod)?;
+    let found: Vec<_> = status.iter().map(|entry| &entry["default"]).collect();
+    ensure!(found == [true, false, false], "{status:?}");
+    Ok(())
+}
+
+fn default_route(bench: &Bench) -> anyhow::Result<()> {
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [inside("net1")], "ips": [{"address": "10.9.0.2/24", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]});
+    let (_, status) = told(bench, "default-route", &result)?;
+    let [gateway, route] = ["gateway", "default-route"].map(|key| &status[0][key]);
+    ensure!(
+        gateway == route && *route == json!(["10.9.0.1"]),
+        "{status:?}"
+    );
+    Ok(())
+}
+
+fn canonical(bench: &Bench) -> anyhow::Result<()> {
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [inside("net1")], "ips": [{"address": "fd05:0:0::2/64", "interface": 0}],
+        "routes": [{"dst": "::/0", "gw": "FD05:0::1"}]});
+    let (_, status) = told(bench, "canonical", &result)?;
+    ensure!(
+        status[0]["ips"] == json!(["fd05::2"]) && status[0]["gateway"] == json!(["fd05::1"]),
+        "{status:?}"
+    );
     Ok(())
 }
 
@@ -146,7 +199,7 @@ fn interfaces(bench: &Bench) -> anyhow::Result<()> {
     ];
     ensure!(short == expected, "{short:?}");
     ensure!(
-        status.iter().all(|one| one["default"].is_null()),
+        status.iter().all(|one| one["default"] != true),
         "{status:?}"
     );
     Ok(())
@@ -160,7 +213,10 @@ fn oldest(bench: &Bench) -> anyhow::Result<()> {
         .iter()
         .map(|one| one["name"].clone())
         .collect();
-    ensure!(names == ["primary", "default/a"], "{names:?}");
+    ensure!(
+        names == ["primary", "default/oldest", "default/a"],
+        "{names:?}"
+    );
     Ok(())
 }
 

@@ -68,6 +68,8 @@ fn on(bench: &Bench) -> anyhow::Result<()> {
     bench.called(&pod, &["ADD a", "ADD b"])?;
     let call = bench.call(&pod, "ADD", "a")?;
     ensure!(call.variable("CNI_IFNAME") == "eth0", "{call:?}");
+    let call = bench.call(&pod, "ADD", "b")?;
+    ensure!(call.variable("CNI_IFNAME") == "eth1", "{call:?}");
     let status = bench.status(&pod)?;
     ensure!(
         status[0]["name"] == "default/a" && status[0]["default"] == true,
@@ -86,7 +88,10 @@ fn less(bench: &Bench) -> anyhow::Result<()> {
 
 fn plugin(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("bare-plugin", "recorder-plain")?;
-    bench.add(&pod)?;
+    bench
+        .verb("ADD", &pod)?
+        .tells(&["recorder-plain", "spec.config is empty"])?;
+    bench.add_with(&pod, &json!({"legacyNetworksAnnotation": true}))?;
     let call = bench.call(&pod, "ADD", "recorder-plain")?;
     let expected =
         json!({"cniVersion": "1.1.0", "name": "recorder-plain", "type": "recorder-plain"});

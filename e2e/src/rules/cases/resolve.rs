@@ -31,6 +31,11 @@ pub(super) const CASES: &[Case] = &[
         by_path,
     ),
     plain(
+        "resolve-cluster-network-directory-broken",
+        &["mux-10.2-directory-broken"],
+        by_directory_with_a_broken_file,
+    ),
+    plain(
         "resolve-cluster-network-directory",
         &["mux-10.2-directory"],
         by_directory,
@@ -175,6 +180,19 @@ fn by_directory(bench: &Bench) -> anyhow::Result<()> {
             )
         },
     )
+}
+
+fn by_directory_with_a_broken_file(bench: &Bench) -> anyhow::Result<()> {
+    let no_plugin = json!({"cniVersion": "1.0.0", "name": "broken"});
+    let first = recorder("first", &json!({}));
+    with_file(bench, "05-broken.conf", &no_plugin, || {
+        with_file(bench, "10-first.conf", &first, || {
+            let pod = bench.pod("by-broken-directory", "")?;
+            let outcome = bench.verb_with("ADD", &pod, &json!({"clusterNetwork": CONF}))?;
+            outcome.tells(&["failed to get clusterNetwork", "05-broken.conf"])?;
+            bench.called(&pod, &[])
+        })
+    })
 }
 
 fn absent(bench: &Bench) -> anyhow::Result<()> {

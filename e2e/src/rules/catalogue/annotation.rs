@@ -9,7 +9,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     must(
         "mux-9-legacy",
-        "with legacyNetworksAnnotation its networks are attached, the first as the default one",
+        "with legacyNetworksAnnotation its networks are attached, the first as the default one, as eth0, eth1 and so on",
     ),
     must(
         "mux-9-legacy-less",
@@ -56,6 +56,14 @@ pub(super) const RULES: &[Rule] = &[
     must(
         "mux-9.1-bandwidth",
         "all four numbers of a bandwidth are handed on, those not given as 0",
+    ),
+    fix(
+        "mux-9.1-limits",
+        "ports, limits, addresses and hardware addresses that mean nothing fail the pod: what the standard and the reference plugins refuse",
+    ),
+    fix(
+        "mux-9.1-protocol",
+        "a port mapping without a protocol is one of tcp",
     ),
     must("mux-9.1-others", "other keys are passed over"),
     must(

@@ -27,6 +27,10 @@ pub(super) const RULES: &[Rule] = &[
         "mux-10.2-directory",
         "a path to a directory is its first usable file",
     ),
+    fix(
+        "mux-10.2-directory-broken",
+        "a file before it that cannot be used fails the pod and is named",
+    ),
     should(
         "mux-10.2-not-found",
         "a clusterNetwork that is not found fails the pod, in the words that operators look for",
@@ -83,7 +87,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     must(
         "mux-10.3-plugin",
-        "where a plugin has the name of such a definition, it is asked for its versions and gets a configuration of the highest",
+        "with legacyNetworksAnnotation, where a plugin has the name of such a definition, it is asked for its versions and gets a configuration of the highest",
     ),
     must(
         "mux-10.3-fresh",

@@ -73,7 +73,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     must(
         "mux-3.2-healthz",
-        "a daemon that knows no /readyz is asked for /healthz",
+        "a daemon that knows no /readyz is used all the same",
     ),
     fix(
         "mux-3.2-del",

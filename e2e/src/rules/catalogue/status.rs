@@ -21,6 +21,18 @@ pub(super) const RULES: &[Rule] = &[
         "mux-13-no-gateway",
         "a default route without a gateway tells none",
     ),
+    should(
+        "mux-13-not-default",
+        "each entry tells whether it is the default one",
+    ),
+    should(
+        "mux-13-default-route",
+        "gateways are told under the standard's key, too",
+    ),
+    must(
+        "mux-13-canonical",
+        "addresses are told in their canonical text",
+    ),
     must("mux-13-mtu", "mtu is told when known"),
     must(
         "mux-13-interfaces",
@@ -44,14 +56,17 @@ pub(super) const RULES: &[Rule] = &[
     ),
     must(
         "mux-13-nothing",
-        "a pod without anything to tell gets no status",
+        "the default network has an entry, whatever its result tells",
     ),
     must(
         "mux-13-failed",
         "a pod that was not attached gets no status",
     ),
     must("mux-13-del", "DEL leaves the status as it is"),
-    should("mux-13-oldest", "results before 0.3.0 give no entry"),
+    should(
+        "mux-13-oldest",
+        "results before 0.3.0 give an entry with the interface that was asked for",
+    ),
     should("mux-13-system", "pods of every namespace get a status"),
     should(
         "mux-13-form",

@@ -120,7 +120,7 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
     annotate(
         &mut unserved,
         NETWORKS_ANNOTATION,
-        r#"[{"name":"storage","bandwidth":{"ingressRate":1}}]"#,
+        r#"[{"name":"storage","bandwidth":{"ingressRate":1,"ingressBurst":1}}]"#,
     );
     check(
         &unserved,

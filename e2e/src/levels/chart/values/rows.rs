@@ -34,6 +34,11 @@ const fn row(path: &'static str, value: &'static str, fate: Fate) -> Row {
     }
 }
 
+/// Keys of the daemon's file that the daemon would refuse.
+const fn refused(value: &'static str, words: &'static str) -> Row {
+    row("config.daemon_conf", value, Refused(words))
+}
+
 const CERTIFICATE: &[&str] = &["perNodeCertificate.enabled=true"];
 
 /// With certificates.
@@ -122,6 +127,11 @@ pub(super) const ROWS: &[Row] = &[
         "config.cni_conf.binDir",
         "/x/bin",
         Shows(r#"\"binDir\": \"/x/bin\""#),
+    ),
+    row(
+        "config.cni_conf.shimDir",
+        "/x/shim",
+        Shows(r#"\"shimDir\": \"/x/shim\""#),
     ),
     row(
         "config.cni_conf.multusConfFile",
@@ -214,6 +224,72 @@ pub(super) const ROWS: &[Row] = &[
         "config.daemon_conf",
         "{logLevel: panic, keyOfAPlugin: [1]}",
         Shows(r#"\"keyOfAPlugin\": ["#),
+    ),
+    // What the daemon would refuse is refused before it reaches one.
+    refused(
+        "{metricPort: 9091}",
+        "no such key: did you mean metricsPort?",
+    ),
+    refused(
+        "{namespaceIsolaton: true}",
+        "did you mean namespaceIsolation?",
+    ),
+    refused(
+        "{NAMESPACESISOLATION: true}",
+        "did you mean namespaceIsolation?",
+    ),
+    refused(
+        "{namespaceisolation: true}",
+        "is written namespaceIsolation",
+    ),
+    refused("{CniConfigDir: /x}", "is written cniConfigDir"),
+    refused(
+        "{logLevel: warning}",
+        "must be one of panic, error, verbose, debug",
+    ),
+    refused("{cniVersion: 9.9.9}", "must be one of auto, 0.1.0"),
+    refused(
+        "{unservedRequests: always}",
+        "must be one of error, event, silent",
+    ),
+    refused(
+        "{socketDir: run/multus}",
+        "must be an absolute path on the node",
+    ),
+    refused(
+        "{metricsPort: 70000}",
+        "must be a whole number from 1 to 65535",
+    ),
+    refused("{connectionLimit: 0}", "must be a whole number from 1:"),
+    row(
+        "config.cni_conf.binDir",
+        "opt/cni/bin",
+        Refused("config.cni_conf.binDir is opt/cni/bin, but must be an absolute path"),
+    ),
+    row(
+        "config.cni_conf.logLevel",
+        "warning",
+        Refused("config.cni_conf.logLevel is warning, but must be one of"),
+    ),
+    row(
+        "config.cni_conf.cniVersion",
+        "2.0.0",
+        Refused("config.cni_conf.cniVersion is 2.0.0, but must be one of"),
+    ),
+    row(
+        "perNodeCertificate.certDir",
+        "certs",
+        Refused("perNodeCertificate.certDir is certs, but must be an absolute path"),
+    ),
+    certified(
+        "perNodeCertificate.certDuration",
+        "1d",
+        Refused("perNodeCertificate.certDuration is 1d, but must be a duration from 10m"),
+    ),
+    certified(
+        "perNodeCertificate.certDuration",
+        "9m59s",
+        Refused("must be a duration from 10m to 8760h"),
     ),
     row(
         "perNodeCertificate.enabled",

@@ -1,0 +1,46 @@
+//! `templates/_options.tpl`: the table of options as the templates read it, so that a value which the daemon would refuse is refused
+//! when the chart is rendered.
+
+use api::{
+    options::OPTIONS,
+    rules::{self, Rule},
+};
+use serde_json::{Map, Value, json};
+
+/// A template named `multus.options` that renders an object: names of options, each with the rule of its value.
+pub fn options_template() -> String {
+    let options: Map<String, Value> = OPTIONS
+        .iter()
+        .map(|option| (option.name.to_owned(), rule(option.name)))
+        .collect();
+    format!(
+        "{{{{- /* Made from the daemon's table of options. */ -}}}}\n{{{{- define \"multus.options\" -}}}}\n{}\n{{{{- end -}}}}\n",
+        Value::Object(options)
+    )
+}
+
+fn rule(name: &str) -> Value {
+    match rules::find(name) {
+        None => json!({}),
+        Some(Rule::AbsolutePath) => json!({"path": true}),
+        Some(Rule::Words(words)) => json!({"words": words}),
+        Some(Rule::UpTo(u64::MAX)) => json!({"least": 1}),
+        Some(Rule::UpTo(most)) => json!({"least": 1, "most": most}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn template_holds_the_table() {
+        let text = options_template();
+        let line = text.lines().nth(2).unwrap();
+        let options: Map<String, Value> = serde_json::from_str(line).unwrap();
+        assert_eq!(options.len(), OPTIONS.len());
+        assert_eq!(options["metricsPort"], json!({"least": 1, "most": 65535}));
+        assert_eq!(options["socketDir"], json!({"path": true}));
+        assert!(!line.contains("{{"), "{line}");
+    }
+}

@@ -1,0 +1,221 @@
+//! One connection to the API server: TCP whose peer is known to be there, TLS, and the HTTP version that both sides speak.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use http_body_util::Full;
+use hyper::{
+    body::Bytes,
+    client::conn::{http1, http2},
+    http::Uri,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustix::net::sockopt;
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, lookup_host},
+    task::AbortHandle,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+use tracing::debug;
+
+use super::{AccessError, Server};
+
+/// An API server in reach answers in milliseconds. All its addresses together get this long.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// A watch is silent for minutes. A peer that does not acknowledge what was sent, nor probes, is gone after about this time.
+const PEER_PATIENCE: Duration = Duration::from_secs(25);
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+const PROBES: u32 = 2;
+/// HTTP/2 asks the program at the other end as well, which a proxy between cannot answer in its place.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_PATIENCE: Duration = Duration::from_secs(10);
+/// What the API server may send ahead, per request and per connection: little, since a list is decoded while it arrives.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 512 << 10;
+/// HTTP/1 buffers no more than this.
+const HTTP1_BUFFER: usize = 64 << 10;
+
+/// What requests send.
+pub(super) type Body = Full<Bytes>;
+
+/// A connection that requests can be sent on. Its task ends when the last sender and the last response are gone.
+pub(super) enum Sender {
+    /// Takes any number of requests at once.
+    Http2(http2::SendRequest<Body>),
+    /// Takes one request after the other. The handle ends the connection.
+    Http1(http1::SendRequest<Body>, AbortHandle),
+}
+
+/// How to reach one API server.
+pub(super) struct Connector {
+    host: String,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// A connection did not come about.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("cannot look up {0}")]
+    Name(String, #[source] io::Error),
+    #[error("cannot connect to {0}")]
+    Tcp(String, #[source] io::Error),
+    #[error("no TLS with {0}")]
+    Tls(String, #[source] io::Error),
+    #[error("no HTTP with {0}")]
+    Http(String, #[source] hyper::Error),
+}
+
+impl Connector {
+    pub(super) fn new(server: &Server, tls: ClientConfig) -> Result<Self, AccessError> {
+        let is_plain = server.url.scheme_str() == Some("http");
+        let host = host(&server.url);
+        let tls = if is_plain {
+            None
+        } else {
+            let name = server.name.clone().unwrap_or_else(|| host.clone());
+            let name = ServerName::try_from(name)
+                .map_err(|error| AccessError::Tls("the API server's name", error.to_string()))?;
+            let mut tls = tls;
+            tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            Some((TlsConnector::from(Arc::new(tls)), name))
+        };
+        let default = if is_plain { 80 } else { 443 };
+        Ok(Self {
+            host,
+            port: server.url.port_u16().unwrap_or(default),
+            tls,
+        })
+    }
+
+    /// Opens a connection.
+    pub(super) async fn connect(&self) -> Result<Sender, ConnectError> {
+        let stream = self.tcp().await?;
+        let Some((connector, name)) = &self.tls else {
+            return self.http1(stream).await;
+        };
+        let stream = connector.connect(name.clone(), stream).await;
+        let stream = stream.map_err(|error| ConnectError::Tls(self.address(), error))?;
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            self.http2(stream).await
+        } else {
+            self.http1(stream).await
+        }
+    }
+
+    async fn tcp(&self) -> Result<TcpStream, ConnectError> {
+        let addresses: Vec<SocketAddr> = match self.host.parse::<IpAddr>() {
+            Ok(address) => vec![(address, self.port).into()],
+            Err(_) => lookup_host((self.host.as_str(), self.port))
+                .await
+                .map_err(|error| ConnectError::Name(self.host.clone(), error))?
+                .collect(),
+        };
+        let each = CONNECT_PATIENCE / u32::try_from(addresses.len().max(1)).unwrap_or(1);
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses {
+            let connected = timeout(each, TcpStream::connect(address)).await;
+            let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            match connected.and_then(|stream| watch_peer(&stream).map(|()| stream)) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(ConnectError::Tcp(self.address(), last))
+    }
+
+    async fn http1(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Sender, ConnectError> {
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(HTTP1_BUFFER)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| ConnectError::Http(self.address(), error))?;
+        let task = tokio::spawn(ended(connection));
+        Ok(Sender::Http1(sender, task.abort_handle()))
+    }
+
+    async fn http2(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Sender, ConnectError> {
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_PATIENCE)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| ConnectError::Http(self.address(), error))?;
+        tokio::spawn(ended(connection));
+        Ok(Sender::Http2(sender))
+    }
+
+    fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+/// The host of an address, without the brackets of version 6.
+fn host(url: &Uri) -> String {
+    let host = url.host().unwrap_or_default();
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    bare.unwrap_or(host).to_owned()
+}
+
+/// Has the kernel notice a peer that is gone without a word.
+fn watch_peer(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(stream, true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    let patience = u32::try_from(PEER_PATIENCE.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, patience)?;
+    Ok(())
+}
+
+/// What ends a connection ends its requests, which say so themselves.
+async fn ended(connection: impl Future<Output = hyper::Result<()>>) {
+    if let Err(error) = connection.await {
+        debug!(%error, "a connection to the API server has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_both_versions() {
+        let host = |url: &str| host(&url.parse().unwrap());
+        assert_eq!(host("https://10.43.0.1:443/"), "10.43.0.1");
+        assert_eq!(host("https://[fd00::1]:443/"), "fd00::1");
+        assert_eq!(host("https://server/"), "server");
+    }
+
+    #[tokio::test]
+    async fn connections_notice_a_dead_peer() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        watch_peer(&stream).unwrap();
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 25_000);
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), PROBE_AFTER);
+    }
+}

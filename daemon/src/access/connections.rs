@@ -1,0 +1,304 @@
+//! Credentials and connections of one identity, made anew when a file that they came from is another one than before.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use hyper::{header::HeaderValue, http::Uri};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+
+use super::{
+    Access, AccessError, Client, Credential, Server,
+    connect::Connector,
+    from_kubeconfig,
+    pool::Pool,
+    stamp::Stamp,
+    token::{TokenFile, bearer},
+};
+
+/// A client with this access.
+pub(crate) fn client_as(access: &Access) -> Result<Client, AccessError> {
+    Ok(Client::fixed(Connections::new(access.clone())?))
+}
+
+/// What requests carry.
+#[derive(Clone)]
+enum Authorization {
+    Nothing,
+    Fixed(HeaderValue),
+    File(Arc<TokenFile>),
+}
+
+/// Where a request goes, and as whom.
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) server: Uri,
+    pub(super) pool: Arc<Pool>,
+    /// Which of the daemon's certificates it is, where there are several.
+    pub(super) number: u64,
+    authorization: Authorization,
+}
+
+impl Route {
+    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+        match &self.authorization {
+            Authorization::Nothing => None,
+            Authorization::Fixed(value) => Some(value.clone()),
+            Authorization::File(file) => file.now(),
+        }
+    }
+
+    /// The API server does not know the credential.
+    pub(super) fn refused(&self) {
+        if let Authorization::File(file) = &self.authorization {
+            file.refused();
+        }
+    }
+}
+
+/// The API server as one identity.
+pub(super) struct Connections(Mutex<Now>);
+
+struct Now {
+    access: Access,
+    route: Route,
+    /// The files that `access` came from, as they were when it was read; the token has its own.
+    files: Vec<(PathBuf, Option<Stamp>)>,
+}
+
+impl Connections {
+    pub(super) fn new(access: Access) -> Result<Self, AccessError> {
+        let files = stamped(&access);
+        let route = route(&access)?;
+        Ok(Self(Mutex::new(Now {
+            access,
+            route,
+            files,
+        })))
+    }
+
+    /// Returns the route of the moment; the last one while what the files hold cannot be used.
+    pub(super) fn route(&self) -> Route {
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = now
+            .files
+            .iter()
+            .any(|(path, stamp)| Stamp::of(path) != *stamp);
+        if changed {
+            now.read_again();
+        }
+        now.route.clone()
+    }
+}
+
+impl Now {
+    fn read_again(&mut self) {
+        // Before they are read: a file that is written meanwhile is looked at once more.
+        let files = stamped(&self.access);
+        let Some(newer) = reload(&self.access) else {
+            return;
+        };
+        if newer.same_as(&self.access) {
+            self.files = files;
+        } else if let Ok(route) = route(&newer) {
+            self.files = if newer.files == self.access.files {
+                files
+            } else {
+                stamped(&newer)
+            };
+            self.route = route;
+            self.access = newer;
+        }
+    }
+}
+
+fn stamped(access: &Access) -> Vec<(PathBuf, Option<Stamp>)> {
+    let authority = access.server.authority_file.iter();
+    let kubeconfig = access.kubeconfig.iter().chain(&access.files);
+    let files = authority.chain(kubeconfig);
+    files.map(|file| (file.clone(), Stamp::of(file))).collect()
+}
+
+/// The access as its files hold it now; none while they cannot be read.
+fn reload(access: &Access) -> Option<Access> {
+    let mut newer = match &access.kubeconfig {
+        Some(path) => from_kubeconfig(path).ok()?,
+        None => access.clone(),
+    };
+    if let Some(file) = &access.server.authority_file {
+        newer.server.authority = Some(std::fs::read(file).ok()?);
+    }
+    Some(newer)
+}
+
+fn route(access: &Access) -> Result<Route, AccessError> {
+    let authorization = match &access.credential {
+        Credential::Nobody | Credential::Certificate { .. } => Authorization::Nothing,
+        Credential::Token(token) => {
+            Authorization::Fixed(bearer(token).ok_or(AccessError::BadToken)?)
+        }
+        Credential::TokenFile(path) => {
+            let file = TokenFile::new(path.clone());
+            // At its first reading it has to be there; later on it may be away.
+            file.now()
+                .ok_or_else(|| AccessError::NoToken(path.clone()))?;
+            Authorization::File(Arc::new(file))
+        }
+    };
+    let connector = Connector::new(&access.server, tls(access)?)?;
+    Ok(Route {
+        server: access.server.url.clone(),
+        pool: Arc::new(Pool::new(connector)),
+        number: 0,
+        authorization,
+    })
+}
+
+fn tls(access: &Access) -> Result<ClientConfig, AccessError> {
+    let roots = roots(&access.server)?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| AccessError::Tls("TLS", error.to_string()))?
+        .with_root_certificates(roots);
+    let Credential::Certificate { chain, key } = &access.credential else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let unusable = |error: String| AccessError::Tls("the client's certificate", error);
+    let chain = certificates(chain).map_err(unusable)?;
+    // The error may quote what it could not read, and that is secret.
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|_| unusable("there is no key in PEM".to_owned()))?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| unusable(error.to_string()))
+}
+
+/// Who may have signed the API server's certificate.
+fn roots(server: &Server) -> Result<RootCertStore, AccessError> {
+    let mut roots = RootCertStore::empty();
+    let Some(authority) = &server.authority else {
+        return match server.url.scheme_str() {
+            Some("http") => Ok(roots),
+            _ => Err(AccessError::NoAuthority),
+        };
+    };
+    let unusable = |error| AccessError::Tls("the API server's authority", error);
+    for certificate in certificates(authority).map_err(unusable)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| unusable(error.to_string()))?;
+    }
+    Ok(roots)
+}
+
+/// One or more, in PEM.
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| error.to_string())?;
+    if found.is_empty() {
+        return Err("there is no certificate in PEM".to_owned());
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificate::authority::{Authority, in_pem};
+
+    #[tokio::test]
+    async fn another_authority_counts_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.crt");
+        let [one, two] = [Authority::new(), Authority::new()]
+            .map(|one| in_pem("CERTIFICATE", &one.certificate()).into_bytes());
+        let connections = Connections::new(Access {
+            server: Server {
+                url: "https://a".parse().unwrap(),
+                authority: Some(one.clone()),
+                authority_file: Some(file.clone()),
+                name: None,
+            },
+            ..Access::nobody()
+        });
+        let connections = connections.unwrap();
+        let trusted = || {
+            connections.route();
+            let now = connections.0.lock().unwrap();
+            now.access.server.authority.clone().unwrap()
+        };
+        assert!(trusted() == one, "there is no file");
+        std::fs::write(&file, "half").unwrap();
+        assert!(trusted() == one, "somebody is about to write it");
+        std::fs::write(&file, &two).unwrap();
+        assert!(trusted() == two);
+    }
+
+    #[tokio::test]
+    async fn changed_kubeconfig_and_the_files_in_it_count_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let write = |server: &str| {
+            let text = format!(
+                "clusters: [{{name: c, cluster: {{server: '{server}', certificate-authority: ca.crt}}}}]\n\
+                 contexts: [{{name: x, context: {{cluster: c}}}}]\ncurrent-context: x\n"
+            );
+            std::fs::write(&path, text).unwrap();
+        };
+        let authority = || in_pem("CERTIFICATE", &Authority::new().certificate());
+        let (one, two) = (authority(), authority());
+        std::fs::write(dir.path().join("ca.crt"), &one).unwrap();
+        write("https://a");
+        let connections = Connections::new(from_kubeconfig(&path).unwrap()).unwrap();
+        let pool = |route: &Route| Arc::as_ptr(&route.pool);
+        let first = connections.route();
+        assert_eq!(pool(&first), pool(&connections.route()));
+        std::fs::write(dir.path().join("ca.crt"), &two).unwrap();
+        let second = connections.route();
+        assert_ne!(
+            pool(&first),
+            pool(&second),
+            "connections trust another authority"
+        );
+        write("https://another");
+        assert_eq!(connections.route().server, "https://another/");
+        std::fs::write(&path, "torn").unwrap();
+        assert_eq!(connections.route().server, "https://another/");
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_or_broken_is_told() {
+        let client = |url: &str, authority: Option<&[u8]>, credential| {
+            let access = Access {
+                server: Server {
+                    url: url.parse().unwrap(),
+                    authority: authority.map(<[u8]>::to_vec),
+                    authority_file: None,
+                    name: None,
+                },
+                credential,
+                ..Access::nobody()
+            };
+            client_as(&access).err().map(|error| error.to_string())
+        };
+        let certificate = |chain: &[u8]| Credential::Certificate {
+            chain: chain.to_vec(),
+            key: b"secret".to_vec(),
+        };
+        let told = client("https://a", None, Credential::Nobody).unwrap();
+        assert!(told.contains("certificate-authority"), "{told}");
+        let told = client("https://a", Some(b"x"), Credential::Nobody).unwrap();
+        assert!(told.contains("no certificate in PEM"), "{told}");
+        assert_eq!(client("http://a", None, Credential::Nobody), None);
+        let told = client("http://a", None, Credential::Token("a\nb".into())).unwrap();
+        assert!(!told.contains("a\nb"), "{told}");
+        let file = Credential::TokenFile("/nowhere".into());
+        assert!(client("http://a", None, file).unwrap().contains("/nowhere"));
+        let told = client("http://a", None, certificate(b"x")).unwrap();
+        assert!(!told.contains("secret"), "{told}");
+    }
+}

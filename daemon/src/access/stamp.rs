@@ -1,0 +1,58 @@
+//! Whether a file is the one that was read before, told by one `stat`.
+
+use std::{os::unix::fs::MetadataExt as _, path::Path};
+
+/// What changes when a file is written or replaced. Symlinks are followed, so that the swap by which the kubelet replaces a projected
+/// volume is a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Returns the stamp of a file, or `None` while it cannot be seen.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: file.dev(),
+            inode: file.ino(),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn swapped_symlinks_and_new_content_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        assert_eq!(Stamp::of(&path("token")), None);
+        // As the kubelet lays out a projected volume.
+        for version in ["..1", "..2"] {
+            fs::create_dir(path(version)).unwrap();
+            fs::write(path(version).join("token"), "same size").unwrap();
+        }
+        symlink("..1", path("..data")).unwrap();
+        symlink("..data/token", path("token")).unwrap();
+        let first = Stamp::of(&path("token"));
+        assert!(first.is_some());
+        assert_eq!(Stamp::of(&path("token")), first);
+        symlink("..2", path("..data_tmp")).unwrap();
+        fs::rename(path("..data_tmp"), path("..data")).unwrap();
+        let second = Stamp::of(&path("token"));
+        assert_ne!(second, first);
+        fs::write(path("..2/token"), "another size").unwrap();
+        assert_ne!(Stamp::of(&path("token")), second);
+    }
+}

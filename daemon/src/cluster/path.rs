@@ -1,0 +1,27 @@
+//! Paths of the API.
+
+use std::fmt::Display;
+
+/// One pod.
+pub(super) fn pod(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}
+
+/// The events of a namespace.
+pub(crate) fn events(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/events")
+}
+
+/// The `DaemonSet` of this name as a list of at most one, which is what our Role allows.
+pub(super) fn daemon_sets(namespace: &str, name: &str) -> String {
+    let selector = super::reflect::selector("metadata.name", name);
+    format!("/apis/apps/v1/namespaces/{namespace}/daemonsets?fieldSelector={selector}")
+}
+
+/// All certificate signing requests.
+pub(crate) const SIGNING_REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// One certificate signing request.
+pub(crate) fn signing_request(name: impl Display) -> String {
+    format!("{SIGNING_REQUESTS}/{name}")
+}

@@ -1,0 +1,240 @@
+//! Whether and when a request is sent again: a function of what happened so far, and the loop that does what it says.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::access::{Failure, FailureKind};
+
+/// The time of one try, the shortest and the longest. A server that is well answers in milliseconds; one that hangs is left early.
+const TRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(1500));
+/// From this try on each has twice the time, for a server that is slow and not hung: it would never be heard otherwise.
+const SLOW_FROM: u32 = 3;
+const LONGEST_TRY: Duration = Duration::from_secs(6);
+/// The pause before the second try, doubled with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// No `Retry-After` counts for more.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(10);
+/// A try that would have less time than this is not made.
+const SHORTEST_TRY: Duration = Duration::from_millis(200);
+
+const CONFLICT: u16 = 409;
+const TOO_MANY_REQUESTS: u16 = 429;
+
+/// What happened so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tried {
+    /// How many tries failed.
+    pub(crate) tries: u32,
+    /// Since the first began.
+    pub(crate) elapsed: Duration,
+}
+
+/// Returns the pause before the next try, or `None` when there is none. `random` is from 0 to 1.
+pub(crate) fn next(
+    tried: Tried,
+    kind: FailureKind,
+    retry_after: Option<Duration>,
+    patience: Duration,
+    random: f64,
+) -> Option<Duration> {
+    let is_temporary = match kind {
+        FailureKind::Broken | FailureKind::Silent => true,
+        FailureKind::Unusable => false,
+        FailureKind::Refused(code) => {
+            matches!(code, CONFLICT | TOO_MANY_REQUESTS | 500..=599)
+        }
+    };
+    let left = patience
+        .checked_sub(tried.elapsed)
+        .filter(|left| is_temporary && *left >= SHORTEST_TRY)?;
+    let pause = match retry_after {
+        // Never earlier, and not all at the same moment.
+        Some(wanted) => wanted.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random / 4.0),
+        None => backoff(tried.tries, FIRST_PAUSE, LONGEST_PAUSE, random),
+    };
+    // The patience is used to its end: the last pause leaves time for one more try.
+    Some(
+        pause.min(
+            left.saturating_sub(TRY.1)
+                .max(left.saturating_sub(SHORTEST_TRY) / 2),
+        ),
+    )
+}
+
+/// Returns the time of one try after so many failed ones.
+pub(crate) fn time_of_try(failed: u32, random: f64) -> Duration {
+    let time = TRY.0 + (TRY.1 - TRY.0).mul_f64(random);
+    let doublings = (failed + 1).saturating_sub(SLOW_FROM).min(8);
+    (time * (1 << doublings)).min(LONGEST_TRY)
+}
+
+/// Returns a pause that doubles with each failure, somewhere in the upper half of what it may be.
+pub(crate) fn backoff(failures: u32, first: Duration, longest: Duration, random: f64) -> Duration {
+    let doublings = failures.saturating_sub(1).min(20);
+    let full = first.saturating_mul(1 << doublings).min(longest);
+    full.mul_f64(0.5 + random / 2.0)
+}
+
+/// Tries until there is an answer, an error that will not go away, or the patience has ended. Each try gets its time.
+pub(crate) async fn patiently<T, F>(
+    patience: Duration,
+    attempt: impl Fn(Duration) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let start = Instant::now();
+    let mut tries = 0;
+    loop {
+        let left = patience.saturating_sub(start.elapsed());
+        let time = time_of_try(tries, random()).min(left);
+        let answer = timeout(left, attempt(time)).await;
+        let failure = match answer {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(failure)) => failure,
+            Err(_) => Failure::silent(patience),
+        };
+        tries += 1;
+        let tried = Tried {
+            tries,
+            elapsed: start.elapsed(),
+        };
+        match next(tried, failure.kind, failure.retry_after, patience, random()) {
+            Some(pause) => sleep(pause).await,
+            None if failure.kind == FailureKind::Silent => {
+                return Err(Failure::silent(patience));
+            }
+            None => return Err(failure),
+        }
+    }
+}
+
+/// Returns a number from 0 to 1 that differs from node to node and from call to call.
+pub(crate) fn random() -> f64 {
+    let number = RandomState::new().hash_one(std::process::id());
+    f64::from(u32::try_from(number >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(25);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        use FailureKind::{Broken, Refused, Silent, Unusable};
+        for (kind, expected) in [
+            (Broken, true),
+            (Silent, true),
+            (Unusable, false),
+            (Refused(400), false),
+            (Refused(401), false),
+            (Refused(403), false),
+            (Refused(404), false),
+            (Refused(409), true),
+            (Refused(422), false),
+            (Refused(429), true),
+            (Refused(500), true),
+            (Refused(503), true),
+        ] {
+            let tried = Tried {
+                tries: 1,
+                elapsed: ms(1),
+            };
+            let pause = next(tried, kind, None, PATIENCE, 0.5);
+            assert_eq!(pause.is_some(), expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_within_bounds_and_fill_the_patience() {
+        let silent = FailureKind::Silent;
+        for (tries, elapsed, retry_after, random, expected) in [
+            (1, 0, None, 1.0, Some(ms(20))),
+            (1, 0, None, 0.0, Some(ms(10))),
+            (3, 0, None, 1.0, Some(ms(80))),
+            (30, 0, None, 1.0, Some(ms(2000))),
+            // Retry-After is the least, and bounded.
+            (1, 0, Some(3000), 0.0, Some(ms(3000))),
+            (1, 0, Some(3000), 1.0, Some(ms(3750))),
+            (1, 0, Some(600_000), 0.0, Some(ms(10_000))),
+            (9, 0, Some(0), 1.0, Some(ms(0))),
+            // The last ones are shortened, so that something is left for the try.
+            (30, 23_000, None, 1.0, Some(ms(900))),
+            (30, 24_000, Some(5000), 1.0, Some(ms(400))),
+            (30, 24_801, None, 1.0, None),
+            (30, 25_000, None, 0.0, None),
+            (30, 99_000, None, 0.0, None),
+        ] {
+            let tried = Tried {
+                tries,
+                elapsed: ms(elapsed),
+            };
+            let pause = next(tried, silent, retry_after.map(ms), PATIENCE, random);
+            assert_eq!(pause, expected, "{tried:?} {retry_after:?} {random}");
+        }
+    }
+
+    #[test]
+    fn tries_are_short_at_first_and_longer_for_a_slow_server() {
+        for (failed, random, expected) in [
+            (0, 0.0, 1000),
+            (0, 1.0, 1500),
+            (1, 0.5, 1250),
+            (2, 0.0, 1000),
+            (3, 0.0, 2000),
+            (4, 0.0, 4000),
+            (5, 1.0, 6000),
+            (u32::MAX - 1, 1.0, 6000),
+        ] {
+            assert_eq!(time_of_try(failed, random), ms(expected), "{failed}");
+        }
+    }
+
+    #[test]
+    fn random_numbers_differ_and_are_in_range() {
+        let all: Vec<f64> = (0..50).map(|_| random()).collect();
+        assert!(all.iter().all(|one| (0.0..=1.0).contains(one)));
+        assert!(all.windows(2).any(|pair| (pair[0] - pair[1]).abs() > 0.01));
+    }
+
+    #[tokio::test]
+    async fn a_try_that_failed_is_followed_by_another() {
+        let tries = &Cell::new(0);
+        let answer = patiently(PATIENCE, |time| async move {
+            tries.set(tries.get() + 1);
+            match tries.get() {
+                1 => Err(Failure::silent(time)),
+                2 => Err(Failure::refused(503, None, b"busy")),
+                tries => Ok(tries),
+            }
+        });
+        assert_eq!(answer.await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn the_whole_patience_is_used_and_no_more() {
+        let patience = ms(900);
+        let start = Instant::now();
+        let failed = patiently(patience, |_| async {
+            Err::<(), _>(Failure::refused(503, None, b"busy"))
+        });
+        assert_eq!(failed.await.unwrap_err().to_string(), "busy (code 503)");
+        assert!(start.elapsed() > patience - SHORTEST_TRY);
+        let failed = patiently(patience, |_| std::future::pending::<Result<(), _>>());
+        let failed = failed.await.unwrap_err().to_string();
+        assert_eq!(failed, "no answer within 0.9 s");
+    }
+}

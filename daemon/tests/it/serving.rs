@@ -1,0 +1,201 @@
+//! Requests that are held, queued and abandoned: what the daemon does before a verb begins.
+
+use std::{os::unix::net::UnixStream, process::Command};
+
+use api::Request;
+use serde_json::json;
+
+use crate::{
+    api_server::ApiServer,
+    daemon::Daemon,
+    node::{Gate, Node},
+    wait_for,
+};
+
+/// Longer than any test.
+const LONG: u32 = 100_000;
+
+/// A daemon whose watches have nothing yet.
+fn starting() -> (Node, Daemon) {
+    let node = Node::with(ApiServer::start_silent());
+    node.install_primary();
+    node.run_pod(None);
+    let daemon = node.start().listening();
+    (node, daemon)
+}
+
+#[test]
+fn an_add_that_came_early_is_answered_once_the_daemon_is_ready() {
+    let (node, daemon) = starting();
+    let adding = daemon.cni_held_meanwhile(&node.request("ADD", "c1"), LONG);
+    let checking = daemon.cni_held_meanwhile(&node.request("CHECK", "c2"), LONG);
+    // Upstream's shim asks, and gets the answer that it knows.
+    assert!(daemon.problem().is_some());
+    daemon.cni(&node.request("DEL", "c3")).done();
+    let status = daemon.cni(&node.request("STATUS", "")).error();
+    assert_eq!(status.code, 50);
+    assert!(!adding.is_finished() && !checking.is_finished());
+    assert_eq!(node.order(), [""; 0]);
+    node.api.answer();
+    adding.join().unwrap().unwrap().result();
+    assert_eq!(checking.join().unwrap().unwrap().error().code, 3);
+    assert_eq!(daemon.problem(), None);
+}
+
+#[test]
+fn an_add_whose_time_is_over_hears_that_nothing_was_begun() {
+    let (node, daemon) = starting();
+    let error = daemon.cni_held(&node.request("ADD", "c1"), 1).not_begun();
+    assert_eq!(error.code, 11);
+    assert!(error.msg.contains("watches: "), "{error}");
+    assert_eq!(node.order(), [""; 0]);
+}
+
+#[test]
+fn held_requests_have_no_threads() {
+    let (node, daemon) = starting();
+    let callers: Vec<_> = (0..250)
+        .map(|number| daemon.cni_held_and_leave(&node.request("ADD", &format!("c{number}"))))
+        .collect();
+    daemon.cni(&node.request("DEL", "other")).done();
+    assert!(
+        daemon.status("Threads") < 20,
+        "{}",
+        daemon.status("Threads")
+    );
+    drop(callers);
+    daemon.until_logged("a client has gone", 250);
+}
+
+#[test]
+fn what_a_daemon_that_ends_has_not_begun_goes_to_the_next() {
+    let (node, mut daemon) = starting();
+    let adding = daemon.cni_held_meanwhile(&node.request("ADD", "c1"), LONG);
+    wait_for("the held ADD", || {
+        (!adding.is_finished()).then(|| daemon.cni(&node.request("DEL", "c2")).done())
+    });
+    daemon.terminate();
+    let error = adding.join().unwrap().unwrap().not_begun();
+    assert!(error.msg.contains("shutting down"), "{error}");
+    assert!(daemon.ended().success());
+    assert_eq!(node.order(), [""; 0]);
+}
+
+/// A node with four places, three of which hang in the same plugin.
+fn hanging(version: &str) -> (Node, Daemon, Gate) {
+    let node = Node::with(ApiServer::start());
+    node.install_primary_of(version);
+    node.configure(&json!({"verbsAtOnce": 4}));
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "known")).result();
+    node.take_order();
+    let gate = node.close_gate("primary", "ADD");
+    (node, daemon, gate)
+}
+
+fn in_another_namespace(mut request: Request) -> Request {
+    let args = "K8S_POD_NAMESPACE=other;K8S_POD_NAME=pod".to_owned();
+    request.env.insert("CNI_ARGS".to_owned(), args);
+    request
+}
+
+fn adds(node: &Node) -> usize {
+    let is_add = |call: &&String| *call == "ADD primary pod0";
+    node.order().iter().filter(is_add).count()
+}
+
+#[test]
+fn plugins_that_hang_hold_up_their_own_namespace_alone() {
+    let (node, daemon, gate) = hanging("1.1.0");
+    let before = daemon.status("VmRSS");
+    let callers: Vec<UnixStream> = (0..250)
+        .map(|number| daemon.cni_held_and_leave(&node.request("ADD", &format!("c{number}"))))
+        .collect();
+    wait_for("three at work", || (adds(&node) == 3).then_some(()));
+    daemon.cni(&node.request("STATUS", "")).done();
+    daemon.cni(&node.request("CHECK", "known")).done();
+    assert_eq!(daemon.problem(), None);
+    let deleting = in_another_namespace(node.request("DEL", "known"));
+    daemon.cni(&deleting).done();
+    assert_eq!(adds(&node), 3, "the others wait");
+    assert!(
+        daemon.status("Threads") < 30,
+        "{}",
+        daemon.status("Threads")
+    );
+    let grown = daemon.status("VmRSS").saturating_sub(before);
+    assert!(grown < 12_000, "250 requests take {grown} kB");
+    // Who leaves the queue is never begun.
+    drop(callers);
+    daemon.until_logged("a client has gone", 250);
+    drop(gate);
+    daemon.cni(&node.request("ADD", "last")).result();
+    assert_eq!(adds(&node), 4);
+    wait_for("the three undone ADDs", || {
+        (node.state().0 == ["last"]).then_some(())
+    });
+}
+
+#[test]
+fn a_del_whose_caller_has_gone_leaves_the_queue() {
+    let (node, daemon, gate) = hanging("1.0.0");
+    let adding: Vec<_> = (0..3)
+        .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
+        .collect();
+    wait_for("three at work", || (adds(&node) == 3).then_some(()));
+    let abandoned = daemon.cni_held_and_leave(&node.request("DEL", "known"));
+    // It is in the queue by the time at which a later one is answered.
+    daemon.cni(&node.request("STATUS", "")).done();
+    drop(abandoned);
+    daemon.until_logged("a client has gone", 1);
+    drop(gate);
+    for adding in adding {
+        adding.join().unwrap().unwrap().result();
+    }
+    daemon.cni(&node.request("DEL", "c0")).done();
+    assert_eq!(node.state().0, ["c1", "c2", "known"]);
+}
+
+#[test]
+fn a_del_of_a_container_that_is_being_added_waits_without_a_place() {
+    let (node, daemon, gate) = hanging("1.0.0");
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    let deleting: Vec<_> = (0..8)
+        .map(|_| daemon.cni_meanwhile(&node.request("DEL", "c1")))
+        .collect();
+    daemon.cni(&node.request("DEL", "known")).done();
+    assert!(deleting.iter().all(|deleting| !deleting.is_finished()));
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    for deleting in deleting {
+        deleting.join().unwrap().unwrap().done();
+    }
+    assert_eq!(node.state().0, [""; 0]);
+}
+
+#[test]
+fn the_daemon_may_have_more_files_open_than_its_plugins() {
+    let node = Node::new();
+    node.run_pod(None);
+    let daemon = node.command();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "ulimit -S -n 128; exec \"$@\"", "sh"]);
+    command.arg(daemon.get_program()).args(daemon.get_args());
+    command.env_clear();
+    command.envs(
+        daemon
+            .get_envs()
+            .filter_map(|(key, value)| Some((key, value?))),
+    );
+    let daemon = node.start_with(command).ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let limits = daemon.limits();
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let words: Vec<_> = files.unwrap().split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{limits}");
+    assert_eq!(node.calls()[0].env["OPEN_FILES"], "128");
+}
