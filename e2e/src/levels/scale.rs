@@ -61,6 +61,8 @@ struct Phase {
     daemons: f64,
     /// Lists of pods that etcd served, those of the API server itself with them.
     etcd_lists: f64,
+    /// Why it did not end in time.
+    failure: Option<anyhow::Error>,
 }
 
 /// Counters at one moment.
@@ -93,6 +95,7 @@ impl Reading {
             cpu: [0, 1].map(|process| now.cpu[process] - self.cpu[process]),
             daemons: now.daemons - self.daemons,
             etcd_lists: now.etcd_lists - self.etcd_lists,
+            failure: None,
         }
     }
 }
@@ -115,18 +118,23 @@ pub(crate) fn run(
         rest("without", &fleet, &mut audit, WITHOUT)
     })?;
     phases.push(without);
-    let started = report.check(&format!("{nodes} daemons become ready"), || {
-        start(&fleet, &mut audit)
-    })?;
-    phases.push(started);
-    let time = if is_long { LONG_IDLE } else { IDLE };
-    let idle = report.check("nothing happens", || rest("idle", &fleet, &mut audit, time))?;
-    phases.push(idle);
-    let restarted = report.check("the API server is killed and comes back", || {
-        restart(&fleet, &mut audit)
-    })?;
-    phases.push(restarted);
+    let started = start(&fleet, &mut audit);
+    let mut ended = measured(
+        &mut phases,
+        started,
+        &format!("{nodes} daemons become ready"),
+        report,
+    );
+    if ended.is_ok() {
+        let time = if is_long { LONG_IDLE } else { IDLE };
+        let idle = report.check("nothing happens", || rest("idle", &fleet, &mut audit, time))?;
+        phases.push(idle);
+        let restarted = restart(&fleet, &mut audit);
+        let name = "the API server is killed, and every daemon watches again";
+        ended = measured(&mut phases, restarted, name, report);
+    }
     report.check("figures", || tell(work, &fleet, &phases))?;
+    ended?;
     // Each by itself: a figure that is too high says nothing of the others.
     for (name, judge) in [
         (
@@ -142,15 +150,35 @@ pub(crate) fn run(
     Ok(())
 }
 
+/// Keeps the figures of a phase, and reports whether it ended in time.
+fn measured(
+    phases: &mut Vec<Phase>,
+    phase: anyhow::Result<Phase>,
+    name: &str,
+    report: &mut Report,
+) -> Result<(), Ended> {
+    report.check(name, || {
+        let mut phase = phase?;
+        let failure = phase.failure.take();
+        phases.push(phase);
+        failure.map_or(Ok(()), Err)
+    })
+}
+
 fn start(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     let before = Reading::take(fleet)?;
     fleet.start()?;
-    fleet.wait_ready(WITHIN)?;
+    let ready = fleet.wait_ready(WITHIN);
     let seconds = before.at.elapsed().as_secs_f64();
     let mut requests = Requests::default();
-    wait_watches(fleet, audit, &mut requests)?;
+    let watched = ready.and_then(|()| wait_watches(fleet, audit, &mut requests));
+    audit.read(&mut requests)?;
     let now = Reading::take(fleet)?;
-    Ok(before.until("start", &now, seconds, requests))
+    let phase = before.until("start", &now, seconds, requests);
+    Ok(Phase {
+        failure: watched.err(),
+        ..phase
+    })
 }
 
 /// Measures for a time in which the test does nothing.
@@ -177,12 +205,16 @@ fn restart(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     before.etcd_lists = 0.0;
     let ready = Instant::now();
     let mut requests = Requests::default();
-    wait_watches(fleet, audit, &mut requests)?;
+    let watched = wait_watches(fleet, audit, &mut requests);
     let seconds = ready.elapsed().as_secs_f64();
-    fleet.wait_ready(WITHIN)?;
+    let well = watched.and_then(|()| fleet.wait_ready(WITHIN));
     audit.read(&mut requests)?;
     let now = Reading::take(fleet)?;
-    Ok(before.until("restart", &now, seconds, requests))
+    let phase = before.until("restart", &now, seconds, requests);
+    Ok(Phase {
+        failure: well.err(),
+        ..phase
+    })
 }
 
 /// Waits until each node's pods are watched, and as many watches of definitions are there.

@@ -211,19 +211,32 @@ impl<'a> Fleet<'a> {
 
     /// Waits until each daemon is ready, asking one at a time.
     pub(super) fn wait_ready(&self, seconds: u64) -> anyhow::Result<()> {
-        for number in 0..self.nodes {
-            let socket = format!("{ROOTS}/{number}/run/multus/multus.sock");
-            let socket = self.node.path(&socket);
-            sh::until(seconds, &format!("daemon {number} is ready"), || {
-                http::send(&socket, "GET", "/readyz", "", b"")?.well()
-            })?;
-        }
-        Ok(())
+        let mut ready = 0;
+        sh::until(seconds, "all daemons are ready", || {
+            while ready < self.nodes {
+                self.is_ready(ready)
+                    .with_context(|| format!("{ready} are, the next one is not"))?;
+                ready += 1;
+            }
+            Ok(())
+        })
+    }
+
+    fn is_ready(&self, number: usize) -> anyhow::Result<()> {
+        let socket = format!("{ROOTS}/{number}/run/multus/multus.sock");
+        let socket = self.node.path(&socket);
+        http::send(&socket, "GET", "/readyz", "", b"")?
+            .well()
+            .map(drop)
     }
 
     /// The sum of a counter of the API server over all series whose labels contain `labels`.
     pub(super) fn metric(&self, name: &str, labels: &str) -> anyhow::Result<f64> {
-        let text = self.api.ask("GET", "/metrics", &Value::Null)?.text();
+        // A server that has too much to do refuses it for a while.
+        let answer = sh::until(60, "the API server tells its metrics", || {
+            self.api.ask("GET", "/metrics", &Value::Null)
+        })?;
+        let text = answer.text();
         let series = text.lines().filter(|line| {
             line.strip_prefix(name)
                 .is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(labels))
