@@ -143,6 +143,36 @@ fn a_ready_made_file_is_served_until_the_end_and_goes_with_the_daemon() {
     assert!(!installed.exists() && !node.path(SHIM).exists());
 }
 
+/// Its directory of state is where the pod's other networks are, and those that are plugged.
+#[test]
+fn a_ready_made_file_says_where_plugged_networks_are_kept() {
+    let node = Node::new();
+    node.install_plugin("zebra");
+    let source = ready_made(&node, "10-mine.conf");
+    node.configure(&json!({"multusConfigFile": source}));
+    let daemon = node.start().ready();
+    node.run_pod(None);
+    let mut request = node.request("ADD", "c1");
+    request.config = fs::read(&source).unwrap();
+    daemon.cni(&request).result();
+    let mut plug = node.request("ADD", "c1");
+    plug.env.insert("CNI_IFNAME".to_owned(), "ext0".to_owned());
+    let config = json!({"cniVersion": "1.0.0", "name": "stripes", "type": "zebra"});
+    plug.config = config.to_string().into_bytes();
+    daemon
+        .send("POST", api::PATH_DELEGATE, &plug.to_json())
+        .result();
+    assert!(!node.path("var/lib/cni/multus/c1").exists());
+    let state = fs::read_to_string(node.path("var/lib/cni/mine/c1")).unwrap();
+    assert!(state.contains("stripes"), "{state}");
+    request
+        .env
+        .insert("CNI_COMMAND".to_owned(), "DEL".to_owned());
+    daemon.cni(&request).done();
+    let order = node.order();
+    assert!(order.contains(&"DEL zebra ext0".to_owned()), "{order:?}");
+}
+
 #[test]
 fn a_ready_made_file_waits_for_the_indicator_with_each_request() {
     let node = Node::new();
