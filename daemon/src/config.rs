@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::{
     certificate,
     json::{self, WrongType},
+    logging::Logging,
     netconf::{Netconf, NetconfError, Unserved},
     node_path::node_path,
 };
@@ -61,8 +62,8 @@ pub struct Config {
     pub connection_limit: Option<usize>,
     /// Where metrics are served; `None` is nowhere.
     pub metrics_port: Option<u16>,
-    /// `debug`, `verbose`, `error`, `panic`, or empty.
-    pub log_level: String,
+    /// Where the daemon's own log goes.
+    pub logging: Logging,
 }
 
 /// The words for how much is logged.
@@ -182,7 +183,7 @@ impl Config {
             dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,
-            log_level: log_level(json::text(&raw, "logLevel")?)?,
+            logging: Logging::read(&raw, log_level(json::text(&raw, "logLevel")?)?)?,
             raw: Map::new(),
         };
         Unserved::read(&raw)?;
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn keys_of_others_and_any_case_are_kept() {
         let config = config(json!({"LOGLEVEL": "Debug", "keyOfADelegate": [1]})).unwrap();
-        assert_eq!(config.log_level, "debug");
+        assert_eq!(config.logging.level, "debug");
         assert_eq!(config.raw["keyOfADelegate"], json!([1]));
     }
 

@@ -31,6 +31,7 @@ pub mod hotplug;
 pub mod journal;
 pub mod leftovers;
 pub mod links;
+pub mod logging;
 pub mod metrics;
 pub mod orphans;
 pub mod readiness;

@@ -287,9 +287,11 @@ fn any_other_shim_stays_and_is_named() {
 #[test]
 fn keys_without_effect_are_told_at_the_start() {
     let node = Node::new();
-    node.configure(&json!({"enablePprof": true, "logFile": "/var/log/multus.log"}));
+    node.configure(
+        &json!({"enablePprof": true, "forceCNIVersion": true, "logFile": "/var/log/multus.log"}),
+    );
     let daemon = node.start().ready();
-    for key in ["enablePprof", "logFile"] {
+    for key in ["enablePprof", "forceCNIVersion"] {
         let sentence = format!("key \"{key}\" has no effect on the daemon");
         assert_eq!(daemon.log().matches(&sentence).count(), 1, "{key}");
     }

@@ -24,6 +24,7 @@ mod hotplug;
 mod journal;
 mod kubelet;
 mod life;
+mod logging;
 mod pod;
 mod ready;
 mod requests;
