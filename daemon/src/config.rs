@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::{
     certificate,
     json::{self, WrongType},
+    logging::Logging,
     netconf::{Netconf, NetconfError},
     node_path::node_path,
 };
@@ -66,8 +67,8 @@ pub struct Config {
     pub verbs_at_once: Option<usize>,
     /// Where metrics are served; `None` is nowhere.
     pub metrics_port: Option<u16>,
-    /// `debug`, `verbose`, `error`, `panic`, or empty.
-    pub log_level: String,
+    /// Where the daemon's own log goes.
+    pub logging: Logging,
 }
 
 /// Each verb at work has a thread.
@@ -186,7 +187,7 @@ impl Config {
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             verbs_at_once: number(&raw, "verbsAtOnce", MOST_VERBS)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,
-            log_level: log_level(json::text(&raw, "logLevel")?)?,
+            logging: Logging::read(&raw, log_level(json::text(&raw, "logLevel")?)?)?,
             raw: Map::new(),
         };
         path(&raw, "confDir")?;
@@ -405,7 +406,7 @@ mod tests {
     #[test]
     fn keys_of_others_and_any_case_are_kept() {
         let config = config(json!({"LOGLEVEL": "Debug", "keyOfADelegate": [1]})).unwrap();
-        assert_eq!(config.log_level, "debug");
+        assert_eq!(config.logging.level, "debug");
         assert_eq!(config.raw["keyOfADelegate"], json!([1]));
     }
 

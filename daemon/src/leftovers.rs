@@ -59,7 +59,7 @@ async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, Str
 }
 
 fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
-    let netconf = match upkeep.config.own_netconf() {
+    let netconf = match service.standing_netconf() {
         Ok(netconf) => netconf,
         Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
     };

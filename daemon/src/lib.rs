@@ -32,6 +32,7 @@ pub mod journal;
 pub mod leftovers;
 pub mod limits;
 pub mod links;
+pub mod logging;
 pub mod metrics;
 pub mod orphans;
 pub mod readiness;

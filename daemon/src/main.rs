@@ -15,12 +15,11 @@ use daemon::{
     approve::ServiceAccount,
     causes::causes,
     commands::{self, Setting, pod::PodName, status::Probe},
-    config, exec, limits,
+    config, exec, limits, logging,
     run::{self, Identity},
     serving,
 };
-use tracing::{Level, warn};
-use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing::warn;
 
 /// Where a pod has the node's root.
 const HOST_ROOT: &str = "/hostroot";
@@ -197,7 +196,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         Command::Uninstall => runtime()?.block_on(commands::uninstall::run(&setting)),
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
         Command::Approve { service_account } => {
-            log_to_stderr("verbose", arguments.log_format);
+            logging::to_stderr("verbose", arguments.log_format == LogFormat::Json);
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&setting, &pod),
@@ -224,7 +223,8 @@ fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
 
 fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     let config = config::Config::load(&setting.config)?;
-    log_to_stderr(&config.log_level, format);
+    let root = setting.root()?;
+    config.logging.init(&root, format == LogFormat::Json)?;
     for sentence in config.without_effect() {
         warn!("{sentence}");
     }
@@ -232,7 +232,6 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
         !setting.identity.node.is_empty(),
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
-    let root = setting.root()?;
     let (user, owner) = (rustix::process::geteuid().as_raw(), root.owner()?);
     anyhow::ensure!(
         user == 0 || user == owner,
@@ -259,30 +258,6 @@ fn runtime_with(blocking_threads: usize) -> anyhow::Result<tokio::runtime::Runti
         .enable_all()
         .build()
         .context("cannot start the runtime")
-}
-
-fn log_to_stderr(level: &str, format: LogFormat) {
-    let level = match level {
-        "debug" => Level::DEBUG,
-        "error" | "panic" => Level::ERROR,
-        _ => Level::INFO,
-    };
-    // Libraries talk of their own inner life below that.
-    let filter = Targets::new()
-        .with_target("daemon", level)
-        .with_target("node", level)
-        .with_default(level.min(Level::WARN));
-    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-    match format {
-        LogFormat::Text => tracing_subscriber::registry()
-            .with(filter)
-            .with(layer)
-            .init(),
-        LogFormat::Json => tracing_subscriber::registry()
-            .with(filter)
-            .with(layer.json())
-            .init(),
-    }
 }
 
 /// Upstream's single-dash flags get their second dash; the name `install_multus` is the command `install`.

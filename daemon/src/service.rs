@@ -14,6 +14,7 @@ use crate::{
     call::Call,
     cluster::Cluster,
     config::Config,
+    confmgr,
     engine::{self, AddError, Added, Engine},
     failure::Failure,
     failures::Failures,
@@ -28,8 +29,6 @@ use crate::{
     state::PodRef,
 };
 
-/// More than any configuration.
-const MAX_CONFIGURATION: u64 = 1 << 20;
 
 /// Serves requests.
 pub struct Service {
@@ -186,15 +185,9 @@ impl Service {
         }
     }
 
-    /// The configuration that pods are attached by: the daemon's file, over the one that was given ready-made, if one was.
+    /// The configuration that pods are attached by.
     pub(crate) fn standing_netconf(&self) -> Result<Netconf, CniError> {
-        let Some(file) = &self.config.config_file else {
-            return Ok(self.config.own_netconf()?);
-        };
-        let bytes = self.engine.root().read(file, MAX_CONFIGURATION);
-        let bytes =
-            bytes.map_err(|error| CniError::new(CniError::IO_FAILURE, error.to_string()))?;
-        Ok(self.config.netconf(&bytes)?)
+        confmgr::standing_netconf(self.engine.root(), &self.config)
     }
 
     /// Where delegates run is known.

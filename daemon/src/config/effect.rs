@@ -23,21 +23,6 @@ const KEYS: &[Key] = &[
         "there is nothing to profile, remove it",
     ),
     (
-        "logFile",
-        is_text,
-        "the daemon's log is on stderr, read it with kubectl logs; the shim's goes to that file",
-    ),
-    (
-        "logToStderr",
-        |value| !is_on(value),
-        "the daemon's log is always on stderr; set logLevel to panic for less of it",
-    ),
-    (
-        "logOptions",
-        |value| value.as_object().is_some_and(|map| !map.is_empty()),
-        "no file is rotated here, leave that to the node's logrotate",
-    ),
-    (
         "forceCNIVersion",
         is_on,
         "files of others are never rewritten, set the version in the primary's file",
@@ -73,10 +58,10 @@ mod tests {
     #[test]
     fn what_is_set_in_vain_is_said_once() {
         let set = json!({
-            "EnablePprof": true, "logFile": "/var/log/multus.log", "logToStderr": false, "logOptions": {"maxSize": 1},
+            "EnablePprof": true, "forceCNIVersion": true, "kubeconfig": "/x", "logFile": "/var/log/multus.log",
         });
         let said = missing(set.as_object().unwrap());
-        assert_eq!(said.len(), 4, "{said:?}");
+        assert_eq!(said.len(), 3, "{said:?}");
         assert!(said[0].starts_with("key \"enablePprof\" has no effect on the daemon: "));
     }
 

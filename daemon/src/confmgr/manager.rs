@@ -227,6 +227,9 @@ impl Manager {
             bytes: made.bytes,
             primary: None,
         };
+        if made.calls_thin && self.good.as_ref() != Some(&wanted) {
+            warn!(file = %path.display(), "multusConfigFile names plugin multus, which is upstream's own program and does not ask this daemon: write \"type\": \"multus-shim\"");
+        }
         if !made.calls_multus && self.good.as_ref() != Some(&wanted) {
             warn!(file = %path.display(), "no plugin of multusConfigFile is multus-shim: pods get what it says and no further networks");
         }

@@ -11,7 +11,7 @@ mod written;
 pub use generate::{NoName, generate};
 pub use manager::{ManageError, Manager, Target};
 pub use primary::{Known, Primary, PrimaryError, choose};
-pub use ready_made::state_dirs;
+pub use ready_made::{standing_netconf, state_dirs};
 pub use written::{any, are_all_in, remove_others};
 
 /// The file's name: the first by byte, so that the runtime takes it.

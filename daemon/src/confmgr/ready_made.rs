@@ -5,12 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cni::config::NetworkConfig;
+use cni::{config::NetworkConfig, types::CniError};
 use node::root::Root;
 use serde_json::{Map, Value};
 
 use super::{primary::plugin_types, written::MAX_FILE};
-use crate::{config::Config, node_path::node_path, plan};
+use crate::{config::Config, netconf::Netconf, node_path::node_path, plan};
+
+/// Upstream's program for a node without a daemon.
+const THIN: &str = "multus";
 
 /// What is to be installed.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub(super) struct ReadyMade {
     pub bytes: Vec<u8>,
     /// Whether it sends pods to multus.
     pub calls_multus: bool,
+    /// Whether it names the program of upstream's thin mode, which is not ours.
+    pub calls_thin: bool,
 }
 
 /// Reads it: it is mounted into the daemon's own file system, as a rule; else it is the node's.
@@ -31,6 +36,43 @@ pub(super) fn read(root: &Root, path: &Path) -> Result<Vec<u8>, String> {
             .map_err(|error| error.to_string()),
         other => other.map_err(|error| error.to_string()),
     }
+}
+
+/// The configuration that pods are attached by: the daemon's file, over the ready-made one, if one was given. That is read at each
+/// call, by the same rules as when it is installed.
+pub fn standing_netconf(root: &Root, config: &Config) -> Result<Netconf, CniError> {
+    let Some(path) = &config.config_file else {
+        return Ok(config.own_netconf()?);
+    };
+    let bytes = read(root, path).and_then(|bytes| of_multus(&bytes));
+    let bytes = bytes.map_err(|reason| {
+        let text = format!("cannot use multusConfigFile {}: {reason}", path.display());
+        CniError::new(CniError::IO_FAILURE, text)
+    })?;
+    Ok(config.netconf(&bytes)?)
+}
+
+/// What the shim gets of a ready-made file: the plugin's own part of a list, with the list's name and version, as runtimes hand it on.
+fn of_multus(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let config: Map<String, Value> =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let Some(plugin) = multus_of_list(&config) else {
+        return Ok(bytes.to_vec());
+    };
+    let mut plugin = plugin.clone();
+    for key in ["name", "cniVersion"] {
+        if let Some(value) = config.get(key) {
+            plugin.insert(key.to_owned(), value.clone());
+        }
+    }
+    Ok(serde_json::to_vec(&plugin).expect("a JSON map always serialises"))
+}
+
+/// Multus among the plugins of a list.
+fn multus_of_list(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let plugins = config.get("plugins").and_then(Value::as_array);
+    let mut maps = plugins.into_iter().flatten().filter_map(Value::as_object);
+    maps.find(|map| plugin_types(map).into_iter().any(plan::is_multus))
 }
 
 /// Where shims leave deletions: in the daemon's directory of state, and in the one that the ready-made file names.
@@ -44,11 +86,7 @@ pub fn state_dirs(root: &Root, config: &Config) -> Vec<PathBuf> {
 
 fn cni_dir(bytes: &[u8]) -> Option<PathBuf> {
     let config: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
-    let plugins = config.get("plugins").and_then(Value::as_array);
-    let mut maps = plugins.into_iter().flatten().filter_map(Value::as_object);
-    let multus = maps
-        .find(|map| plugin_types(map).into_iter().any(plan::is_multus))
-        .unwrap_or(&config);
+    let multus = multus_of_list(&config).unwrap_or(&config);
     let dir = api::options::get(multus, "cniDir")?.as_str()?;
     (!dir.is_empty()).then(|| node_path(dir))
 }
@@ -78,16 +116,20 @@ pub(super) fn check(path: &Path, bytes: Vec<u8>) -> Result<ReadyMade, String> {
         }
     }
     let kinds = config.plugins.iter().map(|plugin| plugin.kind.as_str());
-    let calls_multus = kinds.into_iter().any(plan::is_multus);
+    let calls_multus = kinds.clone().any(plan::is_multus);
+    let calls_thin = kinds.into_iter().any(|kind| kind == THIN);
     Ok(ReadyMade {
         name,
         bytes,
         calls_multus,
+        calls_thin,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const SINGLE: &str = r#"{"name":"n","type":"multus-shim","clusterNetwork":"/x"}"#;
@@ -122,6 +164,41 @@ mod tests {
         ] {
             assert_eq!(cni_dir(text.as_bytes()), dir.map(PathBuf::from), "{text}");
         }
+    }
+
+    #[test]
+    fn the_thin_program_is_noticed() {
+        for (text, is_thin) in [
+            (SINGLE, false),
+            (LIST, false),
+            (r#"{"name":"n","type":"multus"}"#, true),
+        ] {
+            let name = if text == LIST { "a.conflist" } else { "a.conf" };
+            let made = check(Path::new(name), text.into()).unwrap();
+            assert_eq!(made.calls_thin, is_thin, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_daemon_does_by_itself_goes_by_the_ready_made_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let config = json!({"multusConfigFile": "/host/mine/5.conflist", "kubeletDir": "/k"});
+        let config = Config::parse(config.as_object().unwrap().clone()).unwrap();
+        let absent = standing_netconf(&root, &config).unwrap_err();
+        assert!(absent.msg.contains("/host/mine/5.conflist"), "{absent}");
+        let list = json!({"cniVersion": "1.0.0", "name": "made", "plugins": [
+            {"type": "tuning"},
+            {"type": "multus-shim", "cniDir": "/state", "clusterNetwork": "/x", "namespaceIsolation": true},
+        ]});
+        root.make_dirs("/mine", 0o755).unwrap();
+        root.write_atomic("/mine/5.conflist", list.to_string().as_bytes(), 0o600)
+            .unwrap();
+        let netconf = standing_netconf(&root, &config).unwrap();
+        assert_eq!(netconf.cni_dir, Path::new("/state"));
+        assert_eq!(netconf.cluster_network, "/x");
+        assert_eq!(netconf.cni_version, "1.0.0");
+        assert!(netconf.namespace_isolation);
     }
 
     #[test]

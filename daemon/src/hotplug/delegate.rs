@@ -1,5 +1,5 @@
 //! `/delegate`, as upstream's controller for running pods asks it: ADD, DEL, CHECK and STATUS of one network whose configuration comes
-//! with the request. The daemon's own file is not laid over it: it is the plugin's.
+//! with the request. The daemon's own file is not laid over it: it is the plugin's. Where state lies is said by the configuration that pods are attached by.
 
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
@@ -21,7 +21,7 @@ pub(crate) fn delegate(
     call: &Call,
     asked: &Request,
 ) -> Result<Vec<u8>, CniError> {
-    let netconf = service.config.own_netconf()?;
+    let netconf = service.standing_netconf()?;
     let bare = || plan::bare(&asked.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {

@@ -143,6 +143,36 @@ fn a_ready_made_file_is_served_until_the_end_and_goes_with_the_daemon() {
     assert!(!installed.exists() && !node.path(SHIM).exists());
 }
 
+/// Its directory of state is where the pod's other networks are, and those that are plugged.
+#[test]
+fn a_ready_made_file_says_where_plugged_networks_are_kept() {
+    let node = Node::new();
+    node.install_plugin("zebra");
+    let source = ready_made(&node, "10-mine.conf");
+    node.configure(&json!({"multusConfigFile": source}));
+    let daemon = node.start().ready();
+    node.run_pod(None);
+    let mut request = node.request("ADD", "c1");
+    request.config = fs::read(&source).unwrap();
+    daemon.cni(&request).result();
+    let mut plug = node.request("ADD", "c1");
+    plug.env.insert("CNI_IFNAME".to_owned(), "ext0".to_owned());
+    let config = json!({"cniVersion": "1.0.0", "name": "stripes", "type": "zebra"});
+    plug.config = config.to_string().into_bytes();
+    daemon
+        .send("POST", api::PATH_DELEGATE, &plug.to_json())
+        .result();
+    assert!(!node.path("var/lib/cni/multus/c1").exists());
+    let state = fs::read_to_string(node.path("var/lib/cni/mine/c1")).unwrap();
+    assert!(state.contains("stripes"), "{state}");
+    request
+        .env
+        .insert("CNI_COMMAND".to_owned(), "DEL".to_owned());
+    daemon.cni(&request).done();
+    let order = node.order();
+    assert!(order.contains(&"DEL zebra ext0".to_owned()), "{order:?}");
+}
+
 #[test]
 fn a_ready_made_file_waits_for_the_indicator_with_each_request() {
     let node = Node::new();
@@ -257,9 +287,11 @@ fn any_other_shim_stays_and_is_named() {
 #[test]
 fn keys_without_effect_are_told_at_the_start() {
     let node = Node::new();
-    node.configure(&json!({"enablePprof": true, "logFile": "/var/log/multus.log"}));
+    node.configure(
+        &json!({"enablePprof": true, "forceCNIVersion": true, "logFile": "/var/log/multus.log"}),
+    );
     let daemon = node.start().ready();
-    for key in ["enablePprof", "logFile"] {
+    for key in ["enablePprof", "forceCNIVersion"] {
         let sentence = format!("key \"{key}\" has no effect on the daemon");
         assert_eq!(daemon.log().matches(&sentence).count(), 1, "{key}");
     }

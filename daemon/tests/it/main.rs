@@ -26,6 +26,7 @@ mod journal;
 mod kubelet;
 mod life;
 mod load;
+mod logging;
 mod pod;
 mod ready;
 mod requests;
