@@ -19,7 +19,10 @@ const MOST: u64 = 64 << 10;
 
 pub(super) fn look(root: &Root, found: &mut Examination) {
     let names = root.list(DIR).unwrap_or_default();
-    let own = |name: &&String| name.starts_with("daemon-") && name.ends_with(".sock");
+    let own = |name: &&String| {
+        let id = name.strip_prefix("daemon-");
+        id.is_some_and(|id| id.strip_suffix(".sock").is_some())
+    };
     for name in names.iter().filter(own) {
         let socket = Path::new(DIR).join(name);
         match ask(&below(root.name(), &socket)) {
