@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask ci --install\n  cargo xtask ci --all --install")]
 pub(crate) struct Args {
-    /// What takes long as well, as each night: long fuzzing and faults, the oldest kernel, other architectures, the release once more elsewhere
+    /// What takes long as well, as each night: long fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, the release once more elsewhere
     #[arg(long)]
     all: bool,
     /// Get whatever is missing
@@ -56,13 +56,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Every level that needs no other programs than the release's, cheapest first.
-const LEVELS: [e2e::Level; 11] = [
+const LEVELS: [e2e::Level; 12] = [
     e2e::Level::Service,
     e2e::Level::Chart,
     e2e::Level::Airgap,
     e2e::Level::Netns,
     e2e::Level::Rules,
     e2e::Level::Faults,
+    e2e::Level::Load,
     e2e::Level::Discover,
     e2e::Level::Cri,
     e2e::Level::Devices,
@@ -93,6 +94,7 @@ fn long(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
         install,
         &["--old-kernel".into()],
     )?;
+    e2e::one(project, e2e::Level::Scale, dist, install, &[])?;
     for (arch, levels) in EMULATED {
         let dist = e2e::dist_of(project, Some(arch), install)?;
         for level in levels {
