@@ -341,13 +341,14 @@ mod tests {
             compress: true,
         };
         let mut file = RotatedFile::open(&root, Path::new("/var/log/m.log"), rotation).unwrap();
-        let line = [b'x'; 1 << 19];
+        let line = vec![b'x'; 1 << 19];
         for _ in 0..20 {
             file.write_all(&line).unwrap();
         }
         let names = root.list("/var/log").unwrap();
         assert_eq!(names.len(), 3, "{names:?}");
-        assert_eq!(names.iter().filter(|name| name.ends_with(".gz")).count(), 2);
+        let is_compressed = |name: &&String| Path::new(name).extension() == Some("gz".as_ref());
+        assert_eq!(names.iter().filter(is_compressed).count(), 2);
         assert!(names.contains(&"m.log".to_owned()), "{names:?}");
     }
 
@@ -360,7 +361,7 @@ mod tests {
             ..Rotation::default()
         };
         let mut file = RotatedFile::open(&root, Path::new("/log/m.log"), rotation).unwrap();
-        let line = [b'x'; 1 << 20];
+        let line = vec![b'x'; 1 << 20];
         file.write_all(&line).unwrap();
         std::fs::remove_dir_all(dir.path().join("log")).unwrap();
         for _ in 0..4 {

@@ -101,51 +101,8 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
         Arc::clone(&ownership),
     );
     tokio::spawn(watches);
-    let links = Arc::new(NetnsProbe::new(
-        Arc::clone(&daemon.root),
-        Arc::clone(&daemon.exec),
-    ));
-    let engine = Engine::new(
-        Arc::clone(&daemon.exec) as _,
-        links,
-        Arc::clone(&daemon.root),
-        definitions,
-    )
-    .with_witness(failure::tell_of_networks_given_up(
-        Arc::clone(&cluster),
-        Arc::clone(&daemon.metrics),
-    ))
-    .with_metrics(Arc::clone(&daemon.metrics))
-    .with_devices(Arc::new(NodeDevices {
-        root: Arc::clone(&daemon.root),
-        kubelet_dir: daemon.config.kubelet_dir.clone(),
-        node: daemon.identity.node.clone(),
-        cluster: Arc::clone(&cluster),
-        runtime: Handle::current(),
-    }));
-    let service = Arc::new(Service {
-        engine,
-        cluster,
-        config: Arc::clone(&daemon.config),
-        readiness: Arc::clone(&daemon.readiness),
-        metrics: Arc::clone(&daemon.metrics),
-        failures: Failures::default(),
-        busy: watch::Sender::new(0),
-        withdrawn: watch::Sender::new(false),
-        queue: Arc::new(Queue::new(serving::limits(daemon.config.verbs_at_once))),
-        bodies: Bodies::default(),
-        journal: Arc::default(),
-    });
-    let upkeep = Arc::new(Upkeep {
-        config: Arc::clone(&daemon.config),
-        root: Arc::clone(&daemon.root),
-        pod_uid: daemon.identity.pod_uid.clone(),
-        exec: Arc::clone(&daemon.exec),
-        readiness: Arc::clone(&daemon.readiness),
-        target: std::sync::Mutex::default(),
-        told: std::sync::Mutex::default(),
-        metrics: Arc::clone(&daemon.metrics),
-    });
+    let service = Arc::new(daemon.service(cluster, definitions));
+    let upkeep = Arc::new(daemon.upkeep());
     if daemon.config.dynamic_networks {
         let (service, upkeep) = (Arc::clone(&service), Arc::clone(&upkeep));
         let follower = Follower { service, upkeep };
@@ -225,6 +182,56 @@ impl Daemon {
         })
     }
 
+    /// What serves requests; everything in it is idle until the first one.
+    fn service(&self, cluster: Arc<OnceLock<Cluster>>, definitions: Arc<Definitions>) -> Service {
+        let links = NetnsProbe::new(Arc::clone(&self.root), Arc::clone(&self.exec));
+        let abandoned =
+            failure::tell_of_networks_given_up(Arc::clone(&cluster), Arc::clone(&self.metrics));
+        let devices = NodeDevices {
+            root: Arc::clone(&self.root),
+            kubelet_dir: self.config.kubelet_dir.clone(),
+            node: self.identity.node.clone(),
+            cluster: Arc::clone(&cluster),
+            runtime: Handle::current(),
+        };
+        let engine = Engine::new(
+            Arc::clone(&self.exec) as _,
+            Arc::new(links),
+            Arc::clone(&self.root),
+            definitions,
+        );
+        Service {
+            engine: engine
+                .with_witness(abandoned)
+                .with_metrics(Arc::clone(&self.metrics))
+                .with_devices(Arc::new(devices)),
+            cluster,
+            config: Arc::clone(&self.config),
+            readiness: Arc::clone(&self.readiness),
+            metrics: Arc::clone(&self.metrics),
+            failures: Failures::default(),
+            busy: watch::Sender::new(0),
+            withdrawn: watch::Sender::new(false),
+            queue: Arc::new(Queue::new(serving::limits(self.config.verbs_at_once))),
+            bodies: Bodies::default(),
+            journal: Arc::default(),
+        }
+    }
+
+    /// What keeps the node as the runtime wants it.
+    fn upkeep(&self) -> Upkeep {
+        Upkeep {
+            config: Arc::clone(&self.config),
+            root: Arc::clone(&self.root),
+            pod_uid: self.identity.pod_uid.clone(),
+            exec: Arc::clone(&self.exec),
+            readiness: Arc::clone(&self.readiness),
+            target: std::sync::Mutex::default(),
+            told: std::sync::Mutex::default(),
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
+
     /// Starts the watches, as soon as there are credentials. Until then there are none: deletions are served all the same.
     async fn watch(
         self: Arc<Self>,
@@ -275,11 +282,11 @@ impl Daemon {
         let readiness = Arc::clone(&self.readiness);
         tokio::spawn(async move {
             let listed = || {
-                let missing = plan::Definitions::missing_crd(&*definitions);
-                let note = |chart| {
+                let absent = plan::Definitions::missing_crd(&*definitions);
+                let sentence = |chart| {
                     format!("the CRD NetworkAttachmentDefinition is not installed: install {chart}")
                 };
-                readiness.note("crd", missing.map(note));
+                readiness.note("crd", absent.map(sentence));
                 synced("definitions");
             };
             cluster::follow_definitions(api, Arc::clone(&definitions), listed).await;

@@ -29,7 +29,6 @@ use crate::{
     state::PodRef,
 };
 
-
 /// Serves requests.
 pub struct Service {
     /// Runs the verbs.

@@ -1,6 +1,6 @@
 //! The cluster of the person who asks: their kubeconfig, and the few objects that are read.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use daemon::{causes::causes, cluster, plan::Nad};
@@ -113,17 +113,16 @@ impl Cluster {
             if let Some(object) = found {
                 let nad: Arc<Nad> = cluster::definition(object)?;
                 known.add(&nad);
-            } else if !known.others.contains_key(&namespace) {
+            } else if let Entry::Vacant(others) = known.others.entry(namespace) {
                 // Only for a suggestion: without the right to list there is none.
                 let params = ListParams::default();
-                let listed = self.list(&kind, Some(&namespace), &params).await;
+                let listed = self.list(&kind, Some(others.key()), &params).await;
                 let names = listed.unwrap_or_default();
                 let names = names.iter().filter_map(|object| {
                     let name = object.pointer("/metadata/name")?;
                     Some(name.as_str()?.to_owned())
                 });
-                let names = names.collect();
-                known.others.insert(namespace, names);
+                others.insert(names.collect());
             }
         }
         known.is_whole = true;
