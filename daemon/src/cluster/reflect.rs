@@ -270,7 +270,7 @@ async fn list<T: DeserializeOwned>(
     version: &str,
 ) -> Result<List<T>, Failure> {
     let path = resource.path_with(&format!("resourceVersion={version}"));
-    let mut pieces = client.open(&resource.ask(path), PATIENCE).await?;
+    let mut pieces = client.open(&resource.list_request(path), PATIENCE).await?;
     let (mut splitter, mut items) = (Splitter::default(), Vec::new());
     while let Some(piece) = pieces.next(PATIENCE).await? {
         splitter.push(&piece, |item| {
@@ -314,7 +314,7 @@ async fn watch<T: DeserializeOwned>(
         "watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={}",
         lasts.as_secs()
     ));
-    let mut pieces = client.open(&resource.ask(path), PATIENCE).await?;
+    let mut pieces = client.open(&resource.watch_request(path), PATIENCE).await?;
     let mut lines = Lines::default();
     let end = Instant::now() + lasts + OVERDUE;
     loop {
@@ -380,10 +380,20 @@ impl Resource {
         }
     }
 
-    fn ask(&self, path: String) -> Ask {
+    fn list_request(&self, path: String) -> Ask {
         let ask = Ask::get(path);
         if self.metadata_only {
             ask.metadata_list()
+        } else {
+            ask
+        }
+    }
+
+    /// A watch sends objects one by one: the API server ends a watch that asks for their metadata as a list at its first event.
+    fn watch_request(&self, path: String) -> Ask {
+        let ask = Ask::get(path);
+        if self.metadata_only {
+            ask.metadata()
         } else {
             ask
         }

@@ -93,6 +93,7 @@ async fn route(
         Err(_) => Value::Null,
     };
     let words: Vec<&str> = path.split('/').skip(1).collect();
+    let is_list_form;
     let user = {
         let mut kept = shared.lock();
         let user = match kept.signer.user(peer, &head.headers) {
@@ -120,6 +121,7 @@ async fn route(
         if let Some((_, status)) = unreadable.find(|(end, _)| path.ends_with(end)) {
             return reply(refused(*status));
         }
+        is_list_form = ask.accept.contains("PartialObjectMetadataList");
         ask.user
     };
     let hangs = head.method == Method::PATCH && path.ends_with("/status") && {
@@ -149,6 +151,9 @@ async fn route(
         let _ = answering.wait_for(|answering| *answering).await;
         return if kind == Kind::Definition && shared.lock().no_definitions {
             reply(absent())
+        } else if query.contains("watch=true") && is_list_form {
+            // As the real one: an object cannot be sent in the form of a list, so the watch ends.
+            reply((StatusCode::OK, Value::Null))
         } else if query.contains("watch=true") {
             follow(shared, kind, query)
         } else {
