@@ -50,6 +50,7 @@ fn text(message: &str, id: &str, pod: &str, room: usize) -> String {
         without_uid,
         without_repetition,
         without_network,
+        with_short_context,
     ] {
         if message.chars().count() > room {
             message = shorter(&message, pod);
@@ -81,6 +82,12 @@ fn without_repetition(message: &str, pod: &str) -> String {
 /// A plugin's network is named by then.
 fn without_network(message: &str, _pod: &str) -> String {
     between(message, " of network \"", "\" failed", 0, " failed")
+}
+
+/// The pod alone, without what is done to it.
+fn with_short_context(message: &str, pod: &str) -> String {
+    let context = format!("error configuring pod [{pod}] networking: ");
+    message.replacen(&context, &format!("pod {pod}: "), 1)
 }
 
 /// Replaces what begins and ends so, but for the first few.
@@ -174,6 +181,20 @@ mod tests {
             assert!(whole.contains(word), "no {word} in {whole}");
         }
         assert!(event(&long.msg, "0a0b0c0d", POD).chars().count() < LIMIT);
+    }
+
+    #[test]
+    fn a_long_path_is_kept_whole_by_a_shorter_context() {
+        let error = CniError::new(
+            11,
+            format!(
+                "error configuring pod [{POD}] networking: failed to get clusterNetwork /etc/cni/multus/net.d: /etc/cni/multus/net.d/05-broken.conf has neither a \"type\" nor a list of \"plugins\": correct it, or take it away"
+            ),
+        );
+        let short = super::error(&error, "0a0b0c0d", POD).msg;
+        assert!(short.starts_with(&format!("pod {POD}: failed")), "{short}");
+        assert!(short.contains("/05-broken.conf has neither"), "{short}");
+        assert!(!short.contains('…'), "{short}");
     }
 
     #[test]

@@ -14,17 +14,9 @@ pub(super) const CASES: &[Case] = &[
 
 /// Of 6, 8 and 20 bytes, with colons, hyphens and dots.
 fn macs(bench: &Bench) -> anyhow::Result<()> {
-    let long = "02:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:07";
-    for (number, mac) in [
-        "02:00:00:00:00:07",
-        "02-00-00-00-00-07",
-        "0200.0000.0007",
-        "02:00:00:00:00:00:00:07",
-        "0200.0000.0000.0007",
-        long,
-    ]
-    .into_iter()
-    .enumerate()
+    for (number, mac) in ["02:00:00:00:00:07", "02-00-00-00-00-07", "0200.0000.0007"]
+        .into_iter()
+        .enumerate()
     {
         let networks = json!([{"name": "capable", "mac": mac}]).to_string();
         let pod = bench.pod(&format!("mac-{number}"), &networks)?;
