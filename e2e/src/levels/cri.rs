@@ -86,11 +86,12 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     Ok(())
 }
 
-/// A plugin that writes down in which mount namespace it ran, and in which the one that started it.
+/// A plugin that writes down its own mount namespace and that of the daemon, which is the parent of the process that started it.
 const PROBE: &str = "e2e-probe";
 const PROBE_SAW: &str = "/var/lib/multus/e2e-probe";
 const PROBE_SCRIPT: &str = "#!/bin/sh\n\
-    [ \"$CNI_COMMAND\" = ADD ] && readlink /proc/self/ns/mnt /proc/$PPID/ns/mnt >/var/lib/multus/e2e-probe\n\
+    [ \"$CNI_COMMAND\" = ADD ] && read -r stat </proc/$PPID/stat && set -- ${stat##*) } \\\n\
+    && readlink /proc/self/ns/mnt /proc/$2/ns/mnt >/var/lib/multus/e2e-probe\n\
     echo '{\"cniVersion\":\"1.0.0\"}'\n";
 
 /// In whose mount namespace a plugin ran.
