@@ -89,6 +89,18 @@ mod tests {
     }
 
     #[test]
+    fn reused_values_have_the_default_capabilities() {
+        let row = VALUES
+            .iter()
+            .find(|row| row.path == "daemonSecurity.capabilities");
+        let value = row.unwrap().default_value().unwrap();
+        let quoted = value.as_array().unwrap().iter().map(Value::to_string);
+        let list = format!("list {}", quoted.collect::<Vec<_>>().join(" "));
+        let helpers = include_str!("../template/main/templates/_helpers.tpl");
+        assert!(helpers.contains(&list), "no {list} in _helpers.tpl");
+    }
+
+    #[test]
     fn pods_are_put_where_an_image_is() {
         let row = VALUES.iter().find(|row| row.path == "architectures");
         let value = row.unwrap().default_value().unwrap();

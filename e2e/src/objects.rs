@@ -63,6 +63,37 @@ pub(crate) fn definitions(
     })
 }
 
+/// The kinds of the Prometheus operator that the charts can have objects of, as far as an API server has to know them.
+pub(crate) fn monitoring_kinds() -> Vec<Value> {
+    let kinds = [
+        ("PodMonitor", "podmonitors"),
+        ("PrometheusRule", "prometheusrules"),
+    ];
+    let definition = |(kind, plural): (&str, &str)| {
+        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
+            "spec": {
+                "group": "monitoring.coreos.com", "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open}}}}],
+            },
+        })
+    };
+    kinds.into_iter().map(definition).collect()
+}
+
+/// Arguments of `kubectl` that wait until objects of these kinds can be made.
+pub(crate) const WAIT_FOR_MONITORING_KINDS: &[&str] = &[
+    "wait",
+    "--for=condition=Established",
+    "--timeout=60s",
+    "crd/podmonitors.monitoring.coreos.com",
+    "crd/prometheusrules.monitoring.coreos.com",
+];
+
 /// A bridge on each node with addresses from one range.
 pub(crate) fn storage() -> Value {
     let config = json!({

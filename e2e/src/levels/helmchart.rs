@@ -76,6 +76,9 @@ impl Scene<'_> {
             let revision = released(&self.cluster, "k3s-multus", 0)?;
             self.is_deployed("k3s-multus")?;
             self.cluster.apply(&[objects::storage()])?;
+            // Values that bring objects of the Prometheus operator are set below.
+            self.cluster.apply(&objects::monitoring_kinds())?;
+            self.cluster.kubectl(objects::WAIT_FOR_MONITORING_KINDS)?;
             Ok(revision)
         })?;
         report.check("doctor finds nothing wrong on either node", || {

@@ -23,7 +23,11 @@ app: {{ .Chart.Name }}
 
 {{- /* What the daemon may do; without some of it nothing works. */ -}}
 {{- define "multus.capabilities" -}}
-{{- $capabilities := (.Values.daemonSecurity | default dict).capabilities | default list -}}
+{{- /* Reused values of a release before this one have no such value. */ -}}
+{{- $capabilities := (.Values.daemonSecurity | default dict).capabilities -}}
+{{- if kindIs "invalid" $capabilities -}}
+{{- $capabilities = list "CHOWN" "DAC_OVERRIDE" "FOWNER" "IPC_LOCK" "KILL" "MKNOD" "NET_ADMIN" "NET_BIND_SERVICE" "NET_RAW" "SETGID" "SETUID" "SYS_ADMIN" "SYS_CHROOT" "SYS_PTRACE" -}}
+{{- end -}}
 {{- range list "SYS_ADMIN" "SYS_CHROOT" "SYS_PTRACE" -}}
 {{- if not (has . $capabilities) -}}
 {{- fail (printf "daemonSecurity.capabilities lacks %s, which the daemon needs to enter the runtime's namespaces: add it, or leave the value out" .) -}}

@@ -15,6 +15,7 @@ use crate::{
     direct::Direct,
     lan::Lan,
     node::Node,
+    objects,
     report::{Ended, Report},
     sh,
     workplace::Workplace,
@@ -135,12 +136,16 @@ impl Server {
         let crd = format!("{name}-crd");
         let crd = render::text(work, &crd, &work.chart(&crd)?, &[])?;
         self.apply_on_server(&crd)?;
+        self.control
+            .apply(&self.node, &objects::monitoring_kinds())?;
+        self.kubectl(objects::WAIT_FOR_MONITORING_KINDS)?;
         let chart = work.chart(name)?;
         let mut count = 0;
-        for (path, value) in values::switches() {
-            let value = format!("--set={path}={value}");
-            let text = render::text(work, name, &chart, &[base, &[value.as_str()]].concat())?;
-            self.apply_on_server(&text).context(value)?;
+        for arguments in values::switches() {
+            let further: Vec<_> = arguments.iter().map(String::as_str).collect();
+            let text = render::text(work, name, &chart, &[base, &further].concat())?;
+            self.apply_on_server(&text)
+                .with_context(|| arguments.join(" "))?;
             count += 1;
         }
         ensure!(count > 10, "only {count} times");

@@ -193,12 +193,17 @@ pub(super) fn accepted_of(group: &str) -> impl Iterator<Item = String> {
     accepted.map(|row| format!("--set={}={}", row.path, row.value.replace(',', "\\,")))
 }
 
-/// Switches that are accepted on and off.
-pub(super) fn switches() -> impl Iterator<Item = (&'static str, bool)> {
+/// Switches that are accepted on and off, as arguments of Helm with what has to be set beside each.
+pub(super) fn switches() -> impl Iterator<Item = Vec<String>> {
     let rows = ROWS
         .iter()
         .filter(|row| !matches!(row.fate, Fate::Refused(_)));
-    rows.filter_map(|row| Some((row.path, row.value.parse().ok()?)))
+    let rows = rows.filter(|row| row.value.parse::<bool>().is_ok());
+    rows.map(|row| {
+        let with = row.with.iter().map(|value| format!("--set={value}"));
+        with.chain([format!("--set={}={}", row.path, row.value)])
+            .collect()
+    })
 }
 
 /// A value as a HelmChartConfig has it, and what comes of it.
