@@ -54,15 +54,20 @@ pub fn threads(configured: Option<usize>) -> usize {
     changes(configured).saturating_add(CHECKS + STATUSES + OTHER_THREADS)
 }
 
+/// Where a verb waits and works.
+fn lane(command: Command) -> Lane {
+    match command {
+        Command::Add | Command::Del => Lane::Change,
+        Command::Check | Command::Gc => Lane::Check,
+        Command::Status | Command::Version => Lane::Status,
+    }
+}
+
 /// The place of a call in the queue.
 fn entry(call: &Call) -> Entry {
     let container = call.request.as_ref();
     Entry {
-        lane: match call.command {
-            Command::Add | Command::Del => Lane::Change,
-            Command::Check | Command::Gc => Lane::Check,
-            Command::Status | Command::Version => Lane::Status,
-        },
+        lane: lane(call.command),
         namespace: call
             .pod
             .as_ref()

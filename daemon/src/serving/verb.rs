@@ -16,6 +16,7 @@ use super::{
     body::Unread,
     entry,
     hold::{Caller, hold, withdrawn},
+    lane,
     queue::Turn,
 };
 use crate::{
@@ -58,7 +59,7 @@ pub(crate) async fn verb(
         return not_begun(caller, &error);
     }
     let busy = service.busy();
-    let queued = service.metrics.queue_enter(entry(&call).lane.as_str());
+    let queued = service.metrics.queue_enter(lane(call.command).as_str());
     let turn = match turn(&service, path, &call, caller).await {
         Ok(turn) => turn,
         Err(error) => {
