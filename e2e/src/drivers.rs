@@ -138,7 +138,7 @@ pub(crate) fn told(node: &Node, pod: &str) -> anyhow::Result<Told> {
     let mut told = Told::new();
     for name in node.list(&folder)? {
         let path = node.path(&format!("{folder}/{name}"));
-        if !path.is_file() {
+        if path.extension().is_none_or(|it| it != "json") {
             continue;
         }
         let state: Value = serde_json::from_slice(&std::fs::read(path)?)?;

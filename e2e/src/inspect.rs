@@ -54,13 +54,13 @@ pub(crate) fn leftovers(node: &Node) -> anyhow::Result<Vec<String>> {
     Ok(left)
 }
 
-/// Every file below a folder: also those of locks, and temporary ones that a crash left.
+/// Every file below a folder, temporary ones that a crash left included. The file of the daemon's locks is there for good.
 fn files(node: &Node, folder: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
     for name in node.list(folder)? {
         let path = format!("{folder}/{name}");
         if node.path(&path).is_dir() {
             files(node, &path, found)?;
-        } else {
+        } else if name != "container.locks" {
             found.push(path);
         }
     }

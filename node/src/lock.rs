@@ -1,73 +1,88 @@
-//! Locks between processes: a file that is held while it is locked, and that leaves no trace.
+//! Locks between processes on one node, without a file for each of them.
+//!
+//! All locks of a directory are byte ranges of one file: the lock of a name is the one byte at the name's hash. Making and removing
+//! a file for each lock costs more than all the rest of it. The ranges belong to the open file (`F_OFD_SETLK`, Linux 3.15), so the
+//! threads of one process exclude each other as well, and a process that dies releases what it held.
 
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::{io, os::fd::OwnedFd};
 
-use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat},
-    io::Errno,
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
+    libc,
 };
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::root::{Directory, RootError};
 
-/// Held until dropped; a process that dies gives it up.
+/// Held until dropped.
 #[derive(Debug)]
 pub struct FileLock {
-    dir: Arc<Directory>,
-    name: String,
     _file: OwnedFd,
 }
 
 impl FileLock {
-    /// Waits for the lock on a file of the directory.
-    pub fn wait(dir: &Arc<Directory>, name: &str) -> Result<Self, RootError> {
-        let lock = Self::take(dir, name, FlockOperation::LockExclusive)?;
-        Ok(lock.expect("who waits is not turned away"))
+    /// Waits for the lock of this name on `file`, which is created in the directory if need be.
+    pub fn wait(dir: &Directory, file: &str, name: &str) -> Result<Self, RootError> {
+        take(dir, file, name, true)
+            .map(|lock| lock.expect("waiting ends with the lock or an error"))
     }
 
-    /// The lock, if nobody has it.
-    pub fn attempt(dir: &Arc<Directory>, name: &str) -> Result<Option<Self>, RootError> {
-        Self::take(dir, name, FlockOperation::NonBlockingLockExclusive)
-    }
-
-    fn take(
-        dir: &Arc<Directory>,
-        name: &str,
-        operation: FlockOperation,
-    ) -> Result<Option<Self>, RootError> {
-        let locked = || -> io::Result<Option<OwnedFd>> {
-            loop {
-                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                let file = openat(&**dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-                match flock(&file, operation) {
-                    Ok(()) => {}
-                    Err(Errno::WOULDBLOCK) => return Ok(None),
-                    Err(Errno::INTR) => continue,
-                    Err(error) => return Err(error.into()),
-                }
-                // The holder before may have removed the file: then its name is free for another one.
-                if fstat(&file)?.st_nlink > 0 {
-                    return Ok(Some(file));
-                }
-            }
-        };
-        let file = locked().map_err(|source| RootError {
-            action: "lock",
-            path: dir.path().join(name),
-            source,
-        })?;
-        Ok(file.map(|file| Self {
-            dir: Arc::clone(dir),
-            name: name.to_owned(),
-            _file: file,
-        }))
+    /// Returns the lock of this name on `file`, or `None` while another holds it.
+    pub fn attempt(dir: &Directory, file: &str, name: &str) -> Result<Option<Self>, RootError> {
+        take(dir, file, name, false)
     }
 }
 
-impl Drop for FileLock {
-    fn drop(&mut self) {
-        // Best effort: a file that stays behind is locked again the next time.
-        let _ = unlinkat(&*self.dir, &self.name, AtFlags::empty());
+fn take(
+    dir: &Directory,
+    file: &str,
+    name: &str,
+    is_waiting: bool,
+) -> Result<Option<FileLock>, RootError> {
+    let lock = || -> io::Result<Option<FileLock>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(dir, file, flags, Mode::RUSR | Mode::WUSR)?;
+        let range = byte(offset(name));
+        loop {
+            let command = if is_waiting {
+                FcntlArg::F_OFD_SETLKW(&range)
+            } else {
+                FcntlArg::F_OFD_SETLK(&range)
+            };
+            match fcntl(&file, command) {
+                Ok(_) => return Ok(Some(FileLock { _file: file })),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN | Errno::EACCES) if !is_waiting => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    lock().map_err(|source| RootError {
+        action: "lock",
+        path: dir.path().join(file),
+        source,
+    })
+}
+
+/// An exclusive lock on one byte of a file, which need not be that long.
+fn byte(offset: i64) -> libc::flock {
+    libc::flock {
+        l_type: i16::try_from(libc::F_WRLCK).expect("the constant fits its field"),
+        l_whence: i16::try_from(libc::SEEK_SET).expect("the constant fits its field"),
+        l_start: offset,
+        l_len: 1,
+        l_pid: 0,
     }
+}
+
+/// Where in the file the lock of a name is: FNV-1a in 62 bits, the same in every release, since two releases run side by side during
+/// an update. Two names with one hash only wait for each other.
+fn offset(name: &str) -> i64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    i64::try_from(hash >> 2).expect("62 bits fit")
 }
 
 #[cfg(test)]
@@ -76,31 +91,45 @@ mod tests {
     use crate::root::Root;
 
     #[test]
-    fn one_holds_it_and_nothing_is_left() {
+    fn a_name_has_one_holder_and_other_names_are_free() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let locks = Arc::new(root.make_directory("/locks", 0o700).unwrap());
-        let first = FileLock::wait(&locks, "a").unwrap();
-        assert!(FileLock::attempt(&locks, "a").unwrap().is_none());
-        assert!(FileLock::attempt(&locks, "b").unwrap().is_some());
+        let locks = root.make_directory("/locks", 0o700).unwrap();
+        let first = FileLock::wait(&locks, "file", "a").unwrap();
+        assert!(FileLock::attempt(&locks, "file", "a").unwrap().is_none());
+        assert!(FileLock::attempt(&locks, "file", "b").unwrap().is_some());
         drop(first);
-        assert!(FileLock::attempt(&locks, "a").unwrap().is_some());
-        assert!(locks.list().unwrap().is_empty());
+        assert!(FileLock::attempt(&locks, "file", "a").unwrap().is_some());
+        assert_eq!(locks.list().unwrap(), ["file"]);
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let locks = root.make_directory("/locks", 0o700).unwrap();
         std::fs::remove_dir(dir.path().join("locks")).unwrap();
-        assert!(FileLock::wait(&locks, "a").is_err());
+        let error = FileLock::wait(&locks, "file", "a").unwrap_err();
+        assert!(error.is_not_found(), "{error}");
+    }
+
+    #[test]
+    fn the_offset_of_a_name_never_changes() {
+        assert_eq!(offset(""), 0x32fc_a739_2108_88c9);
+        assert_eq!(offset("a"), 0x2bd8_f713_2180_7b23);
     }
 
     #[test]
     fn many_take_turns() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        let locks = Arc::new(root.directory("/").unwrap());
+        let locks = root.directory("/").unwrap();
         let held = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let _lock = FileLock::wait(&locks, "a").unwrap();
+                        let _lock = FileLock::wait(&locks, "file", "a").unwrap();
                         let others = held.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                         assert_eq!(others, 0);
                         held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);

@@ -27,8 +27,8 @@ const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 /// Our own directory beside upstream's files.
 const OWN_DIR: &str = ".multus-rs";
-/// Below it: who is at which container, in any process.
-const LOCKS_DIR: &str = "locks";
+/// Below it: the file whose locks say which process works at which container.
+const LOCKS_FILE: &str = "container.locks";
 /// libcni's result cache lies in the same directory.
 const RESULTS_DIR: &str = "results";
 
@@ -64,7 +64,6 @@ pub struct Store {
     boot: OnceLock<Option<Arc<str>>>,
     base: OnceLock<Arc<Directory>>,
     own: OnceLock<Arc<Directory>>,
-    locks: OnceLock<Arc<Directory>>,
 }
 
 /// The first record of a container, which an ADD carries on.
@@ -110,7 +109,6 @@ impl Store {
             boot: OnceLock::new(),
             base: OnceLock::new(),
             own: OnceLock::new(),
-            locks: OnceLock::new(),
         }
     }
 
@@ -128,12 +126,16 @@ impl Store {
 
     /// Waits until no other process, as there are two in a rolling update, is at the container.
     pub fn lock(&self, id: &ContainerId) -> Result<FileLock, StateError> {
-        Ok(FileLock::wait(&self.locks(true)?, id.as_str())?)
+        Ok(FileLock::wait(&*self.own(true)?, LOCKS_FILE, id.as_str())?)
     }
 
     /// The same, if nobody is.
     pub fn try_lock(&self, id: &ContainerId) -> Result<Option<FileLock>, StateError> {
-        Ok(FileLock::attempt(&self.locks(true)?, id.as_str())?)
+        Ok(FileLock::attempt(
+            &*self.own(true)?,
+            LOCKS_FILE,
+            id.as_str(),
+        )?)
     }
 
     /// What is known of a container; `ifname` is what the runtime asks for, should only upstream's file be there.
@@ -282,7 +284,7 @@ impl Store {
         Ok(())
     }
 
-    /// The containers that have any file here: state, a sidecar that lost it or never got it, a lock, or something that was
+    /// The containers that have any file here: state, a sidecar that lost it or never got it, or something that was
     /// never completed.
     pub fn known(&self) -> Result<BTreeSet<ContainerId>, StateError> {
         let id = |name: &str| name.parse::<ContainerId>().ok();
@@ -295,8 +297,6 @@ impl Store {
             let name = root::written_as(&name).unwrap_or(&name);
             known.extend(name.strip_suffix(".json").and_then(id));
         }
-        let locks = list(self.locks(false))?;
-        known.extend(locks.iter().filter_map(|name| id(name)));
         Ok(known)
     }
 
@@ -343,10 +343,6 @@ impl Store {
 
     fn own(&self, make: bool) -> Result<Arc<Directory>, RootError> {
         self.open(&self.own, make, || self.dir.join(OWN_DIR))
-    }
-
-    fn locks(&self, make: bool) -> Result<Arc<Directory>, RootError> {
-        self.open(&self.locks, make, || self.dir.join(OWN_DIR).join(LOCKS_DIR))
     }
 
     fn open(

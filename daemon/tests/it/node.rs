@@ -253,7 +253,7 @@ impl Node {
         });
     }
 
-    /// Containers with state, and sidecars.
+    /// Containers with state, and sidecars. The file of the locks is there for good.
     pub(crate) fn state(&self) -> (Vec<String>, Vec<String>) {
         let files = |dir: &str| {
             let Ok(entries) = fs::read_dir(self.path(dir)) else {
@@ -264,6 +264,7 @@ impl Node {
                 .filter(|e| e.file_type().unwrap().is_file());
             let mut names: Vec<_> = files
                 .map(|e| e.file_name().into_string().unwrap())
+                .filter(|name| name != "container.locks")
                 .collect();
             names.sort();
             names

@@ -36,7 +36,6 @@ fn whoever_is_gone_is_detached_and_forgotten() {
     world.put("var/lib/cni/multus/.multus-rs-c5.tmp", "[");
     world.put("var/lib/cni/multus/results/.cbr0-c1-eth0.tmp", "{");
     world.put("var/lib/cni/multus/results/.cbr0-c2-eth0.tmp", "{");
-    world.put("var/lib/cni/multus/.multus-rs/locks/c6", "");
     world.calls();
     let (errors, asked) = sweep(&world, &["c1", "c3"]);
     assert!(errors.is_empty(), "{errors:?}");
