@@ -3,8 +3,10 @@
 
 mod file;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -172,10 +174,9 @@ pub fn list(dir: &Path) -> Result<Vec<Entry>, CacheError> {
 pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, CacheError> {
     let mut found: Vec<(SystemTime, Entry)> = Vec::new();
     let is_about = about(container);
-    for name in all_names(dir)? {
-        if !name.starts_with('.')
-            && is_about(&name)
-            && let Ok(Some((entry, written))) = file::read_dated(&dir.join(name))
+    let is_complete = |name: &[u8]| !name.starts_with(b".") && is_about(name);
+    for name in names_like(dir, is_complete)? {
+        if let Ok(Some((entry, written))) = file::read_dated(&dir.join(name))
             && entry.container_id == container.as_str()
         {
             found.push((written.unwrap_or(SystemTime::UNIX_EPOCH), entry));
@@ -192,15 +193,14 @@ pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, C
 /// Removes what a killed process began to write about a container. Nobody may be at that container meanwhile.
 pub fn clean(dir: &Path, container: &ContainerId) -> Result<(), CacheError> {
     let is_about = about(container);
-    for name in all_names(dir)? {
-        if file::meant_by(&name).is_some_and(&is_about) {
-            let path = dir.join(name);
-            file::remove(&path).map_err(|source| CacheError::Io {
-                action: "remove",
-                path,
-                source,
-            })?;
-        }
+    let is_unfinished = |name: &[u8]| file::meant_by(name).is_some_and(&is_about);
+    for name in names_like(dir, is_unfinished)? {
+        let path = dir.join(name);
+        file::remove(&path).map_err(|source| CacheError::Io {
+            action: "remove",
+            path,
+            source,
+        })?;
     }
     Ok(())
 }
@@ -225,23 +225,27 @@ pub fn remove_empty(dir: &Path) -> Result<(), CacheError> {
 
 /// Whether an entry's file name is `<network>-<container>-<interface>`, as far as that can be told: each part may have
 /// hyphens.
-fn about(container: &ContainerId) -> impl Fn(&str) -> bool {
-    let middle = format!("-{container}-");
+fn about(container: &ContainerId) -> impl Fn(&[u8]) -> bool {
+    let middle = format!("-{container}-").into_bytes();
+    // A DEL looks at the names of all entries of the node, so nothing is searched that an interface's name rules out.
     move |name| {
-        name.rsplit_once(&middle)
-            .is_some_and(|(_, ifname)| ifname.parse::<IfName>().is_ok())
+        (1..=IfName::MAX_BYTES)
+            .filter_map(|length| name.split_at_checked(name.len().checked_sub(length)?))
+            .find(|(before, _)| before.ends_with(&middle))
+            .and_then(|(_, ifname)| std::str::from_utf8(ifname).ok())
+            .is_some_and(|ifname| ifname.parse::<IfName>().is_ok())
     }
 }
 
 /// Names of entries, sorted. What begins with a dot is not complete.
-fn names(dir: &Path) -> Result<Vec<String>, CacheError> {
-    let mut names = all_names(dir)?;
-    names.retain(|name| !name.starts_with('.'));
+fn names(dir: &Path) -> Result<Vec<OsString>, CacheError> {
+    let mut names = names_like(dir, |name| !name.starts_with(b"."))?;
     names.sort();
     Ok(names)
 }
 
-fn all_names(dir: &Path) -> Result<Vec<String>, CacheError> {
+/// The file names of a directory that the function takes; none where there is no directory.
+fn names_like(dir: &Path, is_taken: impl Fn(&[u8]) -> bool) -> Result<Vec<OsString>, CacheError> {
     let failed = |source| CacheError::Io {
         action: "list",
         path: dir.to_owned(),
@@ -251,10 +255,14 @@ fn all_names(dir: &Path) -> Result<Vec<String>, CacheError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         files => files.map_err(failed)?,
     };
-    files
-        .map(|file| file.map(|file| file.file_name().to_string_lossy().into_owned()))
-        .collect::<Result<_, _>>()
-        .map_err(failed)
+    let mut names = Vec::new();
+    for file in files {
+        let name = file.map_err(failed)?.file_name();
+        if is_taken(name.as_bytes()) {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

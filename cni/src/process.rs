@@ -57,6 +57,9 @@ const EXCERPT: usize = 1024;
 /// How often, and how long, a program that is just being replaced is tried again.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// For so long nobody reads the child's output. An answer fits into a pipe, so most children end within this time, and the caller is
+/// woken once instead of for each piece. A child that writes more than a pipe holds waits until the time is over.
+const UNWATCHED: Duration = Duration::from_millis(100);
 
 impl Output {
     /// The stdout of a success; the typed error of a failure, or one that quotes what there is.
@@ -220,6 +223,7 @@ pub fn exchange(
         stdin: true,
         ..Ready::default()
     };
+    let mut unwatched = Some(limits.time.map_or(UNWATCHED, |time| time.min(UNWATCHED)));
     loop {
         if ready.stdin
             && let Some(pipe) = &stdin
@@ -227,7 +231,13 @@ pub fn exchange(
         {
             stdin = None;
         }
-        ready = wait(ended, [&stdin, &stdout, &stderr], deadline)?;
+        ready = match unwatched.take() {
+            Some(time) if stdin.is_none() && ended_within(ended, time)? => Ready {
+                ended: true,
+                ..Ready::default()
+            },
+            _ => wait(ended, [&stdin, &stdout, &stderr], deadline)?,
+        };
         if (ready.stdout || ready.ended)
             && drain(stdout.as_ref(), &mut out, limits.stdout.saturating_add(1))?
         {
@@ -256,6 +266,18 @@ struct Ready {
     stdin: bool,
     stdout: bool,
     stderr: bool,
+}
+
+/// Returns whether the child ends within this time.
+fn ended_within(ended: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    let mut fds = [PollFd::from_borrowed_fd(ended, PollFlags::IN)];
+    match poll(&mut fds, Some(&time)) {
+        Ok(count) => Ok(count > 0),
+        // Then it is waited for with the rest.
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Waits until something can be done.

@@ -91,8 +91,8 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
 }
 
 /// The entry's file name, of a temporary file's.
-pub(super) fn meant_by(temporary: &str) -> Option<&str> {
-    temporary.strip_prefix('.')?.strip_suffix(".tmp")
+pub(super) fn meant_by(temporary: &[u8]) -> Option<&[u8]> {
+    temporary.strip_prefix(b".")?.strip_suffix(b".tmp")
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
