@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, BufWriter},
     net::{TcpStream, lookup_host},
     task::AbortHandle,
     time::timeout,
@@ -42,6 +42,8 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
 /// HTTP/1 buffers no more than this.
 const HTTP1_BUFFER: usize = 64 << 10;
+/// What several small frames of HTTP/2 are collected in before they are encrypted; a TLS record holds no more.
+const HTTP2_BUFFER: usize = 16 << 10;
 
 /// What requests send.
 pub(super) type Body = Full<Bytes>;
@@ -149,6 +151,8 @@ impl Connector {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Sender, ConnectError> {
+        // Headers and body are frames of their own: buffered, a request is one TLS record and one system call.
+        let stream = BufWriter::with_capacity(HTTP2_BUFFER, stream);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)

@@ -22,7 +22,7 @@ use crate::{access::Client, metrics::Metrics};
 /// One event of each pod of a full node, with some to spare. What comes while so many wait is dropped.
 const WAITING: usize = 512;
 /// So many are sent at once; what else a connection can take is for statuses.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 4;
 /// How long one event is tried.
 const PATIENCE: Duration = Duration::from_secs(5);
 
