@@ -1,16 +1,12 @@
-//! Interfaces and default routes in a container's network namespace, on one thread that enters it and comes back.
+//! Interfaces and default routes in a container's network namespace, which the calling thread enters and leaves again.
 //!
-//! It must not stay: a thread in a namespace keeps all interfaces of a pod that is gone.
+//! A thread that stayed would keep all interfaces of a pod that is gone.
 
 use std::{
     fs::File,
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{Sender, channel},
-    },
-    thread,
+    sync::{Arc, OnceLock},
 };
 
 use node::root::Root;
@@ -22,9 +18,10 @@ use rustix::{
     },
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
+use tracing::error;
 
 use crate::{
-    engine::{DefaultRoute, LinkProbe},
+    engine::{DefaultRoute, Interfaces, LinkProbe},
     exec::{RuntimeExec, open_netns},
     netlink::{self, Found},
     plan::Family,
@@ -35,16 +32,12 @@ const DATAGRAM: usize = 64 << 10;
 /// How often routes that change meanwhile are listed.
 const LISTINGS: u32 = 10;
 
-/// Something to do in a namespace.
-type Job = Box<dyn FnOnce(&Namespace) -> io::Result<()> + Send>;
-
 /// Looks into real namespaces.
 #[derive(Debug)]
 pub struct NetnsProbe {
     root: Arc<Root>,
     exec: Arc<RuntimeExec>,
-    /// What the thread is given to do, once there is one.
-    jobs: Mutex<Option<Sender<Job>>>,
+    own: OnceLock<Namespace>,
 }
 
 impl NetnsProbe {
@@ -53,15 +46,15 @@ impl NetnsProbe {
         Self {
             root,
             exec,
-            jobs: Mutex::default(),
+            own: OnceLock::new(),
         }
     }
 }
 
 impl LinkProbe for NetnsProbe {
-    fn link_exists(&self, netns: &str, ifname: &str) -> io::Result<bool> {
-        let ifname = ifname.to_owned();
-        self.inside(netns, move || Ok(index(&ifname)?.is_some()))
+    fn interfaces(&self, netns: &str) -> io::Result<Box<dyn Interfaces>> {
+        let socket = self.inside(netns, interface_socket)?;
+        Ok(Box::new(NetnsInterfaces(socket)))
     }
 
     fn set_default_routes(
@@ -76,54 +69,27 @@ impl LinkProbe for NetnsProbe {
 }
 
 impl NetnsProbe {
-    /// Does something in the namespace.
-    fn inside<T: Send + 'static>(
-        &self,
-        netns: &str,
-        act: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
+    /// Runs `act` with this thread inside the namespace.
+    fn inside<T>(&self, netns: &str, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let netns = open_netns(&self.root, &self.exec.place(), netns)?;
-        let (answer, outcome) = channel();
-        let job: Job = Box::new(move |own| {
-            let (back, done) = match own.enter(&netns) {
-                Ok(true) => {
-                    let done = act();
-                    (own.come_back(), done)
-                }
-                Ok(false) => (Ok(()), act()),
-                Err(error) => (Ok(()), Err(error)),
-            };
-            // Who has asked waits for the answer.
-            let _ = answer.send(done);
-            back
-        });
-        self.hand_over(job)?;
-        outcome
-            .recv()
-            .unwrap_or_else(|_| Err(io::Error::other("the probing thread ended early")))
-    }
-
-    /// Gives the thread something to do; starts one where none is left.
-    fn hand_over(&self, mut job: Job) -> io::Result<()> {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = &*jobs {
-            match thread.send(job) {
-                Ok(()) => return Ok(()),
-                Err(refused) => job = refused.0,
+        let own = match self.own.get() {
+            Some(own) => own,
+            None => {
+                let own = Namespace::of_process()?;
+                self.own.get_or_init(|| own)
             }
-        }
-        let (sender, receiver) = channel::<Job>();
-        let own = Namespace::own()?;
-        thread::Builder::new()
-            .name("link-probe".into())
-            .spawn(move || {
-                // A thread that cannot come back ends: nothing else may be done in a pod's namespace.
-                receiver.into_iter().try_for_each(|job| job(&own))
-            })?;
-        // It waits for this one: it was started just now.
-        let _ = sender.send(job);
-        *jobs = Some(sender);
-        Ok(())
+        };
+        let _inside = own.leave_for(&netns)?;
+        act()
+    }
+}
+
+/// A socket that was opened inside the namespace. A socket stays in its namespace, so any thread can use it.
+struct NetnsInterfaces(OwnedFd);
+
+impl Interfaces for NetnsInterfaces {
+    fn contains(&self, ifname: &str) -> io::Result<bool> {
+        Ok(index(&self.0, ifname)?.is_some())
     }
 }
 
@@ -135,27 +101,43 @@ struct Namespace {
 }
 
 impl Namespace {
-    fn own() -> io::Result<Self> {
-        let file = OwnedFd::from(File::open("/proc/thread-self/ns/net")?);
+    fn of_process() -> io::Result<Self> {
+        let file = OwnedFd::from(File::open("/proc/self/ns/net")?);
         let identity = identity(&file)?;
         Ok(Self { file, identity })
     }
 
-    /// Moves this thread, and returns whether it has to come back. Moving takes a right that being there does not.
-    fn enter(&self, netns: &OwnedFd) -> io::Result<bool> {
-        let is_elsewhere = identity(netns)? != self.identity;
-        if is_elsewhere {
-            move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+    /// Moves this thread to another namespace until the guard is dropped; `None` where it is there already, since moving takes a
+    /// right that being there does not.
+    fn leave_for(&self, netns: &OwnedFd) -> io::Result<Option<Elsewhere<'_>>> {
+        if identity(netns)? == self.identity {
+            return Ok(None);
         }
-        Ok(is_elsewhere)
+        // The kernel checks the same rights on the way back, so a thread that could not return never leaves.
+        enter(&self.file)?;
+        enter(netns)?;
+        Ok(Some(Elsewhere { own: self }))
     }
+}
 
-    fn come_back(&self) -> io::Result<()> {
-        Ok(move_into_link_name_space(
-            self.file.as_fd(),
-            Some(LinkNameSpaceType::Network),
-        )?)
+/// Returns the thread to the process's namespace when dropped, a panic included.
+struct Elsewhere<'a> {
+    own: &'a Namespace,
+}
+
+impl Drop for Elsewhere<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = enter(&self.own.file) {
+            error!(%error, "a thread cannot return from a pod's network namespace, so the daemon ends");
+            // What this thread did next would happen in the pod.
+            std::process::abort();
+        }
     }
+}
+
+fn enter(namespace: &OwnedFd) -> io::Result<()> {
+    let kind = Some(LinkNameSpaceType::Network);
+    Ok(move_into_link_name_space(namespace.as_fd(), kind)?)
 }
 
 fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
@@ -163,15 +145,19 @@ fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// The index of an interface, if there is one of that name.
-fn index(ifname: &str) -> io::Result<Option<u32>> {
-    let socket = socket_with(
+/// Opens a socket for questions about the interfaces of this thread's namespace.
+fn interface_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
         SocketFlags::CLOEXEC,
         None,
-    )?;
-    match netdevice::name_to_index(&socket, ifname) {
+    )?)
+}
+
+/// The index of an interface, if there is one of that name.
+fn index(socket: &OwnedFd, ifname: &str) -> io::Result<Option<u32>> {
+    match netdevice::name_to_index(socket, ifname) {
         Ok(index) => Ok(Some(index)),
         Err(rustix::io::Errno::NODEV) => Ok(None),
         Err(error) => Err(error.into()),
@@ -180,9 +166,10 @@ fn index(ifname: &str) -> io::Result<Option<u32>> {
 
 /// Takes all default routes of the family away but those that are wanted, and makes what is not there.
 fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result<()> {
+    let interfaces = interface_socket()?;
     let wanted = routes
         .iter()
-        .map(|route| match index(&route.ifname)? {
+        .map(|route| match index(&interfaces, &route.ifname)? {
             Some(interface) => Ok((interface, route)),
             None => Err(io::Error::new(
                 io::ErrorKind::NotFound,
@@ -265,29 +252,16 @@ mod tests {
     fn own_namespace_needs_no_privilege() {
         let probe = probe();
         let netns = "/proc/self/ns/net";
-        assert!(probe.link_exists(netns, "lo").unwrap());
-        assert!(!probe.link_exists(netns, "no-such-link").unwrap());
+        let interfaces = probe.interfaces(netns).unwrap();
+        assert!(interfaces.contains("lo").unwrap());
+        assert!(!interfaces.contains("no-such-link").unwrap());
     }
 
     #[test]
-    fn file_that_is_no_namespace_is_an_error_and_the_thread_goes_on() {
-        let probe = probe();
+    fn file_that_is_no_namespace_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
-        probe.link_exists(path, "lo").unwrap_err();
-        assert!(probe.link_exists("/proc/self/ns/net", "lo").unwrap());
-    }
-
-    #[test]
-    fn looks_after_a_panic_get_another_thread() {
-        let probe = probe();
-        let netns = "/proc/self/ns/net";
-        let failed = probe.inside(netns, || -> io::Result<()> { panic!("for the test") });
-        assert!(failed.unwrap_err().to_string().contains("ended early"));
-        // Its end may be noticed a little later than its answer's.
-        while probe.link_exists(netns, "lo").is_err() {
-            thread::yield_now();
-        }
+        assert!(probe().interfaces(path).is_err());
     }
 
     #[test]

@@ -251,9 +251,9 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 fn runtime_with(blocking_threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    // One thread for everything that does not block: what it does for a verb takes less than waking a second one.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
     builder
-        .worker_threads(2)
         .max_blocking_threads(blocking_threads)
         .enable_all()
         .build()

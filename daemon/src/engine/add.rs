@@ -1,5 +1,6 @@
 //! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
 
+use std::cell::OnceCell;
 use std::sync::PoisonError;
 
 use cni::chain;
@@ -99,6 +100,7 @@ impl Engine {
             pod: &pod_ref,
             path: Self::search_path(netconf, &request.path),
             cache: &cache,
+            interfaces: OnceCell::new(),
         };
         self.check_before(&call, &state)?;
         state.delegates[0].progress = Progress::Started;
@@ -162,7 +164,7 @@ impl Engine {
         delegate: &Delegate,
     ) -> Result<(), CniError> {
         let netns = call.request.netns.as_deref().unwrap_or_default();
-        match self.links.link_exists(netns, delegate.ifname.as_str()) {
+        match call.has_interface(&*self.links, delegate.ifname.as_str()) {
             Ok(false) => Ok(()),
             Ok(true) => Err(failed(pod, delegate, name_taken(delegate))),
             Err(error) => {

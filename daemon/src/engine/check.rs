@@ -3,6 +3,7 @@
 use cni::chain;
 use cni::types::CniError;
 use cni::version::Version;
+use std::cell::OnceCell;
 
 use super::invocation::Call;
 use super::{Engine, Request, recall};
@@ -32,6 +33,7 @@ impl Engine {
             pod: &state.pod,
             path: Self::search_path(netconf, &request.path),
             cache: &cache,
+            interfaces: OnceCell::new(),
         };
         for (index, delegate) in state.delegates.iter().enumerate() {
             let network = &delegate.config.name;

@@ -1,6 +1,7 @@
 //! DEL: undo what state says was begun, all of it, going on after failures. It needs neither pod nor definitions; only
 //! where there is no state are they asked what may have been attached.
 
+use std::cell::OnceCell;
 use std::path::Path;
 use std::time::Instant;
 
@@ -110,6 +111,7 @@ impl Engine {
             pod: &pod,
             path: Self::search_path(netconf, &request.path),
             cache: &removal.cache,
+            interfaces: OnceCell::new(),
         };
         let Outcome {
             mut errors,

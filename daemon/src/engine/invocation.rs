@@ -1,13 +1,13 @@
 //! What a delegate gets: its arguments, capability arguments and directories.
 
-use std::path::PathBuf;
+use std::{cell::OnceCell, io, path::PathBuf};
 
 use cni::chain::Invocation;
 use cni::types::CniError;
 use node::root::{self, Directory, RootError};
 use serde_json::{Map, Value, json};
 
-use super::{Engine, Request, device_info};
+use super::{Engine, Interfaces, LinkProbe, Request, device_info};
 use crate::netconf::Netconf;
 use crate::plan::{Attachment, Selection, requests};
 use crate::state::{Delegate, PodRef, Requested, Store};
@@ -24,9 +24,24 @@ pub(super) struct Call<'a> {
     pub(super) pod: &'a PodRef,
     pub(super) path: Vec<PathBuf>,
     pub(super) cache: &'a CacheDir,
+    /// The interfaces of the container's network namespace, opened by the first look.
+    pub(super) interfaces: OnceCell<Box<dyn Interfaces>>,
 }
 
 impl Call<'_> {
+    /// Returns whether the container's network namespace has an interface of that name.
+    pub(super) fn has_interface(&self, probe: &dyn LinkProbe, ifname: &str) -> io::Result<bool> {
+        let interfaces = match self.interfaces.get() {
+            Some(open) => open,
+            None => {
+                let netns = self.request.netns.as_deref().unwrap_or_default();
+                let open = probe.interfaces(netns)?;
+                self.interfaces.get_or_init(|| open)
+            }
+        };
+        interfaces.contains(ifname)
+    }
+
     pub(super) fn invocation(&self, delegate: &Delegate, master: bool) -> Invocation {
         Invocation {
             container_id: self.request.container_id.clone(),

@@ -50,8 +50,8 @@ pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
 
 /// Looks into a container's network namespace.
 pub trait LinkProbe: Send + Sync {
-    /// Whether the namespace holds an interface of that name.
-    fn link_exists(&self, netns: &str, ifname: &str) -> io::Result<bool>;
+    /// Opens the namespace's list of interfaces, which keeps the namespace alive until it is dropped.
+    fn interfaces(&self, netns: &str) -> io::Result<Box<dyn Interfaces>>;
     /// Makes these the only default routes of the family in the namespace; of two with one metric, the later is in force.
     fn set_default_routes(
         &self,
@@ -59,6 +59,12 @@ pub trait LinkProbe: Send + Sync {
         family: Family,
         routes: &[DefaultRoute],
     ) -> io::Result<()>;
+}
+
+/// The interfaces of one network namespace, at the moment of each call.
+pub trait Interfaces: Send {
+    /// Returns whether the namespace has an interface of that name.
+    fn contains(&self, ifname: &str) -> io::Result<bool>;
 }
 
 /// A default route.

@@ -1,5 +1,6 @@
 //! The annotation of a pod that runs, followed: what it asks for by now is attached, what it does not ask for any more is detached.
 
+use std::cell::OnceCell;
 use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -112,6 +113,7 @@ impl Engine {
                 pod: &pod_ref,
                 path: Self::search_path(netconf, &request.path),
                 cache: &cache,
+                interfaces: OnceCell::new(),
             },
             store: &store,
             state,

@@ -6,6 +6,7 @@ use cni::chain;
 use cni::config::NetworkConfig;
 use cni::types::CniError;
 use serde_json::{Map, Value};
+use std::cell::OnceCell;
 
 use super::super::invocation::Call;
 use super::super::{Engine, Request, recall};
@@ -141,6 +142,7 @@ impl Engine {
                 pod: &pod,
                 path: Self::search_path(netconf, &request.path),
                 cache: &cache,
+                interfaces: OnceCell::new(),
             },
             store: &store,
             state,

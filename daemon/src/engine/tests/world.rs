@@ -11,7 +11,9 @@ use cni::types::CniError;
 use node::root::{Disk, Root};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Added, DefaultRoute, Engine, Followed, LinkProbe, Patience, Request, Waiting};
+use crate::engine::{
+    Added, DefaultRoute, Engine, Followed, Interfaces, LinkProbe, Patience, Request, Waiting,
+};
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, Family, NETWORKS_ANNOTATION, Nad, PodView};
 
@@ -44,7 +46,7 @@ pub(super) struct Plugins {
     missing: Mutex<BTreeSet<String>>,
     calls: Mutex<Vec<Call>>,
     hook: Mutex<Option<Hook>>,
-    pub(super) links: Mutex<BTreeSet<String>>,
+    pub(super) links: Arc<Mutex<BTreeSet<String>>>,
     /// Default routes that were set, in order.
     pub(super) routes: Mutex<Vec<SetRoutes>>,
     /// How many can be set before one that cannot.
@@ -111,9 +113,18 @@ impl Exec for Plugins {
     }
 }
 
+/// The interfaces of every namespace.
+struct Links(Arc<Mutex<BTreeSet<String>>>);
+
+impl Interfaces for Links {
+    fn contains(&self, ifname: &str) -> io::Result<bool> {
+        Ok(self.0.lock().unwrap().contains(ifname))
+    }
+}
+
 impl LinkProbe for Plugins {
-    fn link_exists(&self, _netns: &str, ifname: &str) -> io::Result<bool> {
-        Ok(self.links.lock().unwrap().contains(ifname))
+    fn interfaces(&self, _netns: &str) -> io::Result<Box<dyn Interfaces>> {
+        Ok(Box::new(Links(Arc::clone(&self.links))))
     }
 
     fn set_default_routes(
@@ -347,7 +358,8 @@ impl World {
         for dir in ["", ".multus-rs", "results"] {
             for entry in fs::read_dir(base.join(dir)).into_iter().flatten() {
                 let entry = entry.unwrap();
-                if entry.file_type().unwrap().is_file() {
+                let is_lock = entry.path().extension().is_some_and(|it| it == "locks");
+                if entry.file_type().unwrap().is_file() && !is_lock {
                     let name = entry.file_name().into_string().unwrap();
                     names.push(format!("{dir}/{name}"));
                 }
