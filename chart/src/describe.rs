@@ -48,8 +48,7 @@ annotations:
 /// A value after its key: lists for Artifact Hub have several lines.
 fn value_of(value: &str) -> String {
     if value.contains('\n') {
-        let lines: String = value.lines().map(|line| format!("    {line}\n")).collect();
-        return format!(": |\n{lines}");
+        return format!(": |\n    {}\n", value.trim_end().replace('\n', "\n    "));
     }
     // What YAML would take for a truth value or a comparison stays a text.
     if value.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -116,12 +115,9 @@ fn annotations(
 }
 
 fn images(version: &str) -> String {
-    let platforms: String = ARCHITECTURES
-        .iter()
-        .map(|arch| format!("  - linux/{arch}\n"))
-        .collect();
+    let platforms = ARCHITECTURES.join("\n  - linux/");
     format!(
-        "- name: multus\n  image: docker.io/multusrs/multus:v{version}\n  platforms:\n{platforms}"
+        "- name: multus\n  image: docker.io/multusrs/multus:v{version}\n  platforms:\n  - linux/{platforms}\n"
     )
 }
 
