@@ -91,6 +91,11 @@ pub(crate) enum Remark {
         network: String,
         replicas: u64,
     },
+    /// A request that no plugin serves, where that does not fail the pod.
+    #[error(
+        "network {network}: no plugin serves the request for {requests}, so the pod starts without it and an event says so: add the capability to the definition, or drop the request"
+    )]
+    Unserved { network: String, requests: String },
     /// Only a node could tell.
     #[error(
         "spec.config is empty: every node needs a configuration named \"{name}\" in {dir}, or, with legacyNetworksAnnotation, a plugin of that name"
@@ -160,6 +165,7 @@ impl Remark {
             | Self::SimilarPlugin { .. }
             | Self::Unspeakable { .. }
             | Self::Legacy
+            | Self::Unserved { .. }
             | Self::Twice { .. } => Severity::Warning,
             _ => Severity::Error,
         }

@@ -216,12 +216,26 @@ fn what_no_plugin_serves_is_refused_unless_the_daemon_is_told_otherwise() {
         good("storage"),
         pod_of(r#"[{"name":"storage","portMappings":[{"hostPort":1,"containerPort":2}]}]"#),
     ];
-    check(
+    check_with(
         &all,
+        &options(json!({"unservedRequests": "error"})),
+        true,
         &[&[
             "error: ",
             "shop/storage",
             "portMappings",
+            "add the capability",
+        ]],
+    );
+    check_with(
+        &all,
+        &options(json!({"unservedRequests": "event"})),
+        true,
+        &[&[
+            "warning: ",
+            "shop/storage",
+            "portMappings",
+            "starts without it",
             "add the capability",
         ]],
     );

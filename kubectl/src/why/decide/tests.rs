@@ -117,6 +117,7 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
     );
 
     let mut unserved = given();
+    option(&mut unserved, "unservedRequests", json!("error"));
     annotate(
         &mut unserved,
         NETWORKS_ANNOTATION,
@@ -127,8 +128,10 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
         Cause::RequestUnserved,
         &["bandwidth", "add the capability"],
     );
-    option(&mut unserved, "unservedRequests", json!("silent"));
-    check(&unserved, Cause::BeingAttached, &[]);
+    for word in ["event", "silent"] {
+        option(&mut unserved, "unservedRequests", json!(word));
+        check(&unserved, Cause::BeingAttached, &[]);
+    }
 
     let mut conflict = given();
     annotate(&mut conflict, NETWORKS_ANNOTATION, "storage@x,storage@x");
