@@ -12,7 +12,7 @@ use super::{
     nodes,
     pods::{self, Today},
     snapshot::Snapshot,
-    values::Values,
+    values::{Values, node_path},
 };
 use crate::{
     judge,
@@ -154,8 +154,8 @@ fn of_values(values: &Values, snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings: Vec<_> = problems
         .map(|problem| {
             // The chart's messages name the value themselves.
-            let text = problem.text.strip_prefix(&format!("{} is ", problem.path));
-            let text = text.map_or(problem.text.clone(), |rest| format!("it is {rest}"));
+            let text = problem.text.strip_prefix(&format!("{} ", problem.path));
+            let text = text.map_or(problem.text.clone(), |rest| format!("it {rest}"));
             Finding::new(Verdict::Fails, Subject::Value, problem.path, text)
         })
         .collect();
@@ -177,6 +177,7 @@ fn of_values(values: &Values, snapshot: &Snapshot) -> Vec<Finding> {
         else {
             continue;
         };
+        let path = node_path(path);
         let (verdict, of_k3s) = if is_k3s && !path.contains("k3s") {
             (
                 Verdict::Changes,
