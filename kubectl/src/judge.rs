@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 use cni::version::SUPPORTED;
 use daemon::{
     config,
-    netconf::Netconf,
+    netconf::{Netconf, Unserved},
     plan::{
         self, ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
         LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
@@ -320,7 +320,11 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
             let one = std::slice::from_ref(&attachment);
             plan::requests::check(one, netconf.unserved)?;
             let outside = outside_ranges(&attachment);
-            Ok(version(&attachment).into_iter().chain(outside))
+            let lacking = lacking(one, netconf);
+            Ok(version(&attachment)
+                .into_iter()
+                .chain(outside)
+                .chain(lacking))
         });
         match checked {
             Ok(found) => remarks.extend(found),
@@ -328,6 +332,13 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
         }
     }
     remarks
+}
+
+/// What the pod starts without, where the daemon reports that in an event.
+fn lacking(attachments: &[Attachment], netconf: &Netconf) -> Option<Remark> {
+    let refusal = plan::requests::check(attachments, Unserved::Error);
+    let error = refusal.err()?;
+    (netconf.unserved == Unserved::Event).then_some(Remark::NotServed(error))
 }
 
 /// The plan that a daemon would make, and what it checks before it runs a plugin.
