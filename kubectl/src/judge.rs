@@ -252,7 +252,7 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
     let of_each = one_by_one(pod, netconf, known);
     let is_whole = of_each
         .iter()
-        .all(|remark| matches!(remark, Remark::Unserved { .. }));
+        .all(|remark| matches!(remark, Remark::NotServed(_)));
     remarks.extend(of_each);
     if is_whole {
         remarks.extend(all_together(pod, netconf, known));
@@ -339,11 +339,11 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
             let one = std::slice::from_ref(&attachment);
             plan::requests::check(one, netconf.unserved)?;
             let outside = outside_ranges(&attachment);
-            let unserved = unserved(&attachment, netconf);
+            let lacking = lacking(one, netconf);
             Ok(version(&attachment)
                 .into_iter()
                 .chain(outside)
-                .chain(unserved))
+                .chain(lacking))
         });
         match checked {
             Ok(found) => remarks.extend(found),
@@ -353,14 +353,11 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
     remarks
 }
 
-/// Requests that no plugin serves, where the daemon starts the pod all the same and tells it in an event.
-fn unserved(attachment: &Attachment, netconf: &Netconf) -> Option<Remark> {
-    let requests = plan::requests::without_capability(attachment);
-    let is_told = netconf.unserved == Unserved::Event && !requests.is_empty();
-    is_told.then(|| Remark::Unserved {
-        network: attachment.name.clone(),
-        requests: requests.join(", "),
-    })
+/// What the pod starts without, where the daemon reports that in an event.
+fn lacking(attachments: &[Attachment], netconf: &Netconf) -> Option<Remark> {
+    let refusal = plan::requests::check(attachments, Unserved::Error);
+    let error = refusal.err()?;
+    (netconf.unserved == Unserved::Event).then_some(Remark::NotServed(error))
 }
 
 /// The networks of a pod's annotation that can be resolved, each for itself.

@@ -35,6 +35,9 @@ pub(crate) enum Remark {
     /// In the daemon's own words.
     #[error("{0}")]
     Plan(#[from] PlanError),
+    /// What a pod starts without.
+    #[error("{0}; the pod starts without it, and an event says so")]
+    NotServed(PlanError),
     /// The definition may be in the cluster.
     #[error(
         "network {namespace}/{name} is not among these files: it has to be in the cluster (--cluster looks){}",
@@ -91,11 +94,6 @@ pub(crate) enum Remark {
         network: String,
         replicas: u64,
     },
-    /// A request that no plugin serves, where that does not fail the pod.
-    #[error(
-        "network {network}: no plugin serves the request for {requests}, so the pod starts without it and an event says so: add the capability to the definition, or drop the request"
-    )]
-    Unserved { network: String, requests: String },
     /// Only a node could tell.
     #[error(
         "spec.config is empty: every node needs a configuration named \"{name}\" in {dir}, or, with legacyNetworksAnnotation, a plugin of that name"
@@ -160,12 +158,12 @@ impl Remark {
         match self {
             Self::OnEachNode { .. } => Severity::Note,
             Self::Ipam(problem) if !problem.is_refused => Severity::Warning,
-            Self::NotAmongFiles { .. }
+            Self::NotServed(_)
+            | Self::NotAmongFiles { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }
             | Self::Unspeakable { .. }
             | Self::Legacy
-            | Self::Unserved { .. }
             | Self::Twice { .. } => Severity::Warning,
             _ => Severity::Error,
         }

@@ -120,7 +120,7 @@ fn text(remark: &Remark) -> String {
 /// How bad a remark is for a pod that is there already.
 fn verdict(remark: &Remark) -> Verdict {
     match (remark, remark.severity()) {
-        (Remark::Unserved { .. }, _) => Verdict::Changes,
+        (Remark::NotServed(_), _) => Verdict::Changes,
         // Such a pod has no further networks today, and will have none.
         (Remark::HostNetwork { .. } | Remark::Misspelt { .. } | Remark::Misplaced { .. }, _) => {
             Verdict::Note

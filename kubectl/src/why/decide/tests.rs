@@ -117,12 +117,13 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
     );
 
     let mut unserved = given();
-    option(&mut unserved, "unservedRequests", json!("error"));
     annotate(
         &mut unserved,
         NETWORKS_ANNOTATION,
         r#"[{"name":"storage","bandwidth":{"ingressRate":1,"ingressBurst":1}}]"#,
     );
+    check(&unserved, Cause::BeingAttached, &[]);
+    option(&mut unserved, "unservedRequests", json!("error"));
     check(
         &unserved,
         Cause::RequestUnserved,
