@@ -8,6 +8,7 @@ mod lint;
 mod manifest;
 mod node;
 mod object;
+mod outage;
 mod preflight;
 mod remark;
 mod scene;

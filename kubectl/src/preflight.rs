@@ -11,6 +11,8 @@ mod schema;
 mod snapshot;
 mod values;
 
+pub(crate) use installation::is_multus;
+
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 use anyhow::{Context as _, bail};

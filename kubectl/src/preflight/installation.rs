@@ -5,7 +5,7 @@ use chart::{Distro, IDENTITIES, Identity};
 use serde_json::{Map, Value};
 
 use super::{
-    snapshot::{DaemonSet, Snapshot},
+    snapshot::{self, DaemonSet, Snapshot},
     values::{Values, node_path},
 };
 
@@ -79,6 +79,11 @@ impl Kind {
     pub(super) fn is_multus(self) -> bool {
         matches!(self, Self::Thin | Self::Thick | Self::Ours)
     }
+}
+
+/// Whether an object is a `DaemonSet` of Multus, upstream's or ours.
+pub(crate) fn is_multus(daemon_set: &Value) -> bool {
+    Kind::of(&snapshot::daemon_set(daemon_set)).is_some_and(Kind::is_multus)
 }
 
 /// A `DaemonSet` of Multus, or of what goes with it.

@@ -243,7 +243,8 @@ fn node(document: &Value) -> Node {
     }
 }
 
-fn daemon_set(document: &Value) -> DaemonSet {
+/// Reads a `DaemonSet`.
+pub(super) fn daemon_set(document: &Value) -> DaemonSet {
     let annotations = texts(document, "/metadata/annotations");
     let release = |what: &str| annotations.get(&format!("meta.helm.sh/release-{what}"));
     let containers = document.pointer("/spec/template/spec/containers");
