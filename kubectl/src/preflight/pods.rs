@@ -3,7 +3,7 @@
 use cni::config::NetworkConfig;
 use daemon::{
     netconf::{Netconf, Unserved},
-    plan::Attachment,
+    plan::{Attachment, PlanError},
 };
 
 use super::{
@@ -112,6 +112,9 @@ fn text(remark: &Remark) -> String {
             namespace, name, ..
         } => format!(
             "network {namespace}/{name}: its definition was not read, so nothing is known of it"
+        ),
+        Remark::NotServed(PlanError::Unserved { network, requests }) => format!(
+            "network {network}: no plugin serves the request for {requests}; the pod starts without it, and an event says so: add the capability to the definition, or drop the request"
         ),
         remark => remark.to_string(),
     }
