@@ -7,6 +7,7 @@ pub mod about;
 pub mod bindata;
 pub mod check;
 pub mod derive;
+pub mod describe;
 pub mod edit;
 pub mod index;
 pub mod manifest;

@@ -3,7 +3,7 @@
 use archive::{gzip, tar};
 use include_dir::{Dir, include_dir};
 
-use crate::{Identity, options, schema, values};
+use crate::{Identity, describe, options, schema, values};
 
 static MAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/main");
 static CRD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/crd");
@@ -105,7 +105,7 @@ pub fn files(
         0,
         (
             "Chart.yaml".to_owned(),
-            description(chart, identity, version).into_bytes(),
+            describe::chart_yaml(chart, identity, version, !parsed.pre.is_empty()).into_bytes(),
         ),
     );
     Ok(files)
@@ -136,22 +136,6 @@ pub fn is_leftover(path: &str) -> bool {
     [".orig", ".rej", "~"]
         .iter()
         .any(|ending| path.ends_with(ending))
-}
-
-fn description(chart: Chart, identity: Identity, version: &str) -> String {
-    let (name, what) = (
-        chart.name(identity),
-        match chart {
-            Chart::Main => "Several network interfaces for pods, on every node of a mixed cluster",
-            Chart::Crd => "The definition of NetworkAttachmentDefinition",
-        },
-    );
-    format!(
-        "apiVersion: v2\nname: {name}\nversion: {version}\nappVersion: {version}\ntype: application\ndescription: {what}\n\
-         home: https://github.com/multus-rs/multus-rs\n\
-         annotations:\n  fleet.cattle.io/bundle-id: {}\n",
-        identity.distro.as_str()
-    )
 }
 
 #[cfg(test)]

@@ -53,10 +53,17 @@ fn of_row(row: &Row) -> Value {
         Kind::Switch => json!({"enum": [true, false, "true", "false", "", null]}),
         Kind::Text => json!({"type": ["string", "null"]}),
         Kind::Port => json!({"type": ["integer", "null"], "minimum": 1, "maximum": 65535}),
+        Kind::Count => json!({"type": ["integer", "null"], "minimum": 1}),
+        Kind::Amount => {
+            json!({"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"})
+        }
         Kind::PullPolicy => json!({"enum": ["", "Always", "IfNotPresent", "Never", null]}),
         Kind::Texts => json!({"type": ["array", "null"], "items": {"type": "string"}}),
         Kind::Objects => json!({"type": ["array", "null"], "items": {"type": "object"}}),
         Kind::Object => json!({"type": ["object", "null"]}),
+        Kind::Strings => {
+            json!({"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}})
+        }
         Kind::DaemonConfig => daemon_conf(),
         Kind::Anything => json!({}),
     };
@@ -163,7 +170,7 @@ cniplugins: {image: {repository: r, tag: t}, skipcnis: flannel}
 dhcpDaemonSet: {image: {repository: b, tag: '1'}}
 rke2-whereabouts: {enabled: false}
 dynamicNetworksController: {enabled: false, sockets: {containerd: /a, multus: /b}}
-global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegistry: x}}
+global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegistry: x, clusterId: c}}
 ";
         assert_eq!(problems(values), [""; 0]);
     }
@@ -181,6 +188,10 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
             ("config: {daemon_config: {}}", "daemon_config"),
             ("manifests: {daemonSet: maybe}", "maybe"),
             ("tolerations: {operator: Exists}", "array"),
+            ("podLabels: {a: 1}", "string"),
+            ("updateStrategy: {rollingUpdat: {}}", "rollingUpdat"),
+            ("updateStrategy: {rollingUpdate: {maxSurge: half}}", "half"),
+            ("podDisruptionBudget: {minAvailable: 50%}", "integer"),
             ("perNodeCertificate: {enable: true}", "enable"),
             ("perNodeCertificate: {certDuration: 10}", "string"),
             ("rke2-whereabouts: {enable: true}", "enable"),
@@ -211,6 +222,6 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
         let schema: Value = serde_json::from_str(&values_schema()).unwrap();
         let mut found = Vec::new();
         open("", &schema, &mut found);
-        assert_eq!(found, [".config.daemon_conf", ".global"]);
+        assert_eq!(found, [".config.daemon_conf", ".global", ".global.cattle"]);
     }
 }

@@ -39,6 +39,10 @@ pub enum Kind {
     Text,
     /// A port.
     Port,
+    /// A whole number from 1 on.
+    Count,
+    /// A whole number from 0 on, or a percentage.
+    Amount,
     /// When an image is pulled.
     PullPolicy,
     /// A list of texts.
@@ -47,6 +51,8 @@ pub enum Kind {
     Objects,
     /// An object of Kubernetes.
     Object,
+    /// Texts by name, as labels and annotations are.
+    Strings,
     /// Keys of the table of options, and any key of a network configuration.
     DaemonConfig,
     /// Anything: a published key that has no effect here.

@@ -14,7 +14,7 @@ use cmdline::{BAD_USAGE, absolute};
 use daemon::{
     approve::ServiceAccount,
     causes::causes,
-    commands::{self, Setting, pod::PodName, status::Probe},
+    commands::{self, Setting, pod::PodName, status::Probe, verify::Release},
     config, exec, limits, logging,
     run::{self, Identity},
     serving,
@@ -96,6 +96,13 @@ enum Command {
     Pod {
         /// The pod as namespace/name.
         pod: PodName,
+    },
+    /// Say whether the DaemonSet serves every node, and gave this pod its networks: for helm test.
+    #[command(after_help = "Example:\n  multus-daemon verify --wait 120")]
+    Verify {
+        /// Look again for so many seconds before the answer is no.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        wait: u32,
     },
     /// Ask the running daemon.
     #[command(after_help = "Example:\n  multus-daemon status --ready")]
@@ -200,6 +207,11 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&setting, &pod),
+        Command::Verify { wait } => {
+            let release = release(&setting.identity)?;
+            let wait = Duration::from_secs(wait.into());
+            runtime()?.block_on(commands::verify::run(&release, wait))
+        }
         Command::Status { json: true, .. } => commands::status::print_json(&setting),
         Command::Status { ready, wait, .. } => {
             let wait = Duration::from_secs(wait.into());
@@ -210,6 +222,22 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             has_answer
         }
     }
+}
+
+/// The release that a pod of `helm test` belongs to.
+fn release(identity: &Identity) -> anyhow::Result<Release> {
+    let missing = |name: &str| format!("{name} is not set: run this with `helm test`");
+    Ok(Release {
+        namespace: identity
+            .namespace
+            .clone()
+            .with_context(|| missing("POD_NAMESPACE"))?,
+        daemon_set: identity
+            .daemon_set
+            .clone()
+            .with_context(|| missing("MULTUS_DAEMONSET"))?,
+        pod: variable("POD_NAME").with_context(|| missing("POD_NAME"))?,
+    })
 }
 
 /// In a pod the node's root is mounted, and its absence must not go unnoticed; on the node itself it is there as `/`.

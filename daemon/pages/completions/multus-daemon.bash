@@ -37,6 +37,9 @@ _multus__daemon() {
             multus__daemon,uninstall)
                 cmd="multus__daemon__subcmd__uninstall"
                 ;;
+            multus__daemon,verify)
+                cmd="multus__daemon__subcmd__verify"
+                ;;
             *)
                 ;;
         esac
@@ -44,7 +47,7 @@ _multus__daemon() {
 
     case "${cmd}" in
         multus__daemon)
-            opts="-v -h --config --root --log-format --version --help run install uninstall discover approve pod status"
+            opts="-v -h --config --root --log-format --version --help run install uninstall discover approve pod verify status"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -256,6 +259,36 @@ _multus__daemon() {
                 return 0
             fi
             case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__daemon__subcmd__verify)
+            opts="-h --wait --config --root --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

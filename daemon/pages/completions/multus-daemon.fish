@@ -36,6 +36,7 @@ complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "uninsta
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "discover" -d 'Say where this node\'s runtime has its CNI directories'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "approve" -d 'Approve the certificates that nodes ask for themselves, deny all others of that kind'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "pod" -d 'Say what this node knows of a pod\'s networks, as JSON: for kubectl multus'
+complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "verify" -d 'Say whether the DaemonSet serves every node, and gave this pod its networks: for helm test'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "status" -d 'Ask the running daemon'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F
@@ -71,6 +72,12 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -l root
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -l log-format -d 'How log lines look' -r -f -a "text\t''
 json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand pod" -s h -l help -d 'Print help'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l wait -d 'Look again for so many seconds before the answer is no' -r
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l config -d 'The daemon\'s configuration file' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l log-format -d 'How log lines look' -r -f -a "text\t''
+json\t''"
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -s h -l help -d 'Print help'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l wait -d 'Try again for so many seconds before the answer is no' -r
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F

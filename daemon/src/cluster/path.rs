@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 /// One pod.
-pub(super) fn pod(namespace: &str, name: &str) -> String {
+pub(crate) fn pod(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
@@ -13,7 +13,7 @@ pub(crate) fn events(namespace: &str) -> String {
 }
 
 /// The `DaemonSet` of this name as a list of at most one, which is what our Role allows.
-pub(super) fn daemon_sets(namespace: &str, name: &str) -> String {
+pub(crate) fn daemon_sets(namespace: &str, name: &str) -> String {
     let selector = super::reflect::selector("metadata.name", name);
     format!("/apis/apps/v1/namespaces/{namespace}/daemonsets?fieldSelector={selector}")
 }

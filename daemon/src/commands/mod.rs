@@ -6,6 +6,7 @@ pub mod install;
 pub mod pod;
 pub mod status;
 pub mod uninstall;
+pub mod verify;
 
 use std::path::{Path, PathBuf};
 

@@ -37,6 +37,7 @@ mod spawner;
 mod takeover;
 mod token;
 mod verbs;
+mod verify;
 
 use std::time::{Duration, Instant};
 

@@ -10,12 +10,14 @@ use crate::{
     api_server::{Ask, Kind},
     approve, certificate, devices,
     node::{Node, pod},
+    verify,
 };
 
 const DAEMON: &str = include_str!("../../../chart/template/main/templates/clusterRole.yaml");
 const PUBLISHED: &str = include_str!("../../../chart/template/main/templates/publishedRole.yaml");
 const CERTIFICATE: &str =
     include_str!("../../../chart/template/main/templates/certificateRole.yaml");
+const TEST: &str = include_str!("../../../chart/template/main/templates/tests/release.yaml");
 const APPROVER: &str = include_str!("../../../chart/template/main/templates/approver.yaml");
 
 /// A verb on a resource: `group/resource verb`, with `namespaced:` before what a Role grants.
@@ -177,4 +179,18 @@ fn nothing_is_granted_to_the_approver_that_it_does_not_use() {
     let mut granted = granted(APPROVER);
     assert!(granted.remove("certificates.k8s.io/signers approve"));
     assert_eq!(used(&asks), granted);
+}
+
+#[test]
+fn nothing_is_granted_to_the_test_of_a_release_that_it_does_not_use() {
+    let node = Node::new();
+    assert!(verify::verify(&node, 2).status.success());
+    // All that it reads is in its own namespace.
+    let plain = |rights: Rights| -> Rights {
+        let words = rights.iter();
+        words
+            .map(|right| right.trim_start_matches("namespaced:").to_owned())
+            .collect()
+    };
+    assert_eq!(plain(used(&node.api.asks())), plain(granted(TEST)));
 }

@@ -8,6 +8,7 @@ mod defects;
 mod derived;
 mod notes;
 mod oci;
+mod release_test;
 pub(super) mod render;
 mod server;
 mod superset;
@@ -99,6 +100,10 @@ pub(crate) fn run(work: &Workplace, report: &mut Report) -> Result<(), Ended> {
     report.check("certificates bring an approver, and take rights", || {
         certificates(work)
     })?;
+    report.check(
+        "helm test is a pod of the release's image with rights of its own, and no part of an installation",
+        || release_test::objects(work),
+    )?;
     report.check("helm reads the index, and its digests hold", || index(work))?;
     report.check(
         "a Go program finds the packed charts in bindata and embed tree",

@@ -96,6 +96,9 @@ impl Scene<'_> {
         report.check("pods get their networks on both nodes", || {
             self.pods("first")
         })?;
+        report.check("helm test passes, and leaves nothing", || {
+            self.test_release("k3s-multus")
+        })?;
         report.check(
             "a second server with the same files changes nothing",
             || {
@@ -115,6 +118,24 @@ impl Scene<'_> {
             },
         )?;
         Ok(revision)
+    }
+
+    /// `helm test` of a release whose daemons are ready.
+    fn test_release(&self, name: &str) -> anyhow::Result<()> {
+        let mut helm = self.cluster.helm();
+        let text = sh::run(helm.args(["test", name, NAMESPACE, "--timeout=120s"]))?;
+        let suite = format!("TEST SUITE:     {name}-test");
+        ensure!(
+            text.contains(&suite) && !text.contains("Failed"),
+            "it says {text}"
+        );
+        let selector = "--selector=app.kubernetes.io/component=test";
+        let kinds = "pods,serviceaccounts,roles,rolebindings";
+        let left = self
+            .cluster
+            .kubectl(&["get", kinds, NAMESPACE, selector, "--output=name"])?;
+        ensure!(left.trim().is_empty(), "{left}");
+        Ok(())
     }
 
     fn k3s_changes(

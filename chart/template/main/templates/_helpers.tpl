@@ -1,6 +1,27 @@
+{{- /* Labels of an object. `root` is the context, `app` what selectors go by, `component` the part of the release, `further` what its own
+       value adds. commonLabels may replace what is recommended, but not what is selected. */ -}}
+{{- define "multus.labelsOf" -}}
+{{- $recommended := dict
+  "app.kubernetes.io/name" (.root.Values.nameOverride | default .root.Chart.Name)
+  "app.kubernetes.io/instance" .root.Release.Name
+  "app.kubernetes.io/component" .component
+  "app.kubernetes.io/part-of" "multus"
+  "app.kubernetes.io/version" (regexReplaceAll "[^-A-Za-z0-9_.]" (.root.Chart.AppVersion | default "0") "_" | trunc 63)
+  "app.kubernetes.io/managed-by" .root.Release.Service
+-}}
+{{- $labels := dict "app" .app -}}
+{{- if eq .component "daemon" }}{{ $_ := set $labels "tier" "node" }}{{ end -}}
+{{- range $more := list (.further | default dict) (.root.Values.commonLabels | default dict) $recommended -}}
+{{- range $key, $value := $more -}}
+{{- if not (or (hasKey $labels $key) (kindIs "invalid" $value)) }}{{ $_ := set $labels $key $value }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $labels -}}
+{{- end -}}
+
+{{- /* Labels of what belongs to the daemons, which is all but the approver and the test. */ -}}
 {{- define "multus.labels" -}}
-tier: node
-app: {{ .Chart.Name }}
+{{- include "multus.labelsOf" (dict "root" . "app" .Chart.Name "component" "daemon") -}}
 {{- end -}}
 
 {{- /* "true" for true and "true", nothing for everything else. */ -}}
@@ -8,12 +29,16 @@ app: {{ .Chart.Name }}
 {{- if eq (toString .) "true" }}true{{ end -}}
 {{- end -}}
 
+{{- /* A digest wins over the tag, which is kept for people. */ -}}
 {{- define "multus.image" -}}
 {{- $image := .Values.image | default dict -}}
 {{- $own := (.Values.thickPlugin | default dict).image | default dict -}}
-{{- $registry := (.Values.global | default dict).systemDefaultRegistry | default "" -}}
-{{- if $registry }}{{ trimSuffix "/" $registry }}/{{ end -}}
-{{ $own.repository | default $image.repository }}:{{ $own.tag | default $image.tag }}
+{{- $global := .Values.global | default dict -}}
+{{- $registry := $global.systemDefaultRegistry | default ($global.cattle | default dict).systemDefaultRegistry -}}
+{{- with $registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{ $own.repository | default $image.repository }}
+{{- with $own.tag | default $image.tag }}:{{ . }}{{ end -}}
+{{- with $own.digest | default $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{- define "multus.pullPolicy" -}}
@@ -36,17 +61,73 @@ app: {{ .Chart.Name }}
 {{- toYaml $capabilities -}}
 {{- end -}}
 
-{{- /* Nodes that the image is made for. */ -}}
+{{- /* Nodes that the image is made for, and of these the ones that are wanted: terms are alternatives, so each of them gets the architectures. */ -}}
 {{- define "multus.affinity" -}}
+{{- $affinity := deepCopy (.Values.affinity | default dict) -}}
 {{- with .Values.architectures -}}
-nodeAffinity:
-  requiredDuringSchedulingIgnoredDuringExecution:
-    nodeSelectorTerms:
-    - matchExpressions:
-      - key: kubernetes.io/arch
-        operator: In
-        values:
-          {{- toYaml . | nindent 10 }}
+{{- $isMade := dict "key" "kubernetes.io/arch" "operator" "In" "values" . -}}
+{{- $node := get $affinity "nodeAffinity" | default dict -}}
+{{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict -}}
+{{- $terms := list -}}
+{{- range get $required "nodeSelectorTerms" | default list -}}
+{{- /* An empty term matches no node, and must not match one with ours. */ -}}
+{{- if . }}{{ $terms = append $terms (set . "matchExpressions" (append (get . "matchExpressions" | default list) $isMade)) }}{{ else }}{{ $terms = append $terms . }}{{ end -}}
+{{- end -}}
+{{- $_ := set $required "nodeSelectorTerms" ($terms | default (list (dict "matchExpressions" (list $isMade)))) -}}
+{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" $required -}}
+{{- $_ := set $affinity "nodeAffinity" $node -}}
+{{- end -}}
+{{- if $affinity }}{{ toYaml $affinity }}{{ end -}}
+{{- end -}}
+
+{{- /* Labels of the nodes that get a pod, under the published name and under the usual one, which wins. */ -}}
+{{- define "multus.nodeSelector" -}}
+{{- $selector := dict -}}
+{{- range $more := list ((.Values.labels | default dict).nodeSelector | default dict) (.Values.nodeSelector | default dict) -}}
+{{- range $key, $value := $more -}}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $selector $key $value }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if $selector }}{{ toYaml $selector }}{{ end -}}
+{{- end -}}
+
+{{- /* Annotations of daemons' pods. */ -}}
+{{- define "multus.podAnnotations" -}}
+{{- /* A node that is emptied needs its daemon until the last pod has gone. */ -}}
+{{- $annotations := dict "cluster-autoscaler.kubernetes.io/enable-ds-eviction" "false" -}}
+{{- range $key, $value := .Values.podAnnotations | default dict -}}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $annotations $key $value }}{{ end -}}
+{{- end -}}
+{{- $_ := set $annotations "checksum/config" (include "multus.daemonConfig" . | sha256sum) -}}
+{{- if semverCompare "<1.30-0" .Capabilities.KubeVersion.Version -}}
+{{- $_ := set $annotations (printf "container.apparmor.security.beta.kubernetes.io/kube-%s" .Chart.Name) "unconfined" -}}
+{{- end -}}
+{{- toYaml $annotations -}}
+{{- end -}}
+
+{{- /* How daemons are replaced. Kubernetes wants one of both numbers to be 0; the one that is not set follows from the other. */ -}}
+{{- define "multus.updateStrategy" -}}
+{{- $strategy := .Values.updateStrategy | default dict -}}
+{{- $type := $strategy.type | default "RollingUpdate" -}}
+{{- $rolling := $strategy.rollingUpdate | default dict -}}
+{{- $surge := get $rolling "maxSurge" | toString -}}
+{{- $gone := get $rolling "maxUnavailable" | toString -}}
+{{- $unset := list "" "<nil>" -}}
+{{- $none := list "0" "0%" -}}
+{{- if not (has $type (list "RollingUpdate" "OnDelete")) -}}
+{{- fail (printf "updateStrategy.type is %s, but must be RollingUpdate or OnDelete: correct it, or remove the value" $type) -}}
+{{- end -}}
+type: {{ $type }}
+{{- if eq $type "RollingUpdate" -}}
+{{- if has $surge $unset }}{{ $surge = ternary "1" "0" (or (has $gone $unset) (has $gone $none)) }}{{ end -}}
+{{- if has $gone $unset }}{{ $gone = ternary "1" "0" (has $surge $none) }}{{ end -}}
+{{- if eq (has $surge $none) (has $gone $none) -}}
+{{- fail (printf "updateStrategy.rollingUpdate has maxSurge %s and maxUnavailable %s, but Kubernetes wants one of them to be 0 and the other not: correct them, or remove one" $surge $gone) -}}
+{{- end }}
+# The next daemon takes the socket over before the last one goes, unless maxUnavailable says otherwise.
+rollingUpdate:
+  maxSurge: {{ $surge }}
+  maxUnavailable: {{ $gone }}
 {{- end -}}
 {{- end -}}
 

@@ -17,8 +17,18 @@ pub(super) fn helm(work: &Workplace, words: &[&str], chart: &Path) -> anyhow::Re
     sh::run(Command::new(work.bin.join("helm")).args(words).arg(chart))
 }
 
-/// A chart as text, as a release of this name.
+/// A chart as text, as a release of this name: what an installation makes.
 pub(super) fn text(
+    work: &Workplace,
+    release: &str,
+    chart: &Path,
+    more: &[&str],
+) -> anyhow::Result<String> {
+    with_tests(work, release, chart, &[&["--skip-tests"], more].concat())
+}
+
+/// The same with what `helm test` makes.
+pub(super) fn with_tests(
     work: &Workplace,
     release: &str,
     chart: &Path,

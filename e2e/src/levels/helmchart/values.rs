@@ -140,8 +140,16 @@ fn disturbs(one: &Wanted, other: &Wanted) -> bool {
     let is_over = one.path.starts_with("thickPlugin.image.") && other.path.starts_with("image.");
     // The daemon's file has one level of logging.
     let is_file = one.path == "config.daemon_conf" && other.path.starts_with("config.");
+    // A DaemonSet has one update strategy, whose parts follow from each other.
+    let is_strategy =
+        one.path.starts_with("updateStrategy.") && other.path.starts_with("updateStrategy.");
     let is_same = one.text == other.text || (of_image(one) && of_image(other));
-    is_above || is_over || is_file || is_same || (takes_away(one) && hides(one, other))
+    is_above
+        || is_over
+        || is_file
+        || is_strategy
+        || is_same
+        || (takes_away(one) && hides(one, other))
 }
 
 /// Whether something is no longer there with this value.

@@ -49,6 +49,18 @@ const fn certified(path: &'static str, value: &'static str, fate: Fate) -> Row {
     }
 }
 
+/// Of no image.
+const DIGEST: &str = "sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
+const PINNED: &str = "@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
+
+/// With a budget.
+const fn budgeted(path: &'static str, value: &'static str, fate: Fate) -> Row {
+    Row {
+        with: &["podDisruptionBudget.enabled=true"],
+        ..row(path, value, fate)
+    }
+}
+
 const MONITORED: &[&str] = &["metrics.enabled=true", "metrics.podMonitor.enabled=true"];
 
 /// With metrics.
@@ -62,6 +74,47 @@ const fn measured(path: &'static str, value: &'static str, fate: Fate) -> Row {
 pub(super) const ROWS: &[Row] = &[
     row("image.repository", "mine/own", Shows("mine/own:v")),
     row("image.tag", "v9.9.9", Shows("multusrs/multus:v9.9.9")),
+    row("image.digest", DIGEST, Shows(PINNED)),
+    row(
+        "image.digest",
+        "sha256:2d71",
+        Refused("must be sha256: and 64 hexadecimal digits"),
+    ),
+    Row {
+        with: &["thickPlugin.image.tag=v1"],
+        ..row(
+            "image.digest",
+            DIGEST,
+            Refused("set thickPlugin.image.digest, or remove one of both"),
+        )
+    },
+    row("image.tag", "''", Refused("image.tag is empty")),
+    row(
+        "nameOverride",
+        "mine",
+        Shows(r#""app.kubernetes.io/name":"mine""#),
+    ),
+    row(
+        "nameOverride",
+        "-mine",
+        Refused("must be the value of a label"),
+    ),
+    row(
+        "fullnameOverride",
+        "mine",
+        Refused("objects keep the names of the published chart"),
+    ),
+    row(
+        "namespaceOverride",
+        "mine",
+        Refused("install with --namespace mine"),
+    ),
+    row("commonLabels", "{team: net}", Shows(r#""team":"net""#)),
+    row(
+        "commonLabels",
+        "{app: mine}",
+        Refused("commonLabels.app is set, but pods are found by that label"),
+    ),
     row(
         "image.pullPolicy",
         "Always",
@@ -104,14 +157,93 @@ pub(super) const ROWS: &[Row] = &[
         Idle,
     ),
     row(
+        "podAnnotations",
+        "{mine.example/a: b}",
+        Shows(r#""mine.example/a":"b""#),
+    ),
+    row(
+        "podAnnotations",
+        "{checksum/config: b}",
+        Refused("podAnnotations has checksum/config, which the chart sets itself"),
+    ),
+    row(
+        "podLabels",
+        "{mine.example/c: d}",
+        Shows(r#""mine.example/c":"d""#),
+    ),
+    row(
+        "podLabels",
+        "{tier: mine}",
+        Refused("podLabels.tier is set, but pods are found by that label"),
+    ),
+    row(
+        "extraEnv",
+        "[{name: NO_PROXY, value: a-host}]",
+        Shows(r#"{"name":"NO_PROXY","value":"a-host"}"#),
+    ),
+    row(
+        "extraEnv",
+        "[{name: POD_UID, value: mine}]",
+        Refused("set POD_UID, which the chart or another of their entries sets"),
+    ),
+    row(
+        "priorityClassName",
+        "important",
+        Shows(r#""priorityClassName":"important""#),
+    ),
+    row(
+        "updateStrategy.type",
+        "OnDelete",
+        Shows(r#""updateStrategy":{"type":"OnDelete"}"#),
+    ),
+    row(
+        "updateStrategy.type",
+        "Recreate",
+        Refused("must be RollingUpdate or OnDelete"),
+    ),
+    row(
+        "updateStrategy.rollingUpdate.maxSurge",
+        "25%",
+        Shows(r#""rollingUpdate":{"maxSurge":"25%","maxUnavailable":0}"#),
+    ),
+    row(
+        "updateStrategy.rollingUpdate.maxUnavailable",
+        "3",
+        Shows(r#""rollingUpdate":{"maxSurge":0,"maxUnavailable":3}"#),
+    ),
+    Row {
+        with: &["updateStrategy.rollingUpdate.maxSurge=2"],
+        ..row(
+            "updateStrategy.rollingUpdate.maxUnavailable",
+            "1",
+            Refused("Kubernetes wants one of them to be 0"),
+        )
+    },
+    row(
         "podDisruptionBudget.enabled",
         "true",
         Shows(r#""kind":"PodDisruptionBudget""#),
+    ),
+    budgeted(
+        "podDisruptionBudget.minAvailable",
+        "2",
+        Shows(r#""minAvailable":2"#),
+    ),
+    budgeted(
+        "podDisruptionBudget.minAvailable",
+        "50%",
+        Refused("want null or integer"),
     ),
     row(
         "labels.nodeSelector",
         "{disk: ssd}",
         Shows(r#""disk":"ssd""#),
+    ),
+    row("nodeSelector", "{zone: a}", Shows(r#""zone":"a""#)),
+    row(
+        "affinity",
+        "{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: fast, operator: Exists}]}]}}}",
+        Shows(r#"{"key":"fast","operator":"Exists"},{"key":"kubernetes.io/arch","#),
     ),
     row(
         "tolerations",
@@ -438,6 +570,19 @@ pub(super) const ROWS: &[Row] = &[
         Shows("mirror.example/multusrs/multus:v"),
     ),
     row(
+        "global.cattle.systemDefaultRegistry",
+        "cattle.example",
+        Shows("cattle.example/multusrs/multus:v"),
+    ),
+    Row {
+        with: &["global.systemDefaultRegistry=mirror.example"],
+        ..row(
+            "global.cattle.systemDefaultRegistry",
+            "cattle.example",
+            Idle,
+        )
+    },
+    row(
         "thickPlugin.enabled",
         "false",
         Refused("thin mode does not exist in this chart: remove the value"),
@@ -452,6 +597,7 @@ pub(super) const ROWS: &[Row] = &[
         "v9.9.9",
         Shows("multusrs/multus:v9.9.9"),
     ),
+    row("thickPlugin.image.digest", DIGEST, Shows(PINNED)),
     row(
         "thickPlugin.image.pullPolicy",
         "Never",

@@ -1,0 +1,233 @@
+//! `multus-daemon verify`, which `helm test` runs in a pod of its own: whether the `DaemonSet` has a ready daemon on every node, and
+//! whether this pod got its networks from one. A daemon is ready when it serves pods, so no node has to be reached.
+
+use std::{collections::BTreeMap, io::Write, time::Duration};
+
+use anyhow::Context as _;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    access::{self, Ask, Client, Failure},
+    causes::causes,
+    cluster::{path, retry::patiently},
+    netstatus,
+};
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_secs(2);
+/// No request takes longer, all its tries together.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is verified, and the pod that verifies it.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// Namespace of both.
+    pub namespace: String,
+    /// Name of the `DaemonSet`.
+    pub daemon_set: String,
+    /// Name of this pod.
+    pub pod: String,
+}
+
+/// Looks until the release serves, or until `patience` has ended: then the error says what was missing last.
+pub async fn run(release: &Release, patience: Duration) -> anyhow::Result<()> {
+    let client = access::client().context("no access to the API server")?;
+    let start = Instant::now();
+    loop {
+        let verdict = match look(&client, release).await {
+            Ok((daemon_set, pod)) => judge(release, daemon_set.as_ref(), &pod),
+            // Rights that were granted a moment ago may not be known to every API server yet.
+            Err(failure) => Err(causes(&failure)),
+        };
+        match verdict {
+            Ok(text) => {
+                writeln!(std::io::stdout(), "{text}")?;
+                return Ok(());
+            }
+            Err(problem) if start.elapsed() >= patience => anyhow::bail!(problem),
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+async fn look(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, Pod), Failure> {
+    let Release {
+        namespace,
+        daemon_set,
+        pod,
+    } = release;
+    let list = Ask::get(path::daemon_sets(namespace, daemon_set));
+    let listed = patiently(REQUEST_PATIENCE, |time| {
+        client.object::<DaemonSets>(&list, time)
+    });
+    let daemon_set = listed.await?.items.into_iter().next();
+    let get = Ask::get(path::pod(namespace, pod));
+    let pod = patiently(REQUEST_PATIENCE, |time| client.object(&get, time)).await?;
+    Ok((daemon_set, pod))
+}
+
+/// Returns what is right, or the first thing that is not.
+fn judge(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<String, String> {
+    let Release {
+        namespace,
+        daemon_set,
+        ..
+    } = release;
+    let name = format!("DaemonSet {namespace}/{daemon_set}");
+    let found = found.ok_or_else(|| format!("{name} does not exist: install the chart again"))?;
+    let status = &found.status;
+    let DaemonSetStatus {
+        desired_number_scheduled: nodes,
+        number_ready: ready,
+        updated_number_scheduled: updated,
+        ..
+    } = *status;
+    if status.observed_generation < found.metadata.generation {
+        return Err(format!(
+            "{name} was changed, and its controller has not seen it yet: is kube-controller-manager running?"
+        ));
+    }
+    if nodes == 0 {
+        return Err(format!(
+            "{name} has no node: compare its nodeSelector, affinity and tolerations with the nodes' labels and taints"
+        ));
+    }
+    let cure = format!(
+        "see `kubectl --namespace {namespace} describe daemonset {daemon_set}` and the logs of pods that are not ready"
+    );
+    if ready < nodes {
+        return Err(format!("{name} serves {ready} of {nodes} nodes: {cure}"));
+    }
+    // With OnDelete old daemons stay until somebody deletes their pods.
+    if updated < nodes && found.spec.update_strategy.kind != "OnDelete" {
+        return Err(format!(
+            "{name} is updated on {updated} of {nodes} nodes: {cure}"
+        ));
+    }
+    if !pod.metadata.annotations.contains_key(netstatus::ANNOTATION) {
+        return Err(format!(
+            "this pod has no annotation {}: another plugin than Multus made its network; on its node see `multus-daemon discover`",
+            netstatus::ANNOTATION
+        ));
+    }
+    Ok(format!(
+        "{name} serves {nodes} of {nodes} nodes, and this pod got its networks from it"
+    ))
+}
+
+#[derive(Deserialize)]
+struct DaemonSets {
+    #[serde(default)]
+    items: Vec<DaemonSet>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct DaemonSet {
+    metadata: Metadata,
+    spec: DaemonSetSpec,
+    status: DaemonSetStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct DaemonSetSpec {
+    update_strategy: UpdateStrategy,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct UpdateStrategy {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct DaemonSetStatus {
+    observed_generation: u64,
+    desired_number_scheduled: u32,
+    number_ready: u32,
+    updated_number_scheduled: u32,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Pod {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Metadata {
+    generation: u64,
+    annotations: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn verdict(daemon_set: &Value, pod: Value) -> Result<String, String> {
+        let release = Release {
+            namespace: "kube-system".to_owned(),
+            daemon_set: "multus".to_owned(),
+            pod: "multus-test".to_owned(),
+        };
+        let found: Option<DaemonSet> = serde_json::from_value(daemon_set.clone()).unwrap();
+        judge(
+            &release,
+            found.as_ref(),
+            &serde_json::from_value(pod).unwrap(),
+        )
+    }
+
+    fn served() -> Value {
+        json!({"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": "[]"}}})
+    }
+
+    fn rollout(generation: u64, nodes: u32, ready: u32, updated: u32) -> Value {
+        json!({
+            "metadata": {"generation": generation},
+            "spec": {"updateStrategy": {"type": "RollingUpdate"}},
+            "status": {
+                "observedGeneration": 2, "desiredNumberScheduled": nodes,
+                "numberReady": ready, "updatedNumberScheduled": updated,
+            },
+        })
+    }
+
+    #[test]
+    fn every_node_must_have_a_ready_daemon() {
+        assert_eq!(
+            verdict(&rollout(2, 3, 3, 3), served()).unwrap(),
+            "DaemonSet kube-system/multus serves 3 of 3 nodes, and this pod got its networks from it"
+        );
+        for (daemon_set, expected) in [
+            (Value::Null, "does not exist"),
+            (json!({}), "has no node"),
+            (rollout(3, 3, 3, 3), "has not seen it yet"),
+            (rollout(2, 3, 2, 3), "serves 2 of 3 nodes"),
+            (rollout(2, 3, 3, 1), "is updated on 1 of 3 nodes"),
+        ] {
+            let problem = verdict(&daemon_set, served()).unwrap_err();
+            assert!(problem.contains(expected), "{daemon_set}: {problem}");
+        }
+    }
+
+    #[test]
+    fn old_daemons_stay_with_on_delete() {
+        let mut daemon_set = rollout(2, 3, 3, 1);
+        daemon_set["spec"]["updateStrategy"]["type"] = json!("OnDelete");
+        verdict(&daemon_set, served()).unwrap();
+    }
+
+    #[test]
+    fn a_pod_without_a_status_was_not_served() {
+        let problem = verdict(&rollout(2, 1, 1, 1), json!({"metadata": {}})).unwrap_err();
+        assert!(problem.contains("another plugin than Multus"), "{problem}");
+    }
+}
