@@ -1,5 +1,7 @@
 //! Which nodes daemons can serve, as far as the API tells: architecture, system, kernel, runtime, labels and taints.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{
@@ -94,14 +96,19 @@ fn placement(node: &Node, values: &Values) -> Option<String> {
             all.join(", ")
         ));
     }
-    let selector = values.get("labels.nodeSelector").as_object();
-    let lacking = selector.into_iter().flatten().find(|(key, value)| {
+    // The usual name is added to the published one, and wins.
+    let selectors = ["labels.nodeSelector", "nodeSelector"];
+    let selectors = selectors
+        .iter()
+        .filter_map(|path| values.get(path).as_object());
+    let selector: BTreeMap<_, _> = selectors.flatten().collect();
+    let lacking = selector.into_iter().find(|(key, value)| {
         // A node without labels comes from a file that left them out.
         !node.labels.is_empty() && node.labels.get(*key).map(String::as_str) != value.as_str()
     });
     if let Some((key, value)) = lacking {
         return Some(format!(
-            "labels.nodeSelector wants {key}={}, which the node does not have: label it, or change the value",
+            "nodeSelector wants {key}={}, which the node does not have: label it, or change the value",
             value.as_str().unwrap_or_default()
         ));
     }
@@ -232,12 +239,18 @@ mod tests {
 
     #[test]
     fn selectors_and_taints_keep_daemons_off_nodes() {
-        let selector = json!({"labels": {"nodeSelector": {"network": "multus"}}});
-        check(
-            &node(),
-            &selector,
-            &[(Verdict::Changes, true, "wants network=multus")],
-        );
+        let wanted = json!({"network": "multus"});
+        for selector in [
+            json!({"labels": {"nodeSelector": wanted}}),
+            json!({"nodeSelector": wanted}),
+            json!({"labels": {"nodeSelector": {"network": "x"}}, "nodeSelector": wanted}),
+        ] {
+            check(
+                &node(),
+                &selector,
+                &[(Verdict::Changes, true, "wants network=multus")],
+            );
+        }
         let tainted = |key: &str, effect: &str| Node {
             taints: vec![Taint {
                 key: key.to_owned(),

@@ -6,6 +6,18 @@ use serde_json::{Map, Value};
 use super::values::Problem;
 use crate::suggest;
 
+/// A pattern, the function that it stands for, and words for it.
+type Pattern = (&'static str, fn(&str) -> bool, &'static str);
+
+/// The patterns of the schema: these few need no regular expressions.
+const PATTERNS: &[Pattern] = &[("^[0-9]+%$", is_percentage, "a number or a percentage")];
+
+fn is_percentage(text: &str) -> bool {
+    text.strip_suffix('%').is_some_and(|digits| {
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
 /// Returns everything in `value` that the schema does not allow.
 pub(super) fn check(schema: &Value, value: &Value, path: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -45,6 +57,14 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Problem>) 
             add(format!("it is {value}, but must be {word} {bound}"));
         }
     }
+    if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str()) {
+        let known = PATTERNS.iter().find(|(known, ..)| *known == pattern);
+        if let Some((_, fits, words)) = known
+            && !fits(text)
+        {
+            add(format!("it is {value}, but must be {words}"));
+        }
+    }
     match value {
         Value::Object(map) => properties(schema, map, path, problems),
         Value::Array(items) => {
@@ -70,6 +90,13 @@ fn properties(schema: &Value, map: &Map<String, Value>, path: &str, problems: &m
     for (key, value) in map {
         if let Some(schema) = known.and_then(|known| known.get(key)) {
             walk(schema, value, &below(key), problems);
+        } else if schema["additionalProperties"].is_object() {
+            walk(
+                &schema["additionalProperties"],
+                value,
+                &below(key),
+                problems,
+            );
         } else if schema["additionalProperties"] == false {
             let names = known.into_iter().flat_map(Map::keys).map(String::as_str);
             let hint = suggest::nearest(key, names)
@@ -124,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    const KEYWORDS: [&str; 11] = [
+    const KEYWORDS: [&str; 12] = [
         "$schema",
         "additionalProperties",
         "default",
@@ -133,6 +160,7 @@ mod tests {
         "items",
         "maximum",
         "minimum",
+        "pattern",
         "properties",
         "required",
         "type",
@@ -152,7 +180,11 @@ mod tests {
                         }
                     }
                     "items" => keywords(value, unknown),
-                    "additionalProperties" => assert!(value.is_boolean(), "{value}"),
+                    "additionalProperties" if value.is_object() => keywords(value, unknown),
+                    "pattern" => {
+                        let mut known = PATTERNS.iter();
+                        assert!(known.any(|(known, ..)| value == known), "{value}");
+                    }
                     _ => {}
                 }
             }
@@ -170,6 +202,8 @@ mod tests {
             "port": {"type": ["integer", "null"], "minimum": 1, "maximum": 10},
             "names": {"type": "array", "items": {"type": "string"}},
             "open": {"type": "object", "additionalProperties": true},
+            "texts": {"type": "object", "additionalProperties": {"type": "string"}},
+            "amount": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+%$"},
         }});
         for (value, expected) in [
             (json!({"kind": "a", "port": 1.0, "open": {"x": 1}}), None),
@@ -194,6 +228,18 @@ mod tests {
             (
                 json!({"kind": "a", "names": ["x", 1]}),
                 Some(("names[1]", "must be string")),
+            ),
+            (
+                json!({"kind": "a", "texts": {"b": "c"}, "amount": "10%"}),
+                None,
+            ),
+            (
+                json!({"kind": "a", "texts": {"b": 1}}),
+                Some(("texts.b", "must be string")),
+            ),
+            (
+                json!({"kind": "a", "amount": "half"}),
+                Some(("amount", "a number or a percentage")),
             ),
             (
                 json!({"kind": "a", "prot": 1}),

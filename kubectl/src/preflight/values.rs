@@ -9,7 +9,7 @@ use api::{
     options::{self, OPTIONS},
     rules::{self, Rule},
 };
-use chart::{schema::values_schema, values::values_yaml};
+use chart::{IDENTITIES, schema::values_schema, values::values_yaml};
 use daemon::config::{self, Config};
 use serde_json::{Map, Value};
 
@@ -168,6 +168,15 @@ const WORDS: &[(&str, &str)] = &[
     ("multusConfFile", "multusConfigFile"),
 ];
 
+/// Variables that the chart sets itself.
+const VARIABLES: [&str; 6] = [
+    "MULTUS_NODE_NAME",
+    "POD_NAME",
+    "POD_NAMESPACE",
+    "POD_UID",
+    "MULTUS_DAEMONSET",
+    "MULTUS_CRD_CHART",
+];
 /// The first version of Kubernetes that has admission policies.
 const WITH_POLICIES: (u64, u64) = (1, 30);
 
@@ -278,9 +287,157 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
             );
         }
     }
+    problems.extend(refused_images(values));
+    problems.extend(refused_names(values));
+    problems.extend(refused_update(values));
     problems.extend(refused_options(values));
     problems.extend(refused_certificate(values));
     problems
+}
+
+/// Digests, and the image that there has to be.
+fn refused_images(values: &Values) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |path: &str, text: String| problems.push(Problem::new(path, text));
+    for key in ["image", "thickPlugin.image"] {
+        let path = format!("{key}.digest");
+        let digest = word(values.get(&path));
+        if !digest.is_empty() && !is_digest(&digest) {
+            refuse(
+                &path,
+                format!(
+                    "{path} is {digest}, but must be sha256: and 64 hexadecimal digits: take the one of the image's index from release.json"
+                ),
+            );
+        }
+    }
+    let is_set = |path: &str| is_set(values.get(path));
+    let has_own = is_set("thickPlugin.image.repository") || is_set("thickPlugin.image.tag");
+    if is_set("image.digest") && !is_set("thickPlugin.image.digest") && has_own {
+        refuse("image.digest", "image.digest is set, but thickPlugin.image names another image, which wins: set thickPlugin.image.digest, or remove one of both".to_owned());
+    }
+    let named = [
+        "thickPlugin.image.tag",
+        "image.tag",
+        "thickPlugin.image.digest",
+        "image.digest",
+    ];
+    if !named.into_iter().any(is_set) {
+        refuse(
+            "image.tag",
+            "image.tag is empty, and there is no image.digest: set one of both".to_owned(),
+        );
+    }
+    problems
+}
+
+/// Labels, annotations, variables and names that the chart keeps for itself.
+fn refused_names(values: &Values) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |path: &str, text: String| problems.push(Problem::new(path, text));
+    for group in ["commonLabels", "podLabels"] {
+        for key in ["app", "tier"] {
+            if values.get(group).get(key).is_some() {
+                refuse(
+                    &format!("{group}.{key}"),
+                    format!(
+                        "{group}.{key} is set, but pods are found by that label, and no upgrade could change it: give yours another key"
+                    ),
+                );
+            }
+        }
+    }
+    let annotations = values.get("podAnnotations").as_object();
+    for key in annotations.into_iter().flat_map(Map::keys) {
+        let is_kept = key == "checksum/config"
+            || IDENTITIES.iter().any(|one| {
+                *key == format!(
+                    "container.apparmor.security.beta.kubernetes.io/kube-{}",
+                    one.name
+                )
+            });
+        if is_kept {
+            refuse(
+                "podAnnotations",
+                format!("podAnnotations has {key}, which the chart sets itself: remove it"),
+            );
+        }
+    }
+    let name = word(values.get("nameOverride"));
+    if !name.is_empty() && !is_label(&name) {
+        refuse(
+            "nameOverride",
+            format!(
+                "nameOverride is {name}, but must be the value of a label: up to 63 letters, digits, -, _ and ., a letter or digit first and last"
+            ),
+        );
+    }
+    let full = word(values.get("fullnameOverride"));
+    if !full.is_empty() {
+        refuse(
+            "fullnameOverride",
+            format!(
+                "fullnameOverride is {full}, but objects keep the names of the published chart, so that its release can be upgraded: remove the value, and name the release as the DaemonSet is to be called"
+            ),
+        );
+    }
+    let namespace = word(values.get("namespaceOverride"));
+    if !namespace.is_empty() {
+        refuse(
+            "namespaceOverride",
+            format!(
+                "namespaceOverride is {namespace}, but all objects are in the release's namespace: remove the value, and install with --namespace {namespace}"
+            ),
+        );
+    }
+    let mut names: Vec<_> = VARIABLES.map(str::to_owned).into();
+    for path in ["daemonSecurity.environment", "extraEnv"] {
+        for variable in values.get(path).as_array().into_iter().flatten() {
+            let name = word(&variable["name"]);
+            if names.contains(&name) {
+                refuse(
+                    path,
+                    format!(
+                        "daemonSecurity.environment and extraEnv set {name}, which the chart or another of their entries sets: remove it"
+                    ),
+                );
+            }
+            names.push(name);
+        }
+    }
+    problems
+}
+
+/// How daemons are replaced.
+fn refused_update(values: &Values) -> Option<Problem> {
+    let kind = match values.get("updateStrategy.type") {
+        value if is_set(value) => word(value),
+        _ => "RollingUpdate".to_owned(),
+    };
+    if kind == "OnDelete" || !values.is_on("manifests.daemonSet") {
+        return None;
+    }
+    if kind != "RollingUpdate" {
+        let text = format!(
+            "updateStrategy.type is {kind}, but must be RollingUpdate or OnDelete: correct it, or remove the value"
+        );
+        return Some(Problem::new("updateStrategy.type", text));
+    }
+    let amount = |key: &str| word(values.get(&format!("updateStrategy.rollingUpdate.{key}")));
+    let is_none = |amount: &str| ["0", "0%"].contains(&amount);
+    // The one that is not set follows from the other.
+    let follow = |other_is_none: bool| if other_is_none { "1" } else { "0" }.to_owned();
+    let (mut surge, mut gone) = (amount("maxSurge"), amount("maxUnavailable"));
+    if surge.is_empty() {
+        surge = follow(gone.is_empty() || is_none(&gone));
+    }
+    if gone.is_empty() {
+        gone = follow(is_none(&surge));
+    }
+    (is_none(&surge) == is_none(&gone)).then(|| {
+        let text = format!("updateStrategy.rollingUpdate has maxSurge {surge} and maxUnavailable {gone}, but Kubernetes wants one of them to be 0 and the other not: correct them, or remove one");
+        Problem::new("updateStrategy.rollingUpdate", text)
+    })
 }
 
 /// Keys of the daemon and of `config.cni_conf`, by the table of options.
@@ -368,6 +525,24 @@ fn broken_rule(path: &str, value: &Value, rule: Option<Rule>) -> Option<String> 
             })
         }
     }
+}
+
+fn is_digest(text: &str) -> bool {
+    text.strip_prefix("sha256:").is_some_and(|digits| {
+        let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        digits.len() == 64 && digits.bytes().all(is_hexadecimal)
+    })
+}
+
+/// Whether it can be the value of a label.
+fn is_label(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().copied().all(is_inner)
+        && is_end(bytes.first())
+        && is_end(bytes.last())
 }
 
 /// Whether a version such as `v1.29.3+k3s1` is older than this one.

@@ -124,6 +124,67 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "definitionValidation.enabled",
         "upgrade to 1.30",
     ),
+    (
+        "image: {digest: sha256:0}",
+        "image.digest",
+        "64 hexadecimal digits",
+    ),
+    (
+        "{image: {digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}, thickPlugin: {image: {tag: v5}}}",
+        "image.digest",
+        "which wins: set thickPlugin.image.digest",
+    ),
+    ("image: {tag: ''}", "image.tag", "set one of both"),
+    (
+        "commonLabels: {app: x}",
+        "commonLabels.app",
+        "give yours another key",
+    ),
+    (
+        "podLabels: {tier: x}",
+        "podLabels.tier",
+        "give yours another key",
+    ),
+    (
+        "podAnnotations: {checksum/config: x}",
+        "podAnnotations",
+        "which the chart sets itself",
+    ),
+    (
+        "nameOverride: -x",
+        "nameOverride",
+        "must be the value of a label",
+    ),
+    (
+        "fullnameOverride: x",
+        "fullnameOverride",
+        "keep the names of the published chart",
+    ),
+    (
+        "namespaceOverride: x",
+        "namespaceOverride",
+        "install with --namespace x",
+    ),
+    (
+        "{daemonSecurity: {environment: [{name: A}]}, extraEnv: [{name: A}]}",
+        "extraEnv",
+        "set A, which the chart or another",
+    ),
+    (
+        "extraEnv: [{name: POD_UID}]",
+        "extraEnv",
+        "set POD_UID, which the chart",
+    ),
+    (
+        "updateStrategy: {type: Recreate}",
+        "updateStrategy.type",
+        "must be RollingUpdate or OnDelete",
+    ),
+    (
+        "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 10%}}",
+        "updateStrategy.rollingUpdate",
+        "wants one of them to be 0",
+    ),
     // The schema's own.
     (
         "thickPlugn: {}",
@@ -202,6 +263,12 @@ fn accepted_values_have_no_problem() {
         "{metrics: {enabled: true, podMonitor: {enabled: true}}}",
         "{manifests: {daemonSet: false, configMap: false}}",
         "rke2-whereabouts: {enabled: false, resources: {}}",
+        "image: {digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, tag: ''}",
+        "{commonLabels: {team: x}, podAnnotations: {a: b}, nameOverride: a.b-c, priorityClassName: ''}",
+        "{extraEnv: [{name: HTTP_PROXY, value: x}], nodeSelector: {a: b}, fullnameOverride: ''}",
+        "updateStrategy: {type: OnDelete, rollingUpdate: {maxSurge: 1, maxUnavailable: 1}}",
+        "updateStrategy: {rollingUpdate: {maxUnavailable: 25%}}",
+        "updateStrategy: {rollingUpdate: {maxSurge: 0}}",
     ] {
         assert_eq!(values(yaml).problems(Some(OLD_KUBERNETES)), [], "{yaml}");
     }
