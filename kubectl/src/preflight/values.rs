@@ -573,7 +573,8 @@ pub(super) fn merge(place: &mut Value, values: &Map<String, Value>, null_removes
     let map = place.as_object_mut().expect("it is an object by now");
     for (key, value) in values {
         match value {
-            Value::Null if null_removes => drop(map.remove(key)),
+            // A key that the chart does not have stays, and its schema refuses it.
+            Value::Null if null_removes && map.contains_key(key) => drop(map.remove(key)),
             Value::Object(values) => {
                 merge(map.entry(key).or_insert(Value::Null), values, null_removes);
             }

@@ -196,6 +196,11 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "config.cni_conf.bindir",
         "did you mean binDir?",
     ),
+    (
+        "config: {cni_conf: {bindir: null}}",
+        "config.cni_conf.bindir",
+        "no such value",
+    ),
     ("image: {tag: 5}", "image.tag", "must be string"),
     (
         "tolerations: {operator: Exists}",
@@ -255,6 +260,7 @@ fn accepted_values_have_no_problem() {
     for yaml in [
         "{}",
         "thickPlugin: {enabled: true}",
+        "{podLabels: null, config: {cni_conf: {namespaceIsolation: null}, daemon_conf: {logLevel: null}}}",
         "thickPlugin: {enabled: 'true', image: null}",
         "config: {cni_conf: {confDir: /etc/cni/net.d, binDir: /host/opt/cni/bin, multusBinFile: '', logLevel: DEBUG}}",
         "config: {daemon_conf: {chrootDir: /hostroot, cniVersion: 0.3.1, socketDir: /host/run/multus/, logLevel: verbose, keyOfAPlugin: [1]}}",
