@@ -236,6 +236,12 @@ fn of_installations(
                     "thick"
                 };
                 match (one.chart, &one.set.release) {
+                    (Some(_), _) if is_of_distro(one, snapshot) => add(
+                        Verdict::Changes,
+                        format!(
+                            "upstream's {kind} Multus, which the distro installs by its HelmChart {release}, again and again: take `multus` out of its `cni`, and have multus-distro bring this one; pods that run keep their networks"
+                        ),
+                    ),
                     (Some(_), _) => add(
                         Verdict::Note,
                         format!(
@@ -280,6 +286,12 @@ fn of_installations(
         }
     }
     findings
+}
+
+/// Whether the distro itself installs this release.
+fn is_of_distro(one: &Installation<'_>, snapshot: &Snapshot) -> bool {
+    let (_, release) = one.release();
+    matches!(one.kind, Kind::Thin | Kind::Thick) && snapshot.helm_charts.contains(release)
 }
 
 /// What becomes of a `DaemonSet` that goes with upstream's, when the release that it is part of is upgraded.
@@ -388,8 +400,8 @@ fn of_pods(
 fn of_definitions(snapshot: &Snapshot, netconf: &Netconf) -> Vec<Finding> {
     let pods = snapshot.pods.iter();
     let selected: BTreeSet<_> = pods
-        .filter(|pod| !pod.pod.host_network)
-        .flat_map(|pod| judge::selected(&pod.pod, netconf))
+        .filter(|pod| !pod.object.host_network)
+        .flat_map(|pod| judge::selected(&pod.object, netconf))
         .map(|selection| (selection.namespace, selection.name))
         .collect();
     let mut findings = Vec::new();
@@ -488,6 +500,18 @@ fn steps(
         release,
         ..
     } = choice;
+    if installed.iter().any(|one| is_of_distro(one, snapshot)) {
+        let distro = chart.distro.as_str();
+        steps.push(format!(
+            "put values that are to stay into a HelmChartConfig {namespace}/{}",
+            chart.name
+        ));
+        steps.push(format!(
+            "take `multus` out of `cni` in /etc/rancher/{distro}/config.yaml of each server"
+        ));
+        steps.push(format!("start each server by `multus-distro server --multus -- {distro} server`; `multus-distro install` makes it so for good"));
+        return steps;
+    }
     let key = (namespace.clone(), release.clone());
     let has_values = snapshot
         .release_values

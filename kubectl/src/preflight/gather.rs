@@ -42,6 +42,8 @@ pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result
     list(cluster, &mut snapshot, ("", "v1"), "Node", "nodes").await;
     let group = ("apps", "v1");
     list(cluster, &mut snapshot, group, "DaemonSet", "daemonsets").await;
+    let group = ("helm.cattle.io", "v1");
+    list(cluster, &mut snapshot, group, "HelmChart", "helmcharts").await;
     snapshot.kubernetes = cluster.version().await.ok();
     read_configuration(cluster, &mut snapshot, with_values).await;
     snapshot.drop_used_templates();

@@ -216,7 +216,8 @@ pub(super) fn lost_settings(
         let default = options::find(key).and_then(|option| option.default);
         value == &Value::Bool(false)
             || value == ""
-            || default.is_some_and(|default| default == value.to_string())
+            || default
+                .is_some_and(|default| serde_json::from_str(default).ok().as_ref() == Some(value))
     };
     let theirs = installation.settings(snapshot).into_iter();
     theirs

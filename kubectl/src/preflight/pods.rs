@@ -43,13 +43,13 @@ impl Today {
 impl Pod {
     /// Whether it is there, and not only what will make it.
     pub(super) fn is_pod(&self) -> bool {
-        self.pod.kind == "Pod"
+        self.object.kind == "Pod"
     }
 
     /// `namespace/name`, with the kind of what makes pods.
     pub(super) fn title(&self) -> String {
-        let view = &self.pod.view;
-        match self.pod.kind.as_str() {
+        let view = &self.object.view;
+        match self.object.kind.as_str() {
             "Pod" => format!("{}/{}", view.namespace, view.name),
             kind => format!("{kind} {}/{}", view.namespace, view.name),
         }
@@ -64,16 +64,16 @@ pub(super) fn judge(
     today: Today,
     is_unserved: bool,
 ) -> Vec<(Verdict, String)> {
-    let remarks = judge::pod(&pod.pod, netconf, known);
+    let remarks = judge::pod(&pod.object, netconf, known);
     let mut found: Vec<_> = remarks
         .iter()
         .map(|remark| (verdict(remark), text(remark)))
         .collect();
-    let networks: Vec<_> = judge::selected(&pod.pod, netconf)
+    let networks: Vec<_> = judge::selected(&pod.object, netconf)
         .iter()
         .map(|one| format!("{}/{}", one.namespace, one.name))
         .collect();
-    if networks.is_empty() || pod.pod.host_network {
+    if networks.is_empty() || pod.object.host_network {
         return found;
     }
     let networks = networks.join(", ");
@@ -97,7 +97,7 @@ pub(super) fn judge(
             found.push((Verdict::Changes, text));
         }
         Today::Upstream => {
-            let attachments = judge::attachments(&pod.pod, netconf, known);
+            let attachments = judge::attachments(&pod.object, netconf, known);
             let changes = changes(pod, &attachments, netconf).into_iter();
             found.extend(changes.map(|text| (Verdict::Changes, text)));
         }

@@ -1,6 +1,6 @@
 //! What preflight looks at: a cluster's objects, as the API server or files have them, without anything that is decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -26,6 +26,8 @@ pub(super) struct Snapshot {
     pub(super) daemon_sets: Vec<DaemonSet>,
     /// Content of `ConfigMaps` by namespace and name.
     pub(super) config_maps: BTreeMap<(String, String), BTreeMap<String, String>>,
+    /// Names of `HelmCharts`, by which a distro installs charts by itself.
+    pub(super) helm_charts: BTreeSet<String>,
     /// Values of Helm releases by namespace and name.
     pub(super) release_values: BTreeMap<(String, String), Map<String, Value>>,
     /// The API server's version.
@@ -37,7 +39,7 @@ pub(super) struct Snapshot {
 /// A pod, or a template that will make some.
 #[derive(Debug)]
 pub(super) struct Pod {
-    pub(super) pod: object::Pod,
+    pub(super) object: object::Pod,
     pub(super) node: String,
     /// What made it, such as `ReplicaSet cart-5d9`; pods of one owner are alike.
     pub(super) owner: Option<String>,
@@ -112,6 +114,7 @@ impl Snapshot {
                 or_default(&mut found.namespace, namespace);
                 self.daemon_sets.push(found);
             }
+            "HelmChart" => drop(self.helm_charts.insert(text(document, "/metadata/name"))),
             "ConfigMap" => self.add_config_map(document, namespace),
             "CustomResourceDefinition" if text(document, "/metadata/name") == CRD => {
                 self.has_crd = Some(true);
@@ -150,10 +153,10 @@ impl Snapshot {
             .pods
             .iter()
             .filter(|pod| pod.is_pod())
-            .filter_map(|pod| Some((pod.pod.view.namespace.clone(), pod.owner.clone()?)))
+            .filter_map(|pod| Some((pod.object.view.namespace.clone(), pod.owner.clone()?)))
             .collect();
         self.pods.retain(|one| {
-            let (kind, view) = (one.pod.kind.as_str(), &one.pod.view);
+            let (kind, view) = (one.object.kind.as_str(), &one.object.view);
             let made = |owner: &str| match kind {
                 "Pod" => false,
                 // Pods of a Deployment belong to a ReplicaSet of its name and a hash.
@@ -216,7 +219,7 @@ fn record(document: &Value, pod: object::Pod) -> Pod {
         owner: owner.filter(|_| pod.kind == "Pod"),
         has_host_ports,
         has_bandwidth: pod.keys.iter().any(is_bandwidth),
-        pod,
+        object: pod,
     }
 }
 

@@ -221,34 +221,6 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
             "rke2-whereabouts.enabled is true, but this chart does not bring whereabouts: install its own chart and remove the value; its CRDs stay as they are".to_owned(),
         );
     }
-    for (key, cure) in [
-        ("renameConfFile", "the primary's file is never renamed"),
-        ("skipMultusBinaryCopy", "the shim has to be installed"),
-        ("skipConfigWatch", "the primary's file is always watched"),
-    ] {
-        let path = format!("config.cni_conf.{key}");
-        if values.is_on(&path) {
-            refuse(
-                &path,
-                format!("{path} is true, but {cure}: remove the value"),
-            );
-        }
-    }
-    for (key, cure) in [
-        ("multusBinFile", "the shim comes with the image"),
-        (
-            "additionalBinDir",
-            "each node is asked for its directories, and binDir adds one",
-        ),
-    ] {
-        let path = format!("config.cni_conf.{key}");
-        if is_set(values.get(&path)) {
-            refuse(
-                &path,
-                format!("{path} is set, but {cure}: remove the value"),
-            );
-        }
-    }
     if values.is_on("manifests.daemonSet") && !values.is_on("manifests.configMap") {
         refuse(
             "manifests.configMap",
@@ -287,11 +259,47 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
             );
         }
     }
+    problems.extend(refused_modes(values));
     problems.extend(refused_images(values));
     problems.extend(refused_names(values));
     problems.extend(refused_update(values));
     problems.extend(refused_options(values));
     problems.extend(refused_certificate(values));
+    problems
+}
+
+/// Ways of upstream's thin plugin that do not exist here.
+fn refused_modes(values: &Values) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |path: &str, text: String| problems.push(Problem::new(path, text));
+    for (key, cure) in [
+        ("renameConfFile", "the primary's file is never renamed"),
+        ("skipMultusBinaryCopy", "the shim has to be installed"),
+        ("skipConfigWatch", "the primary's file is always watched"),
+    ] {
+        let path = format!("config.cni_conf.{key}");
+        if values.is_on(&path) {
+            refuse(
+                &path,
+                format!("{path} is true, but {cure}: remove the value"),
+            );
+        }
+    }
+    for (key, cure) in [
+        ("multusBinFile", "the shim comes with the image"),
+        (
+            "additionalBinDir",
+            "each node is asked for its directories, and binDir adds one",
+        ),
+    ] {
+        let path = format!("config.cni_conf.{key}");
+        if is_set(values.get(&path)) {
+            refuse(
+                &path,
+                format!("{path} is set, but {cure}: remove the value"),
+            );
+        }
+    }
     problems
 }
 

@@ -7,7 +7,6 @@ use daemon::plan::{Attachment, PlanError};
 use super::cause::{Cause, of_text};
 use crate::{
     cluster::Event,
-    facts::Facts,
     judge,
     node::Asked,
     remark::{Remark, Severity},

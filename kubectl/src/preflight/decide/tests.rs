@@ -286,6 +286,30 @@ fn upstreams_other_installations_have_a_step_of_their_own() {
 }
 
 #[test]
+fn a_chart_that_the_distro_installs_is_left_to_the_distro() {
+    let own = json!({"apiVersion": "helm.cattle.io/v1", "kind": "HelmChart", "metadata": {"name": "rke2-multus", "namespace": "kube-system"}});
+    let objects = [node(), thin(), own.clone()];
+    check(
+        &objects,
+        &[(
+            CHANGES,
+            "kube-system/rke2-multus",
+            &["HelmChart rke2-multus", "multus-distro"],
+        )],
+    );
+    let steps = decided(&objects, &json!({})).steps.join("\n");
+    assert!(
+        steps.contains("multus-distro server --multus -- rke2 server"),
+        "{steps}"
+    );
+    assert!(!steps.contains("helm upgrade"), "{steps}");
+    let mut ours = thick();
+    ours["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "MULTUS_DAEMONSET", "value": "m"}]);
+    check(&[node(), ours, own], &[]);
+}
+
+#[test]
 fn settings_of_upstream_that_would_be_lost_are_named() {
     let thin = published(
         "/thin_entrypoint",
