@@ -112,6 +112,16 @@ fn placement(node: &Node, values: &Values) -> Option<String> {
             value.as_str().unwrap_or_default()
         ));
     }
+    let terms = values.get(
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+    );
+    let terms = terms.as_array().map(Vec::as_slice).unwrap_or_default();
+    if !terms.is_empty() && !node.labels.is_empty() && !terms.iter().any(|one| matches(one, node)) {
+        return Some(
+            "no term of affinity.nodeAffinity fits its labels: label it, or change the value"
+                .to_owned(),
+        );
+    }
     let tolerations = values.get("tolerations").as_array();
     let tolerations = tolerations.map(Vec::as_slice).unwrap_or_default();
     let taint = node.taints.iter().find(|taint| {
@@ -123,6 +133,24 @@ fn placement(node: &Node, values: &Values) -> Option<String> {
         "no toleration of the values fits taint {}:{}: add one to tolerations",
         taint.key, taint.effect
     ))
+}
+
+/// Whether a term of an affinity fits the labels; conditions on anything else are taken to be met.
+fn matches(term: &Value, node: &Node) -> bool {
+    let expressions = term["matchExpressions"].as_array();
+    expressions.into_iter().flatten().all(|expression| {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let label = node.labels.get(key);
+        let mut values = expression["values"].as_array().into_iter().flatten();
+        let is_among = label.is_some_and(|label| values.any(|value| value == label.as_str()));
+        match expression["operator"].as_str().unwrap_or_default() {
+            "In" => is_among,
+            "NotIn" => !is_among,
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            _ => true,
+        }
+    })
 }
 
 fn tolerates(toleration: &Value, taint: &Taint) -> bool {
@@ -249,6 +277,25 @@ mod tests {
                 &node(),
                 &selector,
                 &[(Verdict::Changes, true, "wants network=multus")],
+            );
+        }
+        for (operator, values, is_fit) in [
+            ("In", json!(["linux", "x"]), true),
+            ("In", json!(["x"]), false),
+            ("NotIn", json!(["x"]), true),
+            ("NotIn", json!(["linux"]), false),
+            ("Exists", json!(null), true),
+            ("DoesNotExist", json!(null), false),
+            ("Gt", json!(["1"]), true),
+        ] {
+            let term = json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": operator, "values": values}]});
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
+            let expected = [(Verdict::Changes, true, "affinity.nodeAffinity")];
+            let expected = if is_fit { &[][..] } else { &expected };
+            check(
+                &node(),
+                &json!({"affinity": {"nodeAffinity": required}}),
+                expected,
             );
         }
         let tainted = |key: &str, effect: &str| Node {
