@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::options;
 use chart::VERSION;
 use daemon::netconf::Netconf;
 use serde::Serialize;
@@ -107,6 +108,7 @@ pub(super) fn decide(snapshot: &mut Snapshot, given: Option<&Given>) -> Outcome 
     let netconf = judge::netconf(daemon_config.clone())
         .or_else(|_| judge::netconf(Map::new()))
         .expect("a daemon without options starts");
+    findings.extend(of_default_networks(&daemon_config, snapshot, &netconf));
     findings.extend(of_cluster(snapshot, &choice));
     findings.extend(of_installations(&installed, snapshot, &values, &netconf));
     let (of_nodes, unserved) = of_nodes(snapshot, &values);
@@ -192,6 +194,40 @@ fn of_values(values: &Values, snapshot: &Snapshot) -> Vec<Finding> {
         findings.push(Finding::new(verdict, Subject::Value, key, text));
     }
     findings
+}
+
+/// Networks of every pod that the values name and that only nodes could have.
+fn of_default_networks(
+    config: &Map<String, Value>,
+    snapshot: &Snapshot,
+    netconf: &Netconf,
+) -> Vec<Finding> {
+    let namespace = &netconf.multus_namespace;
+    let is_absent = |name: &str| {
+        let key = (namespace.clone(), name.to_owned());
+        snapshot.known.is_whole
+            && !name.is_empty()
+            && !name.contains('/')
+            && !snapshot.known.nads.contains_key(&key)
+    };
+    let first = options::get(config, "clusterNetwork").into_iter();
+    let further = options::get(config, "defaultNetworks").and_then(Value::as_array);
+    let named = first.map(|name| ("clusterNetwork", name)).chain(
+        further
+            .into_iter()
+            .flatten()
+            .map(|name| ("defaultNetworks", name)),
+    );
+    named
+        .filter_map(|(key, name)| {
+            let name = name.as_str().filter(|name| is_absent(name))?;
+            let text = format!(
+                "it names network {name}, and there is no definition {namespace}/{name}: without a configuration of that name in {} of every node, pods fail there: create the definition, or correct the name",
+                netconf.conf_dir.display()
+            );
+            Some(Finding::new(Verdict::Changes, Subject::Value, format!("config.daemon_conf.{key}"), text))
+        })
+        .collect()
 }
 
 fn of_cluster(snapshot: &Snapshot, choice: &Choice) -> Option<Finding> {

@@ -610,6 +610,32 @@ fn broken_definitions_fail_the_pods_that_select_them() {
 }
 
 #[test]
+fn networks_of_every_pod_have_to_be_somewhere() {
+    let of = |first: &str, further: &str| json!({"config": {"daemon_conf": {"clusterNetwork": first, "defaultNetworks": [further], "multusNamespace": "shop"}}});
+    check_with(
+        &of("nowhere", "absent"),
+        &[storage()],
+        &[
+            (
+                CHANGES,
+                "config.daemon_conf.clusterNetwork",
+                &["no definition shop/nowhere"],
+            ),
+            (
+                CHANGES,
+                "config.daemon_conf.defaultNetworks",
+                &["no definition shop/absent", "/etc/cni/multus/net.d"],
+            ),
+        ],
+    );
+    check_with(
+        &of("storage", "/etc/cni/net.d/10-a.conf"),
+        &[storage()],
+        &[],
+    );
+}
+
+#[test]
 fn pods_that_are_alike_are_one_finding() {
     let replica = |name: &str| {
         let mut pod = pod("a/b/c");
