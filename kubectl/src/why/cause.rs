@@ -112,7 +112,7 @@ impl Cause {
             }
             Self::PluginSlow => "see what the plugin waits for: the daemon's log has its words",
             Self::NotInstalled => {
-                "install the chart again; or, where Multus is to stay away, remove the pod's annotation, and run `multus-daemon uninstall --detach` on the nodes of pods from before, which frees their addresses"
+                "install the chart again: its daemons also detach what pods from before leave behind; where Multus is to stay away, remove the pod's annotation, and next time run `multus-daemon uninstall --detach` on the nodes, or set config.daemon_conf.detachOnUninstall, before the chart is uninstalled"
             }
             Self::NodeNetworkNotReady => {
                 "see the pods of the primary CNI on that node, and `multus-distro doctor` there; pods start once the node is Ready"
