@@ -124,7 +124,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("globalNamespaces", Text, Some("\"\""), Both, "Comma list of namespaces open to all under isolation; empty means `default`."),
     opt("readinessindicatorfile", Text, Some("\"\""), Both, "A file that must exist before anything is served."),
     opt("auxiliaryCNIChainName", Text, Some("\"\""), Both, "Name of an additional chain of plugins to run last."),
-    opt("unservedRequests", Text, Some("\"error\""), Both, "What comes of a pod's request that no plugin of the network can serve: `error` fails the pod, `event` tells it in an event, `silent` is as upstream."),
+    opt("unservedRequests", Text, Some("\"event\""), Both, "What a pod's request that no plugin of the network can serve leads to: with `event` the pod starts without it and a warning event names it, `error` fails the pod, `silent` is as upstream."),
     opt("runtimeConfigForAll", Bool, Some("false"), Both, "Whether capability arguments of the runtime, as host ports, reach a pod's other networks, too, as with upstream."),
     opt("legacyNetworksAnnotation", Bool, Some("false"), Both, "Whether the annotation alpha.network.k8s.io/networks of the original proposal counts, its first network as the default one, for pods without present annotations."),
     opt("retryDeleteOnError", Bool, None, Netconf, "Whether state outlives a DEL that failed, so that it is tried again: true always, false never; without it, for what was attached."),

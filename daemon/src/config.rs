@@ -3,7 +3,7 @@
 mod effect;
 mod typo;
 
-pub use typo::{distance, misspelled};
+pub use typo::{distance, meant, misspelled};
 
 use std::path::{Path, PathBuf};
 

@@ -64,10 +64,10 @@ impl Unserved {
     /// The key.
     pub const KEY: &str = "unservedRequests";
 
-    /// The word in a configuration; without one it is the first.
+    /// The word in a configuration; without one it is `event`, so that pods which ran under upstream Multus go on running.
     pub(crate) fn read(map: &Map<String, Value>) -> Result<Self, WrongType> {
         let Some(word) = json::non_empty(map, Self::KEY)? else {
-            return Ok(Self::Error);
+            return Ok(Self::Event);
         };
         let known = Self::WORDS
             .into_iter()

@@ -19,6 +19,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// No answer takes longer.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
+/// So many objects are read at once.
+const PIECE: u32 = 500;
 
 /// Which cluster, as whom, and where in it.
 #[derive(Debug, Default, clap::Args)]
@@ -159,6 +161,61 @@ impl Cluster {
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let pods = resource("", "v1", "Pod", "pods");
         self.list(&pods, namespace, &params).await
+    }
+
+    /// All objects of a kind in all namespaces, in pieces as kubectl reads them; `None` where the cluster does not know the kind.
+    pub(crate) async fn all(
+        &self,
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
+    ) -> Result<Option<Vec<Value>>, String> {
+        let resource = resource(group, version, kind, plural);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let mut params = ListParams::default().limit(PIECE);
+        let mut objects = Vec::new();
+        loop {
+            let listed = match api.list(&params).await {
+                Ok(listed) => listed,
+                Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return Ok(None),
+                Err(error) => return Err(refusal(&error)),
+            };
+            objects.extend(listed.items.into_iter().map(to_value));
+            let rest = listed.metadata.continue_.filter(|token| !token.is_empty());
+            let Some(token) = rest else {
+                return Ok(Some(objects));
+            };
+            params = ListParams::default().limit(PIECE).continue_token(&token);
+        }
+    }
+
+    /// A `ConfigMap`, if it is there.
+    pub(crate) async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, String> {
+        let kind = resource("", "v1", "ConfigMap", "configmaps");
+        let found = self.get(&kind, namespace, name).await;
+        found.map_err(|refusal| refusal.to_string())
+    }
+
+    /// The secrets of a namespace with these labels.
+    pub(crate) async fn secrets(
+        &self,
+        namespace: &str,
+        labels: &str,
+    ) -> Result<Vec<Value>, String> {
+        let kind = resource("", "v1", "Secret", "secrets");
+        let params = ListParams::default().labels(labels);
+        self.list(&kind, Some(namespace), &params).await
+    }
+
+    /// The version of the API server, such as `v1.32.3+k3s1`.
+    pub(crate) async fn version(&self) -> Result<String, String> {
+        let info = self.client.apiserver_version().await;
+        let info = info.map_err(|error| refusal(&error))?;
+        Ok(info.git_version)
     }
 
     async fn get(

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 use cni::version::SUPPORTED;
 use daemon::{
     config,
-    netconf::Netconf,
+    netconf::{Netconf, Unserved},
     plan::{
         self, ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
         LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
@@ -36,6 +36,8 @@ pub(crate) struct Known {
     pub(crate) is_whole: bool,
     /// Names of other definitions in the cluster, by namespace.
     pub(crate) others: BTreeMap<String, Vec<String>>,
+    /// The chart that brings the kind, where the cluster does not know it.
+    pub(crate) missing_crd: Option<String>,
 }
 
 impl Known {
@@ -70,6 +72,10 @@ impl Definitions for Known {
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>> {
         let key = (namespace.to_owned(), name.to_owned());
         self.nads.get(&key).cloned()
+    }
+
+    fn missing_crd(&self) -> Option<String> {
+        self.missing_crd.clone()
     }
 }
 
@@ -172,6 +178,16 @@ fn similar_plugins(attachment: &Attachment) -> Vec<Remark> {
     similar.collect()
 }
 
+/// The types of a definition's address management.
+pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
+    let attachment = plan::defined(nad, inputs(netconf, &Known::default()));
+    let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins);
+    let kinds = plugins
+        .iter()
+        .filter_map(|plugin| plugin.value.get("ipam")?.get("type")?.as_str());
+    kinds.map(str::to_owned).collect()
+}
+
 /// The types of a definition's plugins.
 pub(crate) fn plugins(nad: &Nad, netconf: &Netconf) -> Vec<String> {
     let attachment = plan::defined(nad, inputs(netconf, &Known::default()));
@@ -233,9 +249,12 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
         remarks.push(Remark::Legacy);
     }
     remarks.extend(unknown_keys(pod));
-    let before = remarks.len();
-    remarks.extend(one_by_one(pod, netconf, known));
-    if remarks.len() == before {
+    let of_each = one_by_one(pod, netconf, known);
+    let is_whole = of_each
+        .iter()
+        .all(|remark| matches!(remark, Remark::NotServed(_)));
+    remarks.extend(of_each);
+    if is_whole {
         remarks.extend(all_together(pod, netconf, known));
     }
     remarks
@@ -320,7 +339,11 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
             let one = std::slice::from_ref(&attachment);
             plan::requests::check(one, netconf.unserved)?;
             let outside = outside_ranges(&attachment);
-            Ok(version(&attachment).into_iter().chain(outside))
+            let lacking = lacking(one, netconf);
+            Ok(version(&attachment)
+                .into_iter()
+                .chain(outside)
+                .chain(lacking))
         });
         match checked {
             Ok(found) => remarks.extend(found),
@@ -328,6 +351,23 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
         }
     }
     remarks
+}
+
+/// What the pod starts without, where the daemon reports that in an event.
+fn lacking(attachments: &[Attachment], netconf: &Netconf) -> Option<Remark> {
+    let refusal = plan::requests::check(attachments, Unserved::Error);
+    let error = refusal.err()?;
+    (netconf.unserved == Unserved::Event).then_some(Remark::NotServed(error))
+}
+
+/// The networks of a pod's annotation that can be resolved, each for itself.
+pub(crate) fn attachments(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Attachment> {
+    let selections = plan::selections(&pod.view, netconf).unwrap_or_default();
+    let inputs = inputs(netconf, known);
+    selections
+        .into_iter()
+        .filter_map(|selection| plan::selected(&pod.view, selection, inputs).ok())
+        .collect()
 }
 
 /// The plan that a daemon would make, and what it checks before it runs a plugin.

@@ -8,6 +8,8 @@ mod lint;
 mod manifest;
 mod node;
 mod object;
+mod outage;
+mod preflight;
 mod remark;
 mod scene;
 mod status;
@@ -33,8 +35,12 @@ use self::scene::Scene;
 
 /// Exit status when it could not be found out.
 const NO_ANSWER: u8 = 3;
+/// Exit status of preflight when nothing fails and something changes.
+const CHANGES: u8 = 4;
 
 const ENDINGS: &str = "Exit status: 0 all is well, 1 something is wrong with what was looked at, 2 wrong command line, 3 it could not be found out";
+
+const ENDINGS_OF_PREFLIGHT: &str = "Exit status: 0 nothing to do, 1 pods or the installation would fail, 2 wrong command line, 3 it could not be found out,\n4 nothing would fail and something would change";
 
 /// Networks of pods: which they have, why not, and what is wrong before they exist.
 #[derive(Debug, Parser)]
@@ -44,7 +50,7 @@ const ENDINGS: &str = "Exit status: 0 all is well, 1 something is wrong with wha
     disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               definitions and pods before they are applied\n\n{ENDINGS}")
+    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               definitions and pods before they are applied\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{ENDINGS},\n4 nothing would fail, and something would change (preflight)")
 )]
 struct Arguments {
     #[command(flatten)]
@@ -76,6 +82,11 @@ enum Command {
         after_help = format!("Examples:\n  kubectl multus lint network.yaml pod.yaml\n  helm template my-chart | kubectl multus lint -\n  kubectl multus lint manifests/ --cluster     networks may also be in the cluster\n\n{ENDINGS}")
     )]
     Lint(lint::Args),
+    /// Say what would fail or change when this release is installed
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus preflight\n  kubectl multus preflight --values values.yaml      values of the installation to come\n  helm get values -n kube-system rke2-multus -o yaml > values.yaml\n  kubectl get pods,nodes,daemonsets,configmaps,net-attach-def -A -o yaml | kubectl multus preflight -f -\n\nIt reads all pods, Deployments, StatefulSets and CronJobs, network definitions, nodes and DaemonSets, and the ConfigMap and\nvalues of the Multus that is there; what may not be read is named. Nothing is written.\n\n{ENDINGS_OF_PREFLIGHT}")
+    )]
+    Preflight(preflight::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,6 +125,10 @@ impl Output {
 enum Ending {
     Well,
     Wrong,
+    /// Nothing is wrong, but something will not be as before.
+    Changes,
+    /// Nothing is wrong with what could be looked at, which is not all.
+    Unknown,
 }
 
 impl Ending {
@@ -133,6 +148,8 @@ fn main() -> ExitCode {
     match start(arguments) {
         Ok(Ending::Well) => ExitCode::SUCCESS,
         Ok(Ending::Wrong) => ExitCode::FAILURE,
+        Ok(Ending::Unknown) => ExitCode::from(NO_ANSWER),
+        Ok(Ending::Changes) => ExitCode::from(CHANGES),
         Err(error) => {
             say(&causes(error.as_ref()));
             ExitCode::from(NO_ANSWER)
@@ -160,6 +177,7 @@ fn start(arguments: Arguments) -> anyhow::Result<Ending> {
     runtime.block_on(async {
         match command {
             Command::Lint(args) => lint::run(&args, options, output).await,
+            Command::Preflight(args) => preflight::run(&args, options, output).await,
             Command::Status(of) => status::run(&of.scene(options).await?, output, now()),
             Command::Why(of) => why::run(&of.scene(options).await?, output, now()),
         }

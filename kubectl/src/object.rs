@@ -124,8 +124,13 @@ fn definition(document: &Value, api_version: &str, namespace: &str) -> Result<De
 
 /// A pod of the API server, or of a file.
 pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
-    let metadata = object.get("metadata").cloned().unwrap_or_default();
-    let metadata: ObjectMeta = serde_json::from_value(metadata)
+    // A template need not have any.
+    let metadata = object.get("metadata").filter(|value| !value.is_null());
+    let metadata: ObjectMeta = metadata
+        .map_or_else(
+            || Ok(ObjectMeta::default()),
+            |value| serde_json::from_value(value.clone()),
+        )
         .map_err(|error| format!("the pod's metadata cannot be read: {error}"))?;
     let name = metadata.name.clone().or(metadata.generate_name.clone());
     let mut view = cluster::pod_view(metadata);

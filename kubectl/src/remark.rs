@@ -35,6 +35,9 @@ pub(crate) enum Remark {
     /// In the daemon's own words.
     #[error("{0}")]
     Plan(#[from] PlanError),
+    /// What a pod starts without.
+    #[error("{0}; the pod starts without it, and an event says so")]
+    NotServed(PlanError),
     /// The definition may be in the cluster.
     #[error(
         "network {namespace}/{name} is not among these files: it has to be in the cluster (--cluster looks){}",
@@ -155,7 +158,8 @@ impl Remark {
         match self {
             Self::OnEachNode { .. } => Severity::Note,
             Self::Ipam(problem) if !problem.is_refused => Severity::Warning,
-            Self::NotAmongFiles { .. }
+            Self::NotServed(_)
+            | Self::NotAmongFiles { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }
             | Self::Unspeakable { .. }

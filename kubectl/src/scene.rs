@@ -10,6 +10,7 @@ use crate::{
     ipam,
     judge::{self, Known},
     node::{self, Asked},
+    outage::{self, Outage},
 };
 
 /// What is known of a pod.
@@ -26,6 +27,8 @@ pub(crate) struct Scene {
     pub(crate) netconf: Netconf,
     /// Other pods of its node and their networks; read only where the pod requests fixed addresses.
     pub(crate) neighbours: Vec<Facts>,
+    /// What the cluster lacks; read only where the pod has no daemon or no node that is ready.
+    pub(crate) outage: Outage,
     /// What could not be read, and why.
     pub(crate) unread: Vec<String>,
 }
@@ -56,6 +59,15 @@ impl Scene {
             Vec::new()
         });
         let asked = node::ask(&cluster, &facts.node, &facts.name(), daemon_namespace).await;
+        let is_waiting = facts
+            .unscheduled
+            .as_deref()
+            .is_some_and(outage::is_of_nodes);
+        let outage = if is_waiting || matches!(asked, Asked::NoDaemon) {
+            Outage::read(&cluster, is_waiting).await
+        } else {
+            Outage::default()
+        };
         let daemon_options = asked.answer().map(|answer| answer.options.clone());
         let netconf = judge::netconf(daemon_options.unwrap_or_else(lenient)).context(
             "the daemon's options cannot be read by this program: take one of its version",
@@ -82,6 +94,7 @@ impl Scene {
             asked,
             netconf,
             neighbours,
+            outage,
             unread,
         })
     }

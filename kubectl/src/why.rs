@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use self::{
     cause::Cause,
-    decide::{Verdict, decide},
+    decide::{Verdict, decide, summary},
 };
 use crate::{
     Ending, Output, judge,
@@ -147,11 +147,22 @@ fn text(report: &Report) -> String {
         node => node,
     };
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "pod      {}, {}", report.pod, report.phase);
+    let _ = writeln!(
+        text,
+        "{:<8} {}",
+        if report.well { "well" } else { "cause" },
+        report.what
+    );
+    if !report.cure.is_empty() {
+        let _ = writeln!(text, "cure     {}", report.cure);
+    }
+    let _ = writeln!(text, "\npod      {}, {}", report.pod, report.phase);
     let _ = writeln!(text, "node     {node}");
     let _ = writeln!(text, "daemon   {}", report.daemon);
     for finding in &report.findings {
-        let _ = writeln!(text, "{:<8} {}", finding.severity, finding.text);
+        if finding.text != report.what {
+            let _ = writeln!(text, "{:<8} {}", finding.severity, finding.text);
+        }
     }
     for told in &report.told {
         let times = match told.count {
@@ -161,20 +172,65 @@ fn text(report: &Report) -> String {
         let _ = writeln!(
             text,
             "{:<8} {}{times}, {} ago: {}",
-            told.who, told.reason, told.age, told.message
+            told.who,
+            told.reason,
+            told.age,
+            once(&told.message, &report.what)
         );
     }
     for gap in &report.gaps {
         let _ = writeln!(text, "note     {gap}");
     }
-    let _ = writeln!(
-        text,
-        "\n{:<8} {}",
-        if report.well { "well" } else { "cause" },
-        report.what
-    );
-    if !report.cure.is_empty() {
-        let _ = writeln!(text, "cure     {}", report.cure);
-    }
     text
+}
+
+/// A message without the calls around it, and without what the cause says already.
+fn once(message: &str, cause: &str) -> String {
+    let message = summary(message);
+    let is_said = !cause.is_empty() && message.contains(cause) || {
+        let (words, _) = message.rsplit_once(" (id ").unwrap_or((&message, ""));
+        !words.is_empty() && cause.contains(words)
+    };
+    if is_said {
+        "the cause above".to_owned()
+    } else {
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::tests::{Given, NOW, answer};
+
+    #[test]
+    fn the_cause_comes_first_and_once() {
+        let mut given = Given::pod("storage");
+        given.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge"}"#);
+        given.asked = Some(answer());
+        let sandbox = "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox \"0a0b\": plugin type=\"multus-shim\" name=\"multus-cni-network\" failed (add): CmdAdd (shim): CNI request failed with status 400: ERRORED: error configuring pod [shop/cart] networking: [shop/cart/u-1:storage]: error adding container to network \"storage\": ";
+        given.event("Scheduled", "assigned shop/cart to node-a", false, NOW - 9);
+        let failure = "no IP addresses available in range set";
+        given.event(
+            "FailedCreatePodSandBox",
+            &format!("{sandbox}{failure} (id 0a0b)"),
+            true,
+            NOW - 5,
+        );
+        let scene = given.scene();
+        let verdict = decide(&scene, &[]);
+        let text = text(&report(&scene, &[], verdict, NOW));
+        let first = format!("cause    {failure} (id 0a0b)\ncure     enlarge");
+        assert!(text.starts_with(&first), "{text}");
+        assert_eq!(text.matches(failure).count(), 1, "{text}");
+        assert!(
+            text.contains("event    FailedCreatePodSandBox, 5s ago: the cause above\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("Scheduled, 9s ago: assigned shop/cart to node-a\n"),
+            "{text}"
+        );
+        assert!(!text.contains("rpc error"), "{text}");
+    }
 }

@@ -46,7 +46,7 @@ fn expected(kind: Kind) -> &'static str {
 }
 
 /// The option that an unknown key was meant for. Short names are near to each other by chance.
-fn meant(key: &str) -> Option<&'static str> {
+pub fn meant(key: &str) -> Option<&'static str> {
     let far = match key.len() {
         0..6 => return None,
         6..10 => 1,

@@ -20,7 +20,7 @@ use super::failure::{failed, name_taken};
 use super::invocation::{CacheDir, Call};
 use super::{Engine, planned, recall};
 use crate::netconf::{Netconf, Unserved};
-use crate::plan::Attachment;
+use crate::plan::{Attachment, requests};
 use crate::state::{Delegate, Progress, State, Store};
 
 /// A container that is held while its networks change.
@@ -55,7 +55,13 @@ impl Running<'_> {
             return Err(error);
         }
         let delegate = &mut self.state.delegates[last];
-        engine.run_one(&self.call, delegate, false, self.unserved)
+        let mut attached = engine.run_one(&self.call, delegate, false, self.unserved)?;
+        if let (Unserved::Event, Some(wishes)) = (self.unserved, &delegate.requested.wishes) {
+            attached
+                .unserved
+                .extend(requests::lacking(wishes, &delegate.config));
+        }
+        Ok(attached)
     }
 
     /// Detaches a network and forgets it; one that cannot be detached stays known.

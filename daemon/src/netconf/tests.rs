@@ -39,6 +39,22 @@ fn keys_match_in_any_case_in_both_files() {
 }
 
 #[test]
+fn unserved_requests_are_reported_in_an_event_by_default() {
+    let read = |daemon| effective(json!({"clusterNetwork":"/a"}), daemon, true).unwrap();
+    assert_eq!(read(json!({})).unserved, Unserved::Event);
+    let default = api::options::find(Unserved::KEY).unwrap().default.unwrap();
+    let default: Value = serde_json::from_str(default).unwrap();
+    assert_eq!(
+        read(json!({"unservedRequests": default})).unserved,
+        Unserved::Event
+    );
+    assert_eq!(
+        read(json!({"unservedRequests": "Error"})).unserved,
+        Unserved::Error
+    );
+}
+
+#[test]
 fn version_auto_leaves_the_request_s() {
     for version in [json!("auto"), json!("Auto"), json!(""), json!(null)] {
         let netconf = effective(

@@ -212,7 +212,7 @@ pub enum PlanError {
     NoDefault,
     /// Something that a pod asks for and nobody can give.
     #[error(
-        "network {network}: no plugin serves the request for {requests}: add the capability, drop the request, or set unservedRequests"
+        "network {network}: no plugin serves the request for {requests}: add the capability, drop the request, or set unservedRequests to event"
     )]
     Unserved {
         /// The network's name.

@@ -14,6 +14,8 @@ use crate::state::Requested;
 
 const IPS: &str = "ips";
 const MAC: &str = "mac";
+/// Requests that reach a plugin as a capability argument and in no other way.
+const NEED_CAPABILITY: [&str; 4] = ["portMappings", "bandwidth", "infinibandGUID", "deviceID"];
 
 /// Capability arguments as the pod asks for them, by capability.
 pub fn asked(selection: &Selection) -> Map<String, Value> {
@@ -52,11 +54,15 @@ pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanE
 /// What is asked for and needs a capability that no plugin has.
 pub fn without_capability(attachment: &Attachment) -> Vec<String> {
     let asked = attachment.selection.as_ref().map(asked).unwrap_or_default();
-    asked
-        .into_iter()
-        .map(|(name, _)| name)
-        .filter(|name| name != IPS && name != MAC && !has(&attachment.config, name))
-        .collect()
+    lacking(&asked, &attachment.config)
+}
+
+/// The same for requests that are recorded in the state, beside others that need no capability.
+pub fn lacking(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<String> {
+    let names = requests
+        .keys()
+        .filter(|name| NEED_CAPABILITY.contains(&name.as_str()) && !has(config, name));
+    names.cloned().collect()
 }
 
 /// Which of the addresses that were asked for a network has not given. What plugins with the capability say is taken as it is.

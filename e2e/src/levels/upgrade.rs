@@ -2,6 +2,7 @@
 //! back, and comes again. The daemons of both sides are real: upstream's programs are an argument.
 
 pub(crate) mod old;
+mod preflight;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -77,6 +78,10 @@ impl Story<'_> {
             self.scene.cluster.apply(&[objects::storage()])?;
             self.make("theirs")
         })?;
+        report.check(
+            &of("kubectl multus preflight says what will fail and change"),
+            || self.preflight(),
+        )?;
         let (first, second) = report.check(
             &of("ours comes where its image is, the other node keeps theirs"),
             || {
@@ -95,6 +100,9 @@ impl Story<'_> {
             self.scene.import_on(second)?;
             self.is_ours()?;
             self.have("half")
+        })?;
+        report.check(&of("pods start anew as preflight said"), || {
+            self.preflight_comes_true()
         })?;
         report.check(&of("its definitions are still there"), || self.is_defined())?;
         report.check(&of("pods of half the way go, others come"), || {

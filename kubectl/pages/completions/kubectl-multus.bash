@@ -19,6 +19,9 @@ _kubectl__multus() {
             kubectl__multus,lint)
                 cmd="kubectl__multus__subcmd__lint"
                 ;;
+            kubectl__multus,preflight)
+                cmd="kubectl__multus__subcmd__preflight"
+                ;;
             kubectl__multus,status)
                 cmd="kubectl__multus__subcmd__status"
                 ;;
@@ -32,7 +35,7 @@ _kubectl__multus() {
 
     case "${cmd}" in
         kubectl__multus)
-            opts="-n -o -v -h --kubeconfig --context --namespace --output --version --help status why lint"
+            opts="-n -o -v -h --kubeconfig --context --namespace --output --version --help status why lint preflight"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -77,6 +80,56 @@ _kubectl__multus() {
             fi
             case "${prev}" in
                 --daemon-config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kubectl__subcmd__multus__subcmd__preflight)
+            opts="-f -n -o -h --values --filename --kubeconfig --context --namespace --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --values)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --filename)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

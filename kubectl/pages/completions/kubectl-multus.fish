@@ -34,6 +34,7 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s h -l help
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Say which networks a pod has'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "why" -d 'Say what keeps a pod from its networks, and what helps'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint" -d 'Judge network definitions and pods before they are applied, by the daemon\'s own rules'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "preflight" -d 'Say what would fail or change when this release is installed'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l daemon-namespace -d 'Where the daemons\' pods are; without it all namespaces are looked through' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l context -d 'The kubeconfig\'s context; without it the current one' -r
@@ -57,3 +58,11 @@ json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Look for networks that are not among the files in the cluster'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Fail on warnings, too'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l values -d 'Values of the installation to come, as `helm get values` prints them; may be repeated, and the last file wins' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s f -l filename -d 'Look at objects in files and folders instead of a cluster; - is standard input' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l context -d 'The kubeconfig\'s context; without it the current one' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s n -l namespace -d 'The namespace; without it that of the context' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s h -l help -d 'Print help'

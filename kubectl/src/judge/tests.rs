@@ -211,19 +211,21 @@ fn every_network_of_a_pod_is_looked_at() {
 }
 
 #[test]
-fn what_no_plugin_serves_is_refused_unless_the_daemon_is_told_otherwise() {
+fn what_no_plugin_serves_is_a_warning_or_an_error_as_the_daemon_has_it() {
     let all = [
         good("storage"),
         pod_of(r#"[{"name":"storage","portMappings":[{"hostPort":1,"containerPort":2}]}]"#),
     ];
+    let words: &[&str] = &["shop/storage", "portMappings", "add the capability"];
     check(
         &all,
-        &[&[
-            "error: ",
-            "shop/storage",
-            "portMappings",
-            "add the capability",
-        ]],
+        &[&[&["warning: ", "starts without it"], words].concat()],
+    );
+    check_with(
+        &all,
+        &options(json!({"unservedRequests": "error"})),
+        false,
+        &[&[&["error: "], words].concat()],
     );
     check_with(
         &all,

@@ -18,6 +18,9 @@ pub(crate) struct Given {
     pub(crate) asked: Option<Value>,
     /// Other pods of the node.
     pub(crate) neighbours: Vec<Value>,
+    /// `DaemonSets` and nodes of the cluster, where somebody looks.
+    pub(crate) daemon_sets: Option<Vec<Value>>,
+    pub(crate) nodes: Vec<Value>,
     instead: Instead,
 }
 
@@ -41,6 +44,8 @@ impl Given {
             events: Vec::new(),
             asked: None,
             neighbours: Vec::new(),
+            daemon_sets: None,
+            nodes: Vec::new(),
             instead: Instead::Refusal,
         }
     }
@@ -112,6 +117,7 @@ impl Given {
                 .iter()
                 .map(|pod| Facts::read(pod).unwrap())
                 .collect(),
+            outage: Outage::of(self.daemon_sets.as_deref(), &self.nodes),
             unread: Vec::new(),
         }
     }

@@ -46,6 +46,8 @@ pub(super) enum Cause {
     AddressOutside,
     /// The addresses of the definition cannot be used.
     AddressesInvalid,
+    /// The network has no address for the pod, since neither definition nor annotation names one.
+    AddressMissing,
     /// An interface of the node that a network builds on is not there.
     MasterMissing,
     /// Nobody gives the pod a lease.
@@ -54,10 +56,14 @@ pub(super) enum Cause {
     PluginSlow,
     /// A plugin failed for a reason of its own.
     PluginFailed,
+    /// There is no Multus in the cluster (any more).
+    NotInstalled,
     /// There is no daemon on the node.
     DaemonMissing,
     /// The daemon does not serve pods.
     DaemonNotReady,
+    /// The node's network is not ready, for another reason than Multus.
+    NodeNetworkNotReady,
     /// The runtime has not asked Multus.
     RuntimeBypass,
     /// The annotation was changed after the pod had started.
@@ -92,6 +98,12 @@ impl Cause {
             Self::AddressesInvalid => {
                 "correct the definition's ipam: `kubectl multus lint` names what is wrong with it"
             }
+            Self::AddressMissing => {
+                "write \"addresses\" into the definition's ipam, or have the definition declare \"capabilities\": {\"ips\": true} and the pod's annotation request \"ips\""
+            }
+            Self::RequestUnserved => {
+                "declare the capability in the definition, as in \"capabilities\": {\"ips\": true}, where its plugin knows it; or drop the request from the pod's annotation"
+            }
             Self::MasterMissing => {
                 "name an interface in the definition that the node has (`ip link` on it), or keep the pod off this node"
             }
@@ -99,6 +111,12 @@ impl Cause {
                 "set the chart's manifests.dhcpDaemonSet, and see that a DHCP server answers on this network"
             }
             Self::PluginSlow => "see what the plugin waits for: the daemon's log has its words",
+            Self::NotInstalled => {
+                "install the chart again: its daemons also detach what pods from before leave behind; where Multus is to stay away, remove the pod's annotation, and next time run `multus-daemon uninstall --detach` on the nodes, or set config.daemon_conf.detachOnUninstall, before the chart is uninstalled"
+            }
+            Self::NodeNetworkNotReady => {
+                "see the pods of the primary CNI on that node, and `multus-distro doctor` there; pods start once the node is Ready"
+            }
             Self::DaemonMissing => {
                 "see why its DaemonSet has no pod on this node: `kubectl get daemonset,pod -A -l tier=node -o wide`, tolerations, nodeSelector and architecture"
             }
@@ -150,6 +168,13 @@ const WORDS: &[(Cause, &[&str])] = &[
         ],
     ),
     (
+        Cause::DaemonNotReady,
+        &[
+            "failed to find plugin \"multus-shim\"",
+            "failed to find plugin \"multus\"",
+        ],
+    ),
+    (
         Cause::PluginMissing,
         &[
             "is in none of",
@@ -179,6 +204,12 @@ const WORDS: &[(Cause, &[&str])] = &[
             "too small to allocate from",
             "not in network",
             "invalid range set",
+            "invalid subnet",
+        ],
+    ),
+    (
+        Cause::AddressMissing,
+        &[
             "no ip addresses configured",
             "ipam plugin returned missing ip config",
         ],
@@ -230,6 +261,16 @@ const WORDS: &[(Cause, &[&str])] = &[
             "pods and networks are not known yet",
             "earlier deletions come first",
             "have you checked that your default network is ready",
+        ],
+    ),
+    (
+        Cause::NodeNetworkNotReady,
+        &[
+            "cni plugin not initialized",
+            "cni config uninitialized",
+            "network plugin is not ready",
+            "no network config found in",
+            "no networks found in",
         ],
     ),
     (

@@ -2,12 +2,11 @@
 //!
 //! What the cluster says now comes before what was told earlier: a definition that is missing is missing, whatever an event says.
 
-use daemon::plan::PlanError;
+use daemon::plan::{Attachment, PlanError};
 
 use super::cause::{Cause, of_text};
 use crate::{
     cluster::Event,
-    facts::Facts,
     judge,
     node::Asked,
     remark::{Remark, Severity},
@@ -20,6 +19,9 @@ const FAILURES: [&str; 3] = [
     "FailedAddNetwork",
     "NoNetworkFound",
 ];
+
+/// Keys under which plugins are told an interface of the node.
+const MASTER_KEYS: [&str; 3] = ["master", "device", "parent"];
 
 /// What was decided.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ pub(super) fn decide(scene: &Scene, remarks: &[Remark]) -> Verdict {
     let by_object = of_life(scene, remarks);
     by_object
         .or_else(|| of_remarks(remarks))
-        .or_else(|| of_node(&scene.asked))
+        .or_else(|| of_node(scene))
         .or_else(|| of_failures(scene))
         .unwrap_or_else(|| of_absence(scene))
 }
@@ -77,6 +79,9 @@ fn of_life(scene: &Scene, remarks: &[Remark]) -> Option<Verdict> {
         let what = "the pod asks for no networks besides the cluster's default one";
         return Some(Verdict::new(Cause::NothingAsked, what));
     }
+    if let Some(verdict) = of_outage(scene) {
+        return Some(verdict);
+    }
     if facts.node.is_empty() {
         let why = facts.unscheduled.clone().filter(|text| !text.is_empty());
         let why = why.unwrap_or_else(|| "the scheduler has not decided yet".to_owned());
@@ -84,11 +89,41 @@ fn of_life(scene: &Scene, remarks: &[Remark]) -> Option<Verdict> {
         let what = format!("the pod has no node: {why}{}", next.unwrap_or_default());
         return Some(Verdict::new(Cause::NotScheduled, what));
     }
-    (asks && missing(scene).is_empty()).then(|| of_whole(facts, remarks))
+    (asks && missing(scene).is_empty()).then(|| of_whole(scene, remarks))
+}
+
+/// The scheduler finds no node, since the nodes' network is not ready.
+fn of_outage(scene: &Scene) -> Option<Verdict> {
+    let outage = &scene.outage;
+    let (_, reason) = outage
+        .nodes
+        .first()
+        .filter(|_| scene.facts.node.is_empty())?;
+    let names: Vec<_> = outage.nodes.iter().map(|(name, _)| name.as_str()).collect();
+    let is_ours = !outage.lacking.is_empty() || reason.contains("multus");
+    let (cause, ours) = match (is_ours, outage.is_installed) {
+        (true, _) => (Cause::DaemonNotReady, outage.lacking.join(", ")),
+        (false, Some(true)) => (
+            Cause::NodeNetworkNotReady,
+            "all daemons of Multus are ready".to_owned(),
+        ),
+        (false, _) => (Cause::NodeNetworkNotReady, String::new()),
+    };
+    let ours = if ours.is_empty() {
+        ours
+    } else {
+        format!("; {ours}")
+    };
+    let what = format!(
+        "the pod has no node, since the network of {} is not ready ({reason}){ours}",
+        names.join(", ")
+    );
+    Some(Verdict::new(cause, what))
 }
 
 /// The pod has all that it asks for.
-fn of_whole(facts: &Facts, remarks: &[Remark]) -> Verdict {
+fn of_whole(scene: &Scene, remarks: &[Remark]) -> Verdict {
+    let facts = &scene.facts;
     let mut what = vec!["the pod has all networks that it asks for".to_owned()];
     if !facts.waiting.is_empty() {
         let reasons = facts.waiting.join(", ");
@@ -97,7 +132,12 @@ fn of_whole(facts: &Facts, remarks: &[Remark]) -> Verdict {
     if let Some(fault) = fault(remarks) {
         what.push(format!("another pod like it would fail by now: {fault}"));
     }
-    Verdict::new(Cause::Well, what.join("; "))
+    let mut verdict = Verdict::new(Cause::Well, what.join("; "));
+    if is_uninstalled(scene) {
+        verdict.what.push_str("; Multus is not installed any more, so nobody frees its addresses when it is deleted, and another pod like it gets none of these networks");
+        Cause::NotInstalled.cure().clone_into(&mut verdict.cure);
+    }
+    verdict
 }
 
 /// The first remark that is an error.
@@ -177,9 +217,18 @@ fn of_plan(error: &PlanError) -> Cause {
     }
 }
 
+/// Whether somebody looked, and there is no Multus.
+fn is_uninstalled(scene: &Scene) -> bool {
+    matches!(scene.asked, Asked::NoDaemon) && scene.outage.is_installed == Some(false)
+}
+
 /// A daemon that cannot serve anybody.
-fn of_node(asked: &Asked) -> Option<Verdict> {
-    let (cause, what) = match asked {
+fn of_node(scene: &Scene) -> Option<Verdict> {
+    let (cause, what) = match &scene.asked {
+        Asked::NoDaemon if is_uninstalled(scene) => (
+            Cause::NotInstalled,
+            "Multus is not installed in this cluster: it has no DaemonSet of it".to_owned(),
+        ),
         Asked::NoDaemon => (
             Cause::DaemonMissing,
             "there is no Multus daemon on the pod's node".to_owned(),
@@ -227,21 +276,49 @@ fn of_failures(scene: &Scene) -> Option<Verdict> {
 /// The cause that the text of a failure tells of, with what is known of the cluster beside it.
 fn failed(scene: &Scene, text: &str) -> Verdict {
     let cause = of_text(text);
-    let summary = innermost(text);
+    let summary = summary(text);
     let what = match cause {
-        Cause::AddressTaken => taken(scene, text).unwrap_or_else(|| summary.to_owned()),
-        Cause::MasterMissing => match quoted_after(text, "lookup master") {
-            Some(master) => {
-                format!(
-                    "{summary}: interface {master} is not on node {}",
-                    scene.facts.node
-                )
-            }
-            None => summary.to_owned(),
+        Cause::DaemonNotReady if is_uninstalled(scene) => {
+            let what = format!("{summary}: Multus is not installed in this cluster any more");
+            return Verdict::new(Cause::NotInstalled, what);
+        }
+        Cause::AddressTaken => taken(scene, text).unwrap_or(summary),
+        Cause::MasterMissing => match master(scene, text) {
+            Some(master) => format!("{summary}: {master} is not on node {}", scene.facts.node),
+            None => summary,
         },
-        _ => summary.to_owned(),
+        _ => summary,
     };
     Verdict::new(cause, what)
+}
+
+/// The interface of the node that a failure is about: named by the text, else by the definition that failed.
+fn master(scene: &Scene, text: &str) -> Option<String> {
+    if let Some(master) = quoted_after(text, "lookup master") {
+        return Some(format!("master {master}"));
+    }
+    let attachments = judge::attachments(&scene.facts.pod, &scene.netconf, &scene.known);
+    let mut masters = attachments.iter().filter_map(|attachment| {
+        let mut plugins = attachment.config.plugins.iter();
+        let master = plugins.find_map(|plugin| {
+            let mut keys = MASTER_KEYS.iter();
+            keys.find_map(|key| plugin.value.get(*key)?.as_str())
+        })?;
+        Some((attachment, master))
+    });
+    let is_named = |attachment: &Attachment| {
+        let config = &attachment.config.name;
+        text.contains(&format!("network \"{config}\"")) || text.contains(&attachment.name)
+    };
+    let first = masters.next()?;
+    let (attachment, master) = match masters.next() {
+        None => first,
+        Some(second) => [first, second]
+            .into_iter()
+            .chain(masters)
+            .find(|(attachment, _)| is_named(attachment))?,
+    };
+    Some(format!("master {master} of network {}", attachment.name))
 }
 
 /// Which pod holds the address that a failure is about.
@@ -258,6 +335,32 @@ fn taken(scene: &Scene, text: &str) -> Option<String> {
             "address {address} of network {network} is not available: it is held by another pod, or left by one that is gone"
         ),
     })
+}
+
+/// What a failure says, each part of it once.
+pub(super) fn summary(text: &str) -> String {
+    let mut parts = Vec::<&str>::new();
+    for part in innermost(text).split(": ") {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    // Several layers tell the number of the same error.
+    let mut words = Vec::new();
+    let joined = parts.join(": ");
+    for (index, part) in joined.split(" (os error ").enumerate() {
+        match part.split_once(')') {
+            Some((number, rest)) if index > 0 => {
+                let told = format!(" (os error {number})");
+                if !words.contains(&told) {
+                    words.push(told);
+                }
+                words.push(rest.to_owned());
+            }
+            _ => words.push(part.to_owned()),
+        }
+    }
+    words.concat()
 }
 
 /// The failure without the calls around it: what a plugin, or the daemon itself, said.

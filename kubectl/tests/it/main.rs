@@ -1,4 +1,4 @@
-//! The built program: files and pipes for `lint`, a small API server for `status` and `why`.
+//! The built program: files and pipes for `lint`, a small API server for `status`, `why` and `preflight`.
 //! Exec needs a kubelet and is tried on a real cluster.
 
 #![cfg(test)]
@@ -6,6 +6,7 @@
 mod api_server;
 mod lint;
 mod pod;
+mod preflight;
 
 use std::{
     io::Write as _,

@@ -89,6 +89,18 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
             .contains("events were not read"),
         "{why}"
     );
+    let uninstalled = ApiServer::start(&[
+        (POD, 200, pod()),
+        (nad, 200, definition.clone()),
+        ("/api/v1/pods", 200, list(&json!([]))),
+        ("/apis/apps/v1/daemonsets", 200, list(&json!([]))),
+    ]);
+    let (status, why) = ask(&uninstalled, &["why", "cart"]);
+    assert_eq!(
+        (status, &why["cause"]),
+        (1, &json!("not-installed")),
+        "{why}"
+    );
     let upstream = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "kube-system", "name": "m"},
         "spec": {"containers": [{"name": "kube-multus", "command": ["/usr/src/multus-cni/bin/multus-daemon"]}]},
         "status": {"containerStatuses": [{"name": "kube-multus", "state": {"running": {}}}]}});

@@ -12,7 +12,7 @@ use super::super::invocation::Call;
 use super::super::{Engine, Request, recall};
 use super::{Running, delegate};
 use crate::engine::{AddError, Attached};
-use crate::netconf::Netconf;
+use crate::netconf::{Netconf, Unserved};
 use crate::plan::{self, Attachment, PlanError, PodView, requests};
 use crate::state::{Delegate, PodRef, Progress, Requested, State};
 
@@ -51,8 +51,12 @@ impl Engine {
             request.waiting.or_give_up()?;
             running.name_all();
             let ifname = new.ifname.clone();
-            let attached = running.attach(new).and_then(|attached| {
+            let attached = running.attach(new).and_then(|mut attached| {
                 request.waiting.or_give_up()?;
+                if netconf.unserved == Unserved::Event {
+                    let lacking = requests::without_capability(attachment);
+                    attached.unserved.extend(lacking);
+                }
                 Ok(attached)
             });
             attached.inspect_err(|_| running.undo(&[ifname]))

@@ -288,10 +288,22 @@ fn what_upstreams_file_alone_lists_is_followed_too() {
     world.check_calls(&["DEL bridge net3", "DEL bridge more"]);
 }
 
-/// As at ADD: what no plugin serves is refused, and before anything is touched where that is known.
+/// As at ADD: the network is attached, and the event names every request that no plugin serves.
 #[test]
-fn requests_that_nobody_serves_are_refused() {
+fn unserved_requests_of_plugged_networks_are_reported_by_default() {
+    let world = running("a");
+    let asked = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"], "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]);
+    let followed = world.follow("c1", &asked.to_string()).unwrap();
+    assert!(followed.failure.is_none(), "{followed:?}");
+    let warning = followed.attached[0].warning().unwrap();
+    assert!(warning.contains("for ips, bandwidth on net2"), "{warning}");
+}
+
+/// As at ADD with `error`: refused, and before anything is touched where that is known.
+#[test]
+fn with_error_unserved_requests_of_plugged_networks_are_refused() {
     let mut world = running("a");
+    world.config["unservedRequests"] = json!("error");
     let asked =
         json!([{"name": "a"}, {"name": "b", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}])
             .to_string();

@@ -11,8 +11,9 @@ const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01
 const ADDRESSED: &str = r#"[{"name": "b", "ips": ["10.0.0.7"]}]"#;
 
 #[test]
-fn a_capability_that_nobody_has_fails_the_pod_before_any_plugin_runs() {
-    let world = World::new();
+fn with_error_a_missing_capability_fails_the_pod_before_any_plugin_runs() {
+    let mut world = World::new();
+    world.config["unservedRequests"] = json!("error");
     let error = world.add("c1", LIMITED).unwrap_err();
     for words in [
         "shop/cart-0",
@@ -28,8 +29,9 @@ fn a_capability_that_nobody_has_fails_the_pod_before_any_plugin_runs() {
 }
 
 #[test]
-fn an_address_that_is_not_given_undoes_the_pod() {
-    let world = World::new();
+fn with_error_an_address_that_is_not_assigned_undoes_the_pod() {
+    let mut world = World::new();
+    world.config["unservedRequests"] = json!("error");
     let error = world.add("c1", ADDRESSED).unwrap_err();
     for words in ["shop/cart-0", "network shop/b", "for ips:"] {
         assert!(error.msg.contains(words), "no {words} in {}", error.msg);
@@ -47,16 +49,16 @@ fn an_address_that_is_not_given_undoes_the_pod() {
 
 #[test]
 fn an_address_that_is_given_without_the_capability_is_fine() {
-    let world = World::new();
+    let mut world = World::new();
+    world.config["unservedRequests"] = json!("error");
     let ips = json!([{"address": "10.0.0.7/24"}]);
     world.answer("net1", json!({ "ips": ips }));
     world.add("c1", ADDRESSED).unwrap();
 }
 
 #[test]
-fn the_owner_of_the_cluster_may_have_it_told_only() {
-    let mut world = World::new();
-    world.config["unservedRequests"] = json!("event");
+fn by_default_the_pod_starts_and_an_event_names_what_it_lacks() {
+    let world = World::new();
     let warnings = |networks, id: &str| {
         let added = world.add(id, networks).unwrap();
         let all = added.attached.iter().filter_map(Attached::warning);

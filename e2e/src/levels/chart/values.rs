@@ -4,6 +4,8 @@
 
 mod rows;
 
+use std::process::Command;
+
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
@@ -24,7 +26,7 @@ pub(super) fn leaves(work: &Workplace) -> anyhow::Result<Vec<(String, Value)>> {
 
 /// A file of a packed chart.
 fn file_of(chart: &std::path::Path, path: &str) -> anyhow::Result<String> {
-    let mut tar = std::process::Command::new("tar");
+    let mut tar = Command::new("tar");
     tar.args(["--extract", "--gzip", "--to-stdout", "--file"]);
     sh::run(tar.arg(chart).arg(path))
 }
@@ -76,6 +78,7 @@ fn check(work: &Workplace, row: &Row) -> anyhow::Result<()> {
     let with: Vec<_> = with.iter().map(String::as_str).collect();
     let before = serde_json::to_string(&render::ours(work, "rke2-multus", &with)?)?;
     let after = render::with_file(work, "rke2-multus", &values, &with);
+    preflight_agrees(work, row, &values, after.as_deref().ok())?;
     let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
     match row.fate {
         Fate::Refused(cure) => match after {
@@ -92,6 +95,50 @@ fn check(work: &Workplace, row: &Row) -> anyhow::Result<()> {
             ensure!(before.contains(text), "`{text}` is not there without it");
             ensure!(!after?.contains(text), "`{text}` is still there");
         }
+    }
+    Ok(())
+}
+
+/// `kubectl multus preflight` refuses what Helm refuses, and makes the same file for the daemon of all else.
+fn preflight_agrees(
+    work: &Workplace,
+    row: &Row,
+    values: &str,
+    objects: Option<&[Value]>,
+) -> anyhow::Result<()> {
+    let mut command = Command::new(work.program("kubectl-multus"));
+    command.args(["preflight", "--filename=/dev/null", "--output=json"]);
+    let with = row.with.iter().map(|word| {
+        let (path, value) = word.split_once('=').context("path=value")?;
+        Ok(render::nested(path, serde_yaml::from_str(value)?).to_string())
+    });
+    let with = with.collect::<anyhow::Result<Vec<_>>>()?;
+    for (index, text) in with.iter().map(String::as_str).chain([values]).enumerate() {
+        let path = work.dir.join(format!("preflight-{index}.yaml"));
+        std::fs::write(&path, text)?;
+        command.arg("--values").arg(path);
+    }
+    let output = sh::output(&mut command, &[])?;
+    let answer: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        format!("preflight gave no answer: {stderr}")
+    })?;
+    let mut findings = answer["findings"].as_array().into_iter().flatten();
+    let is_refused = findings.any(|one| one["verdict"] == "fails" && one["subject"] == "value");
+    ensure!(
+        is_refused == objects.is_none(),
+        "Helm takes it: {}, and preflight says {answer}",
+        objects.is_some()
+    );
+    // Without the ConfigMap there is nothing to compare.
+    if let Some(config) =
+        objects.and_then(|objects| render::daemon_config(objects, "rke2-multus").ok())
+    {
+        ensure!(
+            config == answer["daemonConfig"],
+            "the chart makes {config}, preflight {}",
+            answer["daemonConfig"]
+        );
     }
     Ok(())
 }

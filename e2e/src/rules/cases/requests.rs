@@ -59,7 +59,7 @@ fn unknown(bench: &Bench) -> anyhow::Result<()> {
     ] {
         let pod = bench.pod(name, networks)?;
         bench
-            .verb("ADD", &pod)?
+            .verb_with("ADD", &pod, &json!({"unservedRequests": "error"}))?
             .tells(&[&format!("default/{name}"), "default/a", asked])?;
         bench.called(&pod, &[])?;
         bench.event(&pod, "FailedAddNetwork", asked)?;
@@ -78,7 +78,7 @@ fn not_given(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("not-given", ADDRESSED)?;
     choose(bench)?;
     bench
-        .verb("ADD", &pod)?
+        .verb_with("ADD", &pod, &json!({"unservedRequests": "error"}))?
         .tells(&["default/not-given", "default/a", "ips, mac"])?;
     bench.called(&pod, &WITH_A)?;
     ensure!(!bench.state_file(&pod).exists(), "its state is left");
@@ -87,7 +87,7 @@ fn not_given(bench: &Bench) -> anyhow::Result<()> {
 
 fn in_args(bench: &Bench) -> anyhow::Result<()> {
     let pod = bench.pod("in-args", ADDRESSED)?;
-    bench.add(&pod)?;
+    bench.add_with(&pod, &json!({"unservedRequests": "error"}))?;
     let status = bench.status(&pod)?;
     ensure!(
         status[1]["ips"] == json!(["10.66.0.7"]) && status[1]["mac"] == "02:00:00:00:00:07",
@@ -97,13 +97,12 @@ fn in_args(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn told(bench: &Bench) -> anyhow::Result<()> {
-    let keys = json!({"unservedRequests": "event"});
     let pod = bench.pod("told-limit", LIMITED)?;
-    bench.add_with(&pod, &keys)?;
+    bench.add(&pod)?;
     bench.event(&pod, "CapabilityNotServed", "bandwidth")?;
     let pod = bench.pod("told-address", ADDRESSED)?;
     choose(bench)?;
-    bench.add_with(&pod, &keys)?;
+    bench.add(&pod)?;
     bench.event(&pod, "CapabilityNotServed", "ips, mac")
 }
 

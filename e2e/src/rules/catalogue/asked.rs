@@ -5,11 +5,11 @@ use super::{Rule, fix, must, should};
 pub(super) const RULES: &[Rule] = &[
     fix(
         "mux-11.3-unknown",
-        "a capability that no plugin of the network has fails the pod before any plugin runs",
+        "with unservedRequests `error` a capability that no plugin of the network has fails the pod before any plugin runs",
     ),
     fix(
         "mux-11.3-not-given",
-        "an address that is asked for and not given fails the pod, which is undone",
+        "with unservedRequests `error` an address that is asked for and not given fails the pod, which is undone",
     ),
     should(
         "mux-11.3-in-args",
@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     fix(
         "mux-11.3-told",
-        "with unservedRequests `event` the pod comes up, and an event tells what it lacks",
+        "by default a pod whose request no plugin serves comes up, and a warning event names what it lacks",
     ),
     must(
         "mux-11.3-silent",

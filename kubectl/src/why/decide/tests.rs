@@ -122,13 +122,17 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
         NETWORKS_ANNOTATION,
         r#"[{"name":"storage","bandwidth":{"ingressRate":1,"ingressBurst":1}}]"#,
     );
+    check(&unserved, Cause::BeingAttached, &[]);
+    option(&mut unserved, "unservedRequests", json!("error"));
     check(
         &unserved,
         Cause::RequestUnserved,
         &["bandwidth", "add the capability"],
     );
-    option(&mut unserved, "unservedRequests", json!("silent"));
-    check(&unserved, Cause::BeingAttached, &[]);
+    for word in ["event", "silent"] {
+        option(&mut unserved, "unservedRequests", json!(word));
+        check(&unserved, Cause::BeingAttached, &[]);
+    }
 
     let mut conflict = given();
     annotate(&mut conflict, NETWORKS_ANNOTATION, "storage@x,storage@x");
@@ -400,7 +404,7 @@ fn the_cause_comes_without_the_calls_around_it() {
     assert_eq!(verdict.cause, Cause::MasterMissing, "{verdict:?}");
     assert_eq!(
         verdict.what,
-        "failed to lookup master \"eth7\": Link not found: interface eth7 is not on node node-a"
+        "failed to lookup master \"eth7\": Link not found: master eth7 is not on node node-a"
     );
     for text in [
         "",
@@ -420,5 +424,175 @@ fn unusable_addresses_of_a_definition_have_a_cause() {
         "no IP ranges specified",
     ] {
         assert_eq!(of_text(text), Cause::AddressesInvalid, "{text}");
+    }
+}
+
+#[test]
+fn a_master_that_the_failure_does_not_name_is_that_of_the_definition() {
+    let mut lost = given();
+    lost.define(
+        "storage",
+        r#"{"cniVersion":"1.0.0","type":"macvlan","master":"eth7"}"#,
+    );
+    failure(
+        &mut lost,
+        "error adding container to network \"storage\": Link not found",
+    );
+    let words = "Link not found: master eth7 of network shop/storage is not on node node-a";
+    check(&lost, Cause::MasterMissing, &[words, "ip link"]);
+    // Of several, the one whose network failed.
+    annotate(&mut lost, NETWORKS_ANNOTATION, "storage,fast");
+    lost.define(
+        "fast",
+        r#"{"cniVersion":"1.0.0","type":"host-device","device":"eth8"}"#,
+    );
+    check(&lost, Cause::MasterMissing, &[words]);
+}
+
+#[test]
+fn every_cause_of_addresses_and_capabilities_has_a_cure() {
+    for (text, cause, cure) in [
+        (
+            "IPAM plugin returned missing IP config",
+            Cause::AddressMissing,
+            "write \"addresses\" into the definition's ipam",
+        ),
+        (
+            "failed to allocate for range 0: requested address 10.9.9.9 failed to allocate all requested IPs: 10.9.9.9",
+            Cause::AddressOutside,
+            "choose an address of the definition's ipam",
+        ),
+        (
+            "invalid CIDR address: 10.1.2",
+            Cause::AddressesInvalid,
+            "kubectl multus lint",
+        ),
+        (
+            "network shop/storage: no plugin serves the request for ips: add the capability, drop the request, or set unservedRequests to event",
+            Cause::RequestUnserved,
+            "\"capabilities\": {\"ips\": true}",
+        ),
+        (
+            "failed to lookup master \"eth7\": Link not found",
+            Cause::MasterMissing,
+            "name an interface",
+        ),
+    ] {
+        let mut given = given();
+        failure(&mut given, text);
+        check(&given, cause, &[cure]);
+    }
+}
+
+const OURS: &str = "multusrs/multus:v5.0.0";
+
+fn daemon_set(ready: u64) -> Value {
+    json!({"metadata": {"namespace": "kube-system", "name": "rke2-multus"},
+        "status": {"numberReady": ready, "desiredNumberScheduled": 2},
+        "spec": {"template": {"spec": {"containers": [{"image": OURS, "command": ["/usr/src/multus-cni/bin/multus-daemon"]}]}}}})
+}
+
+fn unready() -> Value {
+    json!({"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "False",
+        "message": "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"}]}})
+}
+
+#[test]
+fn a_scheduler_that_waits_for_our_daemons_says_so() {
+    let mut waiting = given();
+    waiting.pod["spec"]["nodeName"] = json!("");
+    waiting.pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False",
+        "message": "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }."}]);
+    waiting.nodes = vec![unready()];
+    waiting.daemon_sets = Some(vec![daemon_set(1)]);
+    check(
+        &waiting,
+        Cause::DaemonNotReady,
+        &[
+            "network of n1 is not ready",
+            "1 of 2 daemons of DaemonSet kube-system/rke2-multus",
+            "doctor",
+        ],
+    );
+    waiting.daemon_sets = Some(vec![daemon_set(2)]);
+    check(
+        &waiting,
+        Cause::NodeNetworkNotReady,
+        &[
+            "cni plugin not initialized",
+            "all daemons of Multus are ready",
+            "primary CNI",
+        ],
+    );
+    waiting.nodes.clear();
+    check(&waiting, Cause::NotScheduled, &["untolerated taint"]);
+}
+
+#[test]
+fn failures_to_reach_the_shim_are_ours() {
+    let mut given = given();
+    failure(
+        &mut given,
+        "failed to find plugin \"multus-shim\" in path [/opt/cni/bin]",
+    );
+    check(&given, Cause::DaemonNotReady, &["multus-shim", "doctor"]);
+    failure(&mut given, "cni plugin not initialized");
+    check(&given, Cause::NodeNetworkNotReady, &["primary CNI"]);
+}
+
+#[test]
+fn after_an_uninstall_there_is_no_daemon_set_to_look_at() {
+    let mut given = given();
+    given.no_daemon();
+    given.daemon_sets = Some(vec![json!({})]);
+    let cure = "multus-daemon uninstall --detach";
+    check(
+        &given,
+        Cause::NotInstalled,
+        &["no DaemonSet", cure, "install the chart again"],
+    );
+    given.daemon_sets = Some(vec![daemon_set(0)]);
+    check(&given, Cause::DaemonMissing, &["DaemonSet"]);
+    given.daemon_sets = None;
+    check(&given, Cause::DaemonMissing, &["DaemonSet"]);
+
+    let mut left = running();
+    told(&mut left, &["cbr0", "shop/storage"]);
+    left.no_daemon();
+    left.daemon_sets = Some(Vec::new());
+    check(
+        &left,
+        Cause::Well,
+        &["all networks", "not installed any more", cure],
+    );
+    left.pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    left.event(
+        "FailedKillPod",
+        "failed to find plugin \"multus-shim\" in path [/opt/cni/bin]",
+        true,
+        NOW,
+    );
+    check(&left, Cause::NotInstalled, &["multus-shim", cure]);
+}
+
+#[test]
+fn a_summary_says_each_part_once() {
+    for (text, expected) in [
+        (
+            "multus daemon at /run/multus/multus.sock: No such file or directory (os error 2): No such file or directory (os error 2)",
+            "multus daemon at /run/multus/multus.sock: No such file or directory (os error 2)",
+        ),
+        (
+            "cannot open /a: No such file (os error 2); cannot open /b: gone (os error 2)",
+            "cannot open /a: No such file (os error 2); cannot open /b: gone",
+        ),
+        (
+            "a (os error 2) b (os error 13)",
+            "a (os error 2) b (os error 13)",
+        ),
+        ("plain", "plain"),
+        ("", ""),
+    ] {
+        assert_eq!(summary(text), expected);
     }
 }

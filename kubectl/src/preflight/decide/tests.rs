@@ -1,0 +1,690 @@
+//! Clusters of every kind, and what preflight says of them.
+
+use serde_json::json;
+
+use super::*;
+
+/// A cluster of these objects; definitions that are not among them do not exist.
+fn snapshot(objects: &[Value]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for object in objects {
+        snapshot.add(object, "shop").unwrap();
+    }
+    snapshot.known.is_whole = true;
+    snapshot.has_crd = Some(true);
+    snapshot.drop_used_templates();
+    snapshot
+}
+
+fn decided(objects: &[Value], values: &Value) -> Outcome {
+    let given = Given {
+        files: vec!["values.yaml".to_owned()],
+        values: values.as_object().unwrap().clone(),
+    };
+    decide(&mut snapshot(objects), Some(&given))
+}
+
+/// Each expectation is a verdict, the name that it is about, and words of its text.
+#[track_caller]
+fn check_with(values: &Value, objects: &[Value], expected: &[(Verdict, &str, &[&str])]) {
+    let outcome = decided(objects, values);
+    let findings: Vec<_> = outcome
+        .findings
+        .iter()
+        .filter(|one| one.verdict > Verdict::Note || expected.iter().any(|e| e.0 == Verdict::Note))
+        .collect();
+    assert_eq!(findings.len(), expected.len(), "{findings:#?}");
+    for (finding, (verdict, name, words)) in findings.iter().zip(expected) {
+        assert_eq!(
+            (finding.verdict, finding.names[0].as_str()),
+            (*verdict, *name)
+        );
+        for word in *words {
+            assert!(finding.text.contains(word), "no {word:?} in {finding:?}");
+        }
+    }
+    let worst = expected.iter().map(|one| one.0).max();
+    let worst = worst.filter(|verdict| *verdict > Verdict::Note);
+    assert_eq!(outcome.verdict, worst);
+}
+
+#[track_caller]
+fn check(objects: &[Value], expected: &[(Verdict, &str, &[&str])]) {
+    check_with(&json!({}), objects, expected);
+}
+
+fn nad(name: &str, config: &Value) -> Value {
+    json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": name, "namespace": "shop"}, "spec": {"config": config.to_string()}})
+}
+
+fn storage() -> Value {
+    nad(
+        "storage",
+        &json!({"cniVersion": "1.0.0", "type": "bridge", "ipam": {"type": "host-local", "subnet": "10.40.0.0/24"}}),
+    )
+}
+
+fn pod(networks: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "cart", "namespace": "shop", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}, "status": {"phase": "Running"}})
+}
+
+fn node() -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}},
+        "spec": {}, "status": {"nodeInfo": {"architecture": "amd64", "operatingSystem": "linux", "kernelVersion": "5.14.0",
+            "containerRuntimeVersion": "containerd://2.0.4", "kubeletVersion": "v1.32.3+rke2r1"}}})
+}
+
+/// Upstream's `DaemonSet` of the published chart.
+fn published(command: &str, args: &Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "rke2-multus", "namespace": "kube-system", "labels": {"app": "rke2-multus", "tier": "node"},
+            "annotations": {"meta.helm.sh/release-name": "rke2-multus", "meta.helm.sh/release-namespace": "kube-system"}},
+        "spec": {"template": {"metadata": {}, "spec": {"hostNetwork": true,
+            "containers": [{"name": "kube-rke2-multus", "image": "rancher/hardened-multus-cni:v4.3.0", "command": [command], "args": args}],
+            "volumes": [{"name": "c", "configMap": {"name": "rke2-multus-v4.3.017-config"}}]}}}})
+}
+
+fn thick() -> Value {
+    published("/usr/src/multus-cni/bin/multus-daemon", &json!([]))
+}
+
+fn thin() -> Value {
+    published("/thin_entrypoint", &json!(["--multus-conf-file=auto"]))
+}
+
+/// Upstream's `DaemonSet` as its own manifests have it.
+fn plain(command: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "kube-multus-ds", "namespace": "kube-system", "labels": {"app": "multus", "tier": "node", "name": "multus"}},
+        "spec": {"template": {"spec": {
+            "containers": [{"name": "kube-multus", "image": "ghcr.io/k8snetworkplumbingwg/multus-cni:snapshot-thick", "command": [command]}],
+            "volumes": [{"name": "c", "configMap": {"name": "multus-daemon-config"}}]}}}})
+}
+
+const FAILS: Verdict = Verdict::Fails;
+const CHANGES: Verdict = Verdict::Changes;
+const NOTE: Verdict = Verdict::Note;
+
+#[test]
+fn a_cluster_that_is_well_has_nothing_to_do() {
+    for installed in [thin(), thick()] {
+        let objects = [node(), installed, storage(), pod("storage")];
+        check(&objects, &[]);
+        let outcome = decided(&objects, &json!({}));
+        assert_eq!(outcome.chart, "rke2-multus");
+        assert_eq!(outcome.steps.len(), 2, "{:?}", outcome.steps);
+        assert!(
+            outcome.steps[0].ends_with("kube-system rke2-multus-crd rke2-multus-crd-5.0.0.tgz")
+        );
+        assert!(outcome.steps[1].contains("--take-ownership --reset-values"));
+        assert!(
+            outcome.steps[1]
+                .ends_with("kube-system rke2-multus rke2-multus-5.0.0.tgz --values values.yaml")
+        );
+    }
+    check(&[], &[]);
+}
+
+#[test]
+fn pods_that_would_fail_are_named_with_the_daemons_words() {
+    for (networks, words) in [
+        (
+            "nowhere",
+            &["(nowhere) in namespace (shop)", "create it"][..],
+        ),
+        ("storag", &["(storag)", "did you mean \"storage\"?"]),
+        ("a/b/c", &["Invalid network object"]),
+        ("[{\"name\":\"storage\"", &["not valid JSON"]),
+        ("storage@ext0,storage@ext0", &["interface ext0"]),
+        (
+            "[{\"name\":\"storage\",\"ips\":[\"10.41.0.7/24\"]}]",
+            &["10.41.0.7", "10.40.0.1 to 10.40.0.254"],
+        ),
+    ] {
+        check(
+            &[node(), thick(), storage(), pod(networks)],
+            &[(FAILS, "shop/cart", words)],
+        );
+    }
+}
+
+#[test]
+fn options_of_the_values_decide() {
+    let objects = [
+        node(),
+        thick(),
+        storage(),
+        pod(r#"[{"name":"storage","portMappings":[{"hostPort":80,"containerPort":80}]}]"#),
+    ];
+    let with = |word: &str| json!({"config": {"daemon_conf": {"unservedRequests": word}}});
+    check_with(
+        &with("error"),
+        &objects,
+        &[(FAILS, "shop/cart", &["portMappings", "add the capability"])],
+    );
+    check_with(
+        &with("event"),
+        &objects,
+        &[(
+            CHANGES,
+            "shop/cart",
+            &["portMappings", "starts without it", "an event"],
+        )],
+    );
+    check_with(&with("silent"), &objects, &[]);
+    // Without a word it is the default of the daemon.
+    let default = judge::netconf(Map::new()).unwrap().unserved;
+    let expected = match default {
+        daemon::netconf::Unserved::Error => FAILS,
+        daemon::netconf::Unserved::Event => CHANGES,
+        daemon::netconf::Unserved::Silent => NOTE,
+    };
+    assert_eq!(decided(&objects, &json!({})).verdict, Some(expected));
+
+    let isolated = json!({"config": {"cni_conf": {"namespaceIsolation": true}}});
+    check_with(
+        &isolated,
+        &[node(), thick(), pod("other/storage")],
+        &[(
+            FAILS,
+            "shop/cart",
+            &["namespace isolation", "globalNamespaces"],
+        )],
+    );
+    let allowed = json!({"config": {"daemon_conf": {"allowedPlugins": ["macvlan"]}}});
+    check_with(
+        &allowed,
+        &[node(), thick(), storage(), pod("storage")],
+        &[(FAILS, "shop/cart", &["bridge", "allowedPlugins"])],
+    );
+}
+
+#[test]
+fn refused_values_are_named() {
+    let values = json!({
+        "thickPlugin": {"enabled": false}, "imagee": {},
+        "config": {"daemon_conf": {"metricPort": 9091}},
+    });
+    check_with(
+        &values,
+        &[node(), thick(), storage(), pod("storage")],
+        &[
+            (
+                FAILS,
+                "config.daemon_conf.metricPort",
+                &["did you mean metricsPort?"],
+            ),
+            (FAILS, "imagee", &["no such value: did you mean image?"]),
+            (FAILS, "thickPlugin.enabled", &["thin mode does not exist"]),
+        ],
+    );
+    let outcome = decided(&[], &values);
+    assert!(
+        outcome.steps[0].contains("correct the values"),
+        "{:?}",
+        outcome.steps
+    );
+}
+
+#[test]
+fn values_of_the_release_count_where_none_are_given() {
+    let mut snapshot = snapshot(&[node(), thick(), storage(), pod("storage")]);
+    let release = ("kube-system".to_owned(), "rke2-multus".to_owned());
+    let values = json!({"thickPlugin": {"enabled": true}, "rke2-whereabouts": {"enabled": true}});
+    let values = values.as_object().unwrap().clone();
+    snapshot.release_values.insert(release, values);
+    let outcome = decide(&mut snapshot, None);
+    assert_eq!(outcome.verdict, Some(FAILS));
+    assert_eq!(outcome.findings[0].names, ["rke2-whereabouts.enabled"]);
+    assert_eq!(outcome.values, "those of release kube-system/rke2-multus");
+    let get = "helm get values --namespace kube-system rke2-multus --output yaml > values.yaml";
+    assert!(
+        outcome.steps.contains(&get.to_owned()),
+        "{:?}",
+        outcome.steps
+    );
+    let given = Given::default();
+    assert_eq!(decide(&mut snapshot, Some(&given)).verdict, None);
+}
+
+#[test]
+fn upstreams_other_installations_have_a_step_of_their_own() {
+    for command in ["/thin_entrypoint", "/usr/src/multus-cni/bin/multus-daemon"] {
+        let objects = [node(), plain(command), storage(), pod("storage")];
+        check(
+            &objects,
+            &[(
+                CHANGES,
+                "kube-system/kube-multus-ds",
+                &["no Helm release owns", "delete this DaemonSet"],
+            )],
+        );
+        let steps = decided(&objects, &json!({})).steps;
+        assert_eq!(
+            steps[0],
+            "kubectl delete daemonset --namespace kube-system kube-multus-ds"
+        );
+    }
+    let mut other = thick();
+    other["metadata"]["labels"] = json!({"app": "multus-cni"});
+    let objects = [node(), other];
+    check(
+        &objects,
+        &[(
+            CHANGES,
+            "kube-system/rke2-multus",
+            &["of another chart", "uninstall"],
+        )],
+    );
+    assert_eq!(
+        decided(&objects, &json!({})).steps[0],
+        "helm uninstall --namespace kube-system rke2-multus"
+    );
+}
+
+#[test]
+fn a_chart_that_the_distro_installs_is_left_to_the_distro() {
+    let own = json!({"apiVersion": "helm.cattle.io/v1", "kind": "HelmChart", "metadata": {"name": "rke2-multus", "namespace": "kube-system"}});
+    let objects = [node(), thin(), own.clone()];
+    check(
+        &objects,
+        &[(
+            CHANGES,
+            "kube-system/rke2-multus",
+            &["HelmChart rke2-multus", "multus-distro"],
+        )],
+    );
+    let steps = decided(&objects, &json!({})).steps.join("\n");
+    assert!(
+        steps.contains("multus-distro server --multus -- rke2 server"),
+        "{steps}"
+    );
+    assert!(!steps.contains("helm upgrade"), "{steps}");
+    let mut ours = thick();
+    ours["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "MULTUS_DAEMONSET", "value": "m"}]);
+    check(&[node(), ours, own], &[]);
+}
+
+#[test]
+fn settings_of_upstream_that_would_be_lost_are_named() {
+    let thin = published(
+        "/thin_entrypoint",
+        &json!([
+            "--namespace-isolation",
+            "--global-namespaces=default,net",
+            "--readiness-indicator-file="
+        ]),
+    );
+    check(
+        &[node(), thin.clone()],
+        &[
+            (
+                CHANGES,
+                "kube-system/rke2-multus",
+                &["globalNamespaces \"default,net\"", "do not set it"],
+            ),
+            (
+                CHANGES,
+                "kube-system/rke2-multus",
+                &[
+                    "namespaceIsolation true",
+                    "config.daemon_conf.namespaceIsolation",
+                ],
+            ),
+        ],
+    );
+    let same = json!({"config": {"cni_conf": {"namespaceIsolation": true, "globalNamespaces": "default,net"}}});
+    check_with(&same, &[node(), thin], &[]);
+
+    let file = json!({"chrootDir": "/hostroot", "clusterNetwork": "/host/etc/cni/net.d/10-a.conf", "systemNamespaces": ["kube-system"]});
+    let config_map = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"},
+            "data": {"daemon-config.json": file.to_string()}})
+    };
+    let daemon = "/usr/src/multus-cni/bin/multus-daemon";
+    for (set, name, verdicts) in [
+        (thick(), "rke2-multus-v4.3.017-config", 1),
+        (plain(daemon), "multus-daemon-config", 2),
+    ] {
+        let outcome = decided(&[node(), set, config_map(name)], &json!({}));
+        let changes: Vec<_> = outcome
+            .findings
+            .iter()
+            .filter(|one| one.verdict == CHANGES)
+            .collect();
+        assert_eq!(changes.len(), verdicts, "{changes:?}");
+        assert!(
+            changes
+                .iter()
+                .any(|one| one.text.contains("clusterNetwork"))
+        );
+    }
+}
+
+#[test]
+fn companions_of_the_release_are_replaced_by_values() {
+    let mut dhcp = published("/opt/cni/bin/dhcp", &json!(["daemon"]));
+    dhcp["metadata"]["name"] = json!("rke2-multus-dhcp");
+    dhcp["spec"]["template"]["spec"]["containers"][0]["image"] = json!("busybox");
+    let lease = nad(
+        "lan",
+        &json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "dhcp"}}),
+    );
+    check(&[node(), thick(), dhcp.clone(), storage()], &[]);
+    let objects = [node(), thick(), dhcp, lease];
+    check(
+        &objects,
+        &[(
+            FAILS,
+            "kube-system/rke2-multus-dhcp",
+            &["shop/lan", "manifests.dhcpDaemonSet"],
+        )],
+    );
+    check_with(
+        &json!({"manifests": {"dhcpDaemonSet": true}}),
+        &objects,
+        &[],
+    );
+    let mut whereabouts = published("/bin/sh", &json!([]));
+    whereabouts["metadata"]["name"] = json!("rke2-multus-rke2-whereabouts");
+    whereabouts["spec"]["template"]["spec"]["containers"][0]["image"] =
+        json!("rancher/hardened-whereabouts:v0.9");
+    let pool = nad(
+        "pool",
+        &json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}}),
+    );
+    check(
+        &[node(), thick(), whereabouts, pool],
+        &[(
+            FAILS,
+            "kube-system/rke2-multus-rke2-whereabouts",
+            &["shop/pool", "own chart first"],
+        )],
+    );
+    let mut controller = published("/dynamic-networks-controller", &json!([]));
+    controller["metadata"]["name"] = json!("rke2-multus-dnc");
+    controller["spec"]["template"]["spec"]["containers"][0]["image"] =
+        json!("rancher/hardened-multus-dynamic-networks-controller:v0.3.8");
+    let objects = [node(), thick(), controller];
+    check(
+        &objects,
+        &[(
+            CHANGES,
+            "kube-system/rke2-multus-dnc",
+            &["dynamicNetworksController.enabled"],
+        )],
+    );
+    check_with(
+        &json!({"dynamicNetworksController": {"enabled": true}}),
+        &objects,
+        &[],
+    );
+}
+
+#[test]
+fn pods_of_nodes_without_a_daemon_are_named() {
+    let mut other = node();
+    other["status"]["nodeInfo"]["architecture"] = json!("s390x");
+    check(
+        &[other.clone(), thick(), storage(), pod("storage")],
+        &[
+            (
+                FAILS,
+                "shop/cart",
+                &["node n1 gets no daemon", "without shop/storage"],
+            ),
+            (CHANGES, "n1", &["architecture s390x"]),
+        ],
+    );
+    let mut plain = pod("storage");
+    plain["metadata"]["annotations"] = json!({});
+    check(
+        &[other, thick(), storage(), plain],
+        &[(CHANGES, "n1", &["architecture s390x"])],
+    );
+    let mut old = node();
+    old["status"]["nodeInfo"]["kernelVersion"] = json!("3.10.0-1160.el7");
+    check(
+        &[old, thick(), storage()],
+        &[(FAILS, "n1", &["older than 4.18"])],
+    );
+}
+
+#[test]
+fn the_distro_of_the_nodes_chooses_the_chart() {
+    for (version, chart) in [
+        ("v1.32.3+k3s1", "k3s-multus"),
+        ("v1.32.3+rke2r1", "rke2-multus"),
+        ("v1.32.3", "rke2-multus"),
+    ] {
+        let mut node = node();
+        node["status"]["nodeInfo"]["kubeletVersion"] = json!(version);
+        assert_eq!(decided(&[node.clone()], &json!({})).chart, chart);
+        // A release keeps its chart, since the selector of its DaemonSet cannot change.
+        assert_eq!(decided(&[node, thin()], &json!({})).chart, "rke2-multus");
+    }
+    let mut k3s = node();
+    k3s["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.32.3+k3s1");
+    let directories = json!({"config": {"cni_conf": {"confDir": "/etc/cni/net.d"}}});
+    check_with(
+        &directories,
+        &[k3s],
+        &[(
+            CHANGES,
+            "cniConfigDir",
+            &["/etc/cni/net.d", "K3s has", "remove it"],
+        )],
+    );
+    check_with(
+        &directories,
+        &[node()],
+        &[(NOTE, "cniConfigDir", &["/etc/cni/net.d", "is not Ready"])],
+    );
+}
+
+#[test]
+fn a_cluster_without_definitions_gets_them_first() {
+    let mut snapshot = snapshot(&[node(), pod("storage")]);
+    snapshot.has_crd = Some(false);
+    let outcome = decide(&mut snapshot, None);
+    let texts: Vec<_> = outcome
+        .findings
+        .iter()
+        .map(|one| one.text.as_str())
+        .collect();
+    assert!(
+        texts[0].contains("the CRD is not installed: install rke2-multus-crd"),
+        "{texts:?}"
+    );
+    assert!(
+        texts[1].contains("install rke2-multus-crd first"),
+        "{texts:?}"
+    );
+}
+
+#[test]
+fn what_upstream_does_otherwise_changes() {
+    let route = pod(r#"[{"name":"storage","default-route":["10.40.0.1"]}]"#);
+    let words = &["default-route", "upstream leaves"][..];
+    check(
+        &[node(), thick(), storage(), route.clone()],
+        &[(CHANGES, "shop/cart", words)],
+    );
+    let mut ours = thick();
+    ours["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "MULTUS_DAEMONSET", "value": "m"}]);
+    check(&[node(), ours, storage(), route], &[]);
+
+    let mapped = nad(
+        "mapped",
+        &json!({"cniVersion": "1.0.0", "plugins": [{"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": true}}]}),
+    );
+    let mut ports = pod("mapped");
+    ports["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
+    let objects = [node(), thin(), mapped, ports];
+    check(
+        &objects,
+        &[(CHANGES, "shop/cart", &["host ports", "runtimeConfigForAll"])],
+    );
+    let for_all = json!({"config": {"daemon_conf": {"runtimeConfigForAll": true}}});
+    check_with(&for_all, &objects, &[]);
+
+    let lan = nad(
+        "lan",
+        &json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "whereabouts"}}),
+    );
+    let fixed = pod(r#"[{"name":"lan","ips":["10.1.0.7/16"]}]"#);
+    check_with(
+        &json!({"config": {"daemon_conf": {"unservedRequests": "event"}}}),
+        &[node(), thick(), lan, fixed],
+        &[(
+            CHANGES,
+            "shop/cart",
+            &["capability ips", "an event says so"],
+        )],
+    );
+}
+
+#[test]
+fn without_any_multus_pods_get_networks_that_they_lack() {
+    check(
+        &[node(), storage(), pod("storage")],
+        &[(CHANGES, "shop/cart", &["no Multus so far", "shop/storage"])],
+    );
+}
+
+#[test]
+fn what_changes_nothing_is_a_note() {
+    let mut host = pod("storage");
+    host["spec"]["hostNetwork"] = json!(true);
+    let mut legacy = pod("");
+    legacy["metadata"]["annotations"] = json!({"alpha.network.k8s.io/networks": "storage"});
+    let mut misspelt = pod("");
+    misspelt["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network": "storage"});
+    let mut windows = node();
+    windows["metadata"]["name"] = json!("w1");
+    windows["status"]["nodeInfo"]["operatingSystem"] = json!("windows");
+    for (object, name, words) in [
+        (host, "shop/cart", "hostNetwork"),
+        (legacy.clone(), "shop/cart", "legacyNetworksAnnotation"),
+        (
+            misspelt,
+            "shop/cart",
+            "did you mean k8s.v1.cni.cncf.io/networks?",
+        ),
+        (windows, "w1", "daemons run on Linux"),
+        (
+            nad("broken", &json!([])),
+            "shop/broken",
+            "no pod selects it now",
+        ),
+    ] {
+        check(&[storage(), object], &[(NOTE, name, &[words])]);
+    }
+    // Where the switch is on, the annotation of the original proposal counts.
+    check_with(
+        &json!({"config": {"daemon_conf": {"legacyNetworksAnnotation": true}}}),
+        &[node(), thick(), legacy],
+        &[(FAILS, "shop/cart", &["(storage)"])],
+    );
+}
+
+#[test]
+fn broken_definitions_fail_the_pods_that_select_them() {
+    let broken = nad(
+        "storage",
+        &json!({"cniVersion": "1.0.0", "type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.2.9/24"}}),
+    );
+    check(
+        &[node(), thick(), broken, pod("storage")],
+        &[(FAILS, "shop/storage", &["write 10.1.2.0/24"])],
+    );
+    check(
+        &[node(), thick(), nad("storage", &json!([])), pod("storage")],
+        &[(FAILS, "shop/cart", &["shop/storage", "not a JSON object"])],
+    );
+}
+
+#[test]
+fn networks_of_every_pod_have_to_be_somewhere() {
+    let of = |first: &str, further: &str| json!({"config": {"daemon_conf": {"clusterNetwork": first, "defaultNetworks": [further], "multusNamespace": "shop"}}});
+    check_with(
+        &of("nowhere", "absent"),
+        &[storage()],
+        &[
+            (
+                CHANGES,
+                "config.daemon_conf.clusterNetwork",
+                &["no definition shop/nowhere"],
+            ),
+            (
+                CHANGES,
+                "config.daemon_conf.defaultNetworks",
+                &["no definition shop/absent", "/etc/cni/multus/net.d"],
+            ),
+        ],
+    );
+    check_with(
+        &of("storage", "/etc/cni/net.d/10-a.conf"),
+        &[storage()],
+        &[],
+    );
+}
+
+#[test]
+fn pods_that_are_alike_are_one_finding() {
+    let replica = |name: &str| {
+        let mut pod = pod("a/b/c");
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["ownerReferences"] = json!([{"kind": "ReplicaSet", "name": "cart-5d9"}]);
+        pod
+    };
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cart", "namespace": "shop"},
+        "spec": {"template": {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "a/b/c"}}, "spec": {"containers": []}}}});
+    let mut idle = deployment.clone();
+    idle["metadata"]["name"] = json!("idle");
+    let mut ended = replica("cart-3");
+    ended["status"]["phase"] = json!("Succeeded");
+    let mut leaving = replica("cart-4");
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let objects = [
+        node(),
+        thick(),
+        replica("cart-1"),
+        replica("cart-2"),
+        ended,
+        leaving,
+        deployment,
+        idle,
+    ];
+    let outcome = decided(&objects, &json!({}));
+    let names: Vec<_> = outcome
+        .findings
+        .iter()
+        .filter(|one| one.verdict == FAILS)
+        .map(|one| one.names.clone())
+        .collect();
+    assert_eq!(
+        names.concat(),
+        ["Deployment shop/idle", "shop/cart-1", "shop/cart-2"]
+    );
+}
+
+#[test]
+fn lists_are_read_with_their_items() {
+    let mut snapshot = Snapshot::default();
+    let mut bare = pod("storage");
+    bare.as_object_mut().unwrap().remove("kind");
+    let list = json!({"kind": "List", "items": [{"kind": "PodList", "items": [bare]}, node(), storage(), {"kind": "Secret"}]});
+    snapshot.add(&list, "shop").unwrap();
+    let found = (
+        snapshot.pods.len(),
+        snapshot.nodes.len(),
+        snapshot.definitions.len(),
+    );
+    assert_eq!(found, (1, 1, 1));
+}

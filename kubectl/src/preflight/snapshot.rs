@@ -1,0 +1,306 @@
+//! What preflight looks at: a cluster's objects, as the API server or files have them, without anything that is decided.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    judge::Known,
+    object::{self, Definition, Object},
+};
+
+/// The kind of the definitions' own definition.
+const CRD: &str = "network-attachment-definitions.k8s.cni.cncf.io";
+
+/// A cluster at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    /// Pods that are there, and templates of which no pod is there.
+    pub(super) pods: Vec<Pod>,
+    pub(super) definitions: Vec<Definition>,
+    /// The same definitions, as a plan reads them.
+    pub(super) known: Known,
+    /// Whether the cluster knows definitions at all; `None` where that was not looked for.
+    pub(super) has_crd: Option<bool>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) daemon_sets: Vec<DaemonSet>,
+    /// Content of `ConfigMaps` by namespace and name.
+    pub(super) config_maps: BTreeMap<(String, String), BTreeMap<String, String>>,
+    /// Names of `HelmCharts`, by which a distro installs charts by itself.
+    pub(super) helm_charts: BTreeSet<String>,
+    /// Values of Helm releases by namespace and name.
+    pub(super) release_values: BTreeMap<(String, String), Map<String, Value>>,
+    /// The API server's version.
+    pub(super) kubernetes: Option<String>,
+    /// What could not be read, and why.
+    pub(super) unread: Vec<String>,
+}
+
+/// A pod, or a template that will make some.
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub(super) object: object::Pod,
+    pub(super) node: String,
+    /// What made it, such as `ReplicaSet cart-5d9`; pods of one owner are alike.
+    pub(super) owner: Option<String>,
+    /// Whether the runtime maps ports of the node to it, or limits its bandwidth.
+    pub(super) has_host_ports: bool,
+    pub(super) has_bandwidth: bool,
+}
+
+/// A node, as far as the API tells.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) architecture: String,
+    pub(super) os: String,
+    pub(super) kernel: String,
+    /// Such as `containerd://2.0.4-k3s2`.
+    pub(super) runtime: String,
+    /// Such as `v1.32.3+rke2r1`.
+    pub(super) kubelet: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) taints: Vec<Taint>,
+}
+
+/// What keeps pods from a node.
+#[derive(Debug, Default)]
+pub(super) struct Taint {
+    pub(super) key: String,
+    pub(super) value: String,
+    pub(super) effect: String,
+}
+
+/// A `DaemonSet`, of which those that have to do with Multus are looked at.
+#[derive(Debug, Default)]
+pub(super) struct DaemonSet {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Its label `app`, which is the chart's name in charts of Multus.
+    pub(super) app: String,
+    /// Namespace and name of the Helm release that it belongs to.
+    pub(super) release: Option<(String, String)>,
+    /// First words, arguments and images of its containers, those of its init containers excluded.
+    pub(super) commands: Vec<String>,
+    pub(super) arguments: Vec<String>,
+    pub(super) images: Vec<String>,
+    /// Names of the variables of its containers.
+    pub(super) variables: Vec<String>,
+    /// `ConfigMaps` that it mounts.
+    pub(super) config_maps: Vec<String>,
+}
+
+impl Snapshot {
+    /// Adds an object, or everything in a list; kinds that do not matter here are passed over.
+    pub(super) fn add(&mut self, document: &Value, namespace: &str) -> Result<(), String> {
+        let kind = text(document, "/kind");
+        if kind.ends_with("List")
+            && let Some(items) = document.get("items").and_then(Value::as_array)
+        {
+            // Items of a list of one kind need not repeat it.
+            let item_kind = kind.trim_end_matches("List");
+            return items.iter().try_for_each(|item| {
+                let mut item = item.clone();
+                if item.get("kind").is_none() {
+                    item["kind"] = item_kind.into();
+                }
+                self.add(&item, namespace)
+            });
+        }
+        match kind.as_str() {
+            "Node" => self.nodes.push(node(document)),
+            "DaemonSet" => {
+                let mut found = daemon_set(document);
+                or_default(&mut found.namespace, namespace);
+                self.daemon_sets.push(found);
+            }
+            "HelmChart" => drop(self.helm_charts.insert(text(document, "/metadata/name"))),
+            "ConfigMap" => self.add_config_map(document, namespace),
+            "CustomResourceDefinition" if text(document, "/metadata/name") == CRD => {
+                self.has_crd = Some(true);
+            }
+            _ => {}
+        }
+        for object in object::read(document, namespace)? {
+            match object {
+                Object::Definition(definition) => self.add_definition(definition),
+                Object::Pod(_) if has_ended(document) => {}
+                Object::Pod(pod) => self.pods.push(record(document, pod)),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_definition(&mut self, definition: Definition) {
+        self.known.add(&definition.nad);
+        self.definitions.push(definition);
+        self.has_crd = Some(true);
+    }
+
+    /// Adds a `ConfigMap`.
+    pub(super) fn add_config_map(&mut self, object: &Value, namespace: &str) {
+        let mut place = text(object, "/metadata/namespace");
+        or_default(&mut place, namespace);
+        let data = object["data"].as_object().into_iter().flatten();
+        let data = data.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        let name = text(object, "/metadata/name");
+        self.config_maps.insert((place, name), data.collect());
+    }
+
+    /// Takes away templates whose pods are there: those are judged themselves.
+    pub(super) fn drop_used_templates(&mut self) {
+        let owners: Vec<_> = self
+            .pods
+            .iter()
+            .filter(|pod| pod.is_pod())
+            .filter_map(|pod| Some((pod.object.view.namespace.clone(), pod.owner.clone()?)))
+            .collect();
+        self.pods.retain(|one| {
+            let (kind, view) = (one.object.kind.as_str(), &one.object.view);
+            let made = |owner: &str| match kind {
+                "Pod" => false,
+                // Pods of a Deployment belong to a ReplicaSet of its name and a hash.
+                "Deployment" => owner
+                    .strip_prefix(&format!("ReplicaSet {}-", view.name))
+                    .is_some_and(|hash| !hash.contains('-')),
+                kind => owner == format!("{kind} {}", view.name),
+            };
+            let mut owners = owners.iter();
+            !owners.any(|(namespace, owner)| *namespace == view.namespace && made(owner))
+        });
+    }
+
+    /// The API server's version, or the newest of a kubelet.
+    pub(super) fn version(&self) -> Option<&str> {
+        let kubelets = self.nodes.iter().map(|node| node.kubelet.as_str());
+        let newest = kubelets.filter(|version| !version.is_empty()).max();
+        self.kubernetes.as_deref().or(newest)
+    }
+}
+
+/// Whether nothing will start of it again: it has ended, or is about to, or what made it is looked at itself.
+fn has_ended(document: &Value) -> bool {
+    let phase = text(document, "/status/phase");
+    let is_there = |pointer| document.pointer(pointer).is_some();
+    ["Succeeded", "Failed"].contains(&phase.as_str())
+        || is_there("/metadata/deletionTimestamp")
+        || is_there("/status/completionTime")
+        || (text(document, "/kind") != "Pod" && is_there("/metadata/ownerReferences/0"))
+}
+
+fn record(document: &Value, pod: object::Pod) -> Pod {
+    let owner = document.pointer("/metadata/ownerReferences/0");
+    let owner = owner.map(|owner| format!("{} {}", text(owner, "/kind"), text(owner, "/name")));
+    let spec = match pod.kind.as_str() {
+        "Pod" => document.get("spec"),
+        _ => [
+            "/spec/template/spec",
+            "/spec/jobTemplate/spec/template/spec",
+        ]
+        .iter()
+        .find_map(|place| document.pointer(place)),
+    };
+    let containers = spec.and_then(|spec| spec["containers"].as_array());
+    let mut ports = containers
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["ports"].as_array())
+        .flatten();
+    let has_host_ports = ports.any(|port| port["hostPort"].as_u64().is_some_and(|port| port > 0));
+    let is_bandwidth = |key: &String| {
+        [
+            "kubernetes.io/ingress-bandwidth",
+            "kubernetes.io/egress-bandwidth",
+        ]
+        .contains(&key.as_str())
+    };
+    Pod {
+        node: spec.map(|spec| text(spec, "/nodeName")).unwrap_or_default(),
+        owner: owner.filter(|_| pod.kind == "Pod"),
+        has_host_ports,
+        has_bandwidth: pod.keys.iter().any(is_bandwidth),
+        object: pod,
+    }
+}
+
+fn node(document: &Value) -> Node {
+    let info = |key: &str| text(document, &format!("/status/nodeInfo/{key}"));
+    let taints = document.pointer("/spec/taints").and_then(Value::as_array);
+    Node {
+        name: text(document, "/metadata/name"),
+        architecture: info("architecture"),
+        os: info("operatingSystem"),
+        kernel: info("kernelVersion"),
+        runtime: info("containerRuntimeVersion"),
+        kubelet: info("kubeletVersion"),
+        labels: texts(document, "/metadata/labels"),
+        taints: taints
+            .into_iter()
+            .flatten()
+            .map(|taint| Taint {
+                key: text(taint, "/key"),
+                value: text(taint, "/value"),
+                effect: text(taint, "/effect"),
+            })
+            .collect(),
+    }
+}
+
+/// Reads a `DaemonSet`.
+pub(super) fn daemon_set(document: &Value) -> DaemonSet {
+    let annotations = texts(document, "/metadata/annotations");
+    let release = |what: &str| annotations.get(&format!("meta.helm.sh/release-{what}"));
+    let containers = document.pointer("/spec/template/spec/containers");
+    let containers = containers.and_then(Value::as_array);
+    let containers: Vec<_> = containers.into_iter().flatten().collect();
+    let variables = containers
+        .iter()
+        .filter_map(|container| container["env"].as_array())
+        .flatten();
+    let volumes = document.pointer("/spec/template/spec/volumes");
+    let volumes = volumes.and_then(Value::as_array).into_iter().flatten();
+    DaemonSet {
+        namespace: text(document, "/metadata/namespace"),
+        name: text(document, "/metadata/name"),
+        app: text(document, "/metadata/labels/app"),
+        release: release("namespace").cloned().zip(release("name").cloned()),
+        commands: containers
+            .iter()
+            .map(|container| text(container, "/command/0"))
+            .collect(),
+        arguments: containers
+            .iter()
+            .filter_map(|container| container["args"].as_array())
+            .flatten()
+            .filter_map(|word| word.as_str().map(str::to_owned))
+            .collect(),
+        images: containers
+            .iter()
+            .map(|container| text(container, "/image"))
+            .collect(),
+        variables: variables.map(|one| text(one, "/name")).collect(),
+        config_maps: volumes
+            .map(|volume| text(volume, "/configMap/name"))
+            .filter(|name| !name.is_empty())
+            .collect(),
+    }
+}
+
+fn text(value: &Value, pointer: &str) -> String {
+    let text = value.pointer(pointer).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value, pointer: &str) -> BTreeMap<String, String> {
+    let map = value.pointer(pointer).and_then(Value::as_object);
+    map.into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+fn or_default(text: &mut String, default: &str) {
+    if text.is_empty() {
+        default.clone_into(text);
+    }
+}

@@ -1,0 +1,375 @@
+//! Values that the chart refuses and why; the messages are those of the chart's own templates.
+
+use chart::{Chart, IDENTITIES};
+use serde_json::json;
+
+use super::*;
+
+fn values(yaml: &str) -> Values {
+    let given: Value = serde_yaml::from_str(yaml).unwrap();
+    Values::new(given.as_object().unwrap())
+}
+
+const OLD_KUBERNETES: &str = "v1.29.3+k3s1";
+
+/// Values, and the path and words of the refusal.
+const REFUSED: &[(&str, &str, &str)] = &[
+    (
+        "thickPlugin: {enabled: false}",
+        "thickPlugin.enabled",
+        "thin mode does not exist",
+    ),
+    (
+        "image: {repository: rancher/hardened-multus-cni}",
+        "image.repository",
+        "names rancher/hardened-multus-cni, an image of the Go implementation",
+    ),
+    (
+        "thickPlugin: {image: {tag: v4.3.0-build20260819}}",
+        "thickPlugin.image.tag",
+        "a build of the Go implementation",
+    ),
+    (
+        "rke2-whereabouts: {enabled: true}",
+        "rke2-whereabouts.enabled",
+        "install its own chart",
+    ),
+    (
+        "config: {cni_conf: {renameConfFile: true}}",
+        "config.cni_conf.renameConfFile",
+        "never renamed: remove the value",
+    ),
+    (
+        "config: {cni_conf: {skipMultusBinaryCopy: 'true'}}",
+        "config.cni_conf.skipMultusBinaryCopy",
+        "the shim has to be installed",
+    ),
+    (
+        "config: {cni_conf: {additionalBinDir: /opt/multus/bin}}",
+        "config.cni_conf.additionalBinDir",
+        "binDir adds one",
+    ),
+    (
+        "manifests: {configMap: false}",
+        "manifests.configMap",
+        "the DaemonSet needs it",
+    ),
+    (
+        "metrics: {podMonitor: {enabled: true}}",
+        "metrics.podMonitor.enabled",
+        "set metrics.enabled",
+    ),
+    (
+        "daemonSecurity: {capabilities: [SYS_ADMIN, SYS_CHROOT]}",
+        "daemonSecurity.capabilities",
+        "lacks SYS_PTRACE",
+    ),
+    (
+        "config: {daemon_conf: {perNodeCertificate: {enabled: true}}}",
+        "config.daemon_conf.perNodeCertificate",
+        "move it to perNodeCertificate",
+    ),
+    (
+        "config: {daemon_conf: {metricPort: 9091}}",
+        "config.daemon_conf.metricPort",
+        "did you mean metricsPort?",
+    ),
+    (
+        "config: {daemon_conf: {namespaceisolation: true}}",
+        "config.daemon_conf.namespaceisolation",
+        "is written namespaceIsolation",
+    ),
+    (
+        "config: {daemon_conf: {logLevel: warning}}",
+        "config.daemon_conf.logLevel",
+        "must be one of panic, error, verbose, debug",
+    ),
+    (
+        "config: {daemon_conf: {unservedRequests: always}}",
+        "config.daemon_conf.unservedRequests",
+        "must be one of error, event, silent",
+    ),
+    (
+        "config: {daemon_conf: {metricsPort: 70000}}",
+        "config.daemon_conf.metricsPort",
+        "a whole number from 1 to 65535",
+    ),
+    (
+        "config: {daemon_conf: {connectionLimit: -1}}",
+        "config.daemon_conf.connectionLimit",
+        "a whole number from 1:",
+    ),
+    (
+        "config: {cni_conf: {binDir: opt/cni/bin}}",
+        "config.cni_conf.binDir",
+        "must be an absolute path on the node",
+    ),
+    (
+        "config: {cni_conf: {cniVersion: 2.0.0}}",
+        "config.cni_conf.cniVersion",
+        "must be one of auto, 0.1.0",
+    ),
+    (
+        "perNodeCertificate: {certDir: certs}",
+        "perNodeCertificate.certDir",
+        "must be an absolute path",
+    ),
+    (
+        "perNodeCertificate: {certDuration: 1d}",
+        "perNodeCertificate.certDuration",
+        "from 10m to 8760h",
+    ),
+    (
+        "definitionValidation: {enabled: true}",
+        "definitionValidation.enabled",
+        "upgrade to 1.30",
+    ),
+    (
+        "image: {digest: sha256:0}",
+        "image.digest",
+        "64 hexadecimal digits",
+    ),
+    (
+        "{image: {digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}, thickPlugin: {image: {tag: v5}}}",
+        "image.digest",
+        "which wins: set thickPlugin.image.digest",
+    ),
+    ("image: {tag: ''}", "image.tag", "set one of both"),
+    (
+        "commonLabels: {app: x}",
+        "commonLabels.app",
+        "give yours another key",
+    ),
+    (
+        "podLabels: {tier: x}",
+        "podLabels.tier",
+        "give yours another key",
+    ),
+    (
+        "podAnnotations: {checksum/config: x}",
+        "podAnnotations",
+        "which the chart sets itself",
+    ),
+    (
+        "nameOverride: -x",
+        "nameOverride",
+        "must be the value of a label",
+    ),
+    (
+        "fullnameOverride: x",
+        "fullnameOverride",
+        "keep the names of the published chart",
+    ),
+    (
+        "namespaceOverride: x",
+        "namespaceOverride",
+        "install with --namespace x",
+    ),
+    (
+        "{daemonSecurity: {environment: [{name: A}]}, extraEnv: [{name: A}]}",
+        "extraEnv",
+        "set A, which the chart or another",
+    ),
+    (
+        "extraEnv: [{name: POD_UID}]",
+        "extraEnv",
+        "set POD_UID, which the chart",
+    ),
+    (
+        "updateStrategy: {type: Recreate}",
+        "updateStrategy.type",
+        "must be RollingUpdate or OnDelete",
+    ),
+    (
+        "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 10%}}",
+        "updateStrategy.rollingUpdate",
+        "wants one of them to be 0",
+    ),
+    // The schema's own.
+    (
+        "thickPlugn: {}",
+        "thickPlugn",
+        "no such value: did you mean thickPlugin?",
+    ),
+    (
+        "config: {cni_conf: {bindir: /x}}",
+        "config.cni_conf.bindir",
+        "did you mean binDir?",
+    ),
+    (
+        "config: {cni_conf: {bindir: null}}",
+        "config.cni_conf.bindir",
+        "no such value",
+    ),
+    ("image: {tag: 5}", "image.tag", "must be string"),
+    (
+        "tolerations: {operator: Exists}",
+        "tolerations",
+        "must be array",
+    ),
+    (
+        "image: {pullPolicy: Allways}",
+        "image.pullPolicy",
+        "IfNotPresent",
+    ),
+    (
+        "config: {daemon_conf: {namespaceIsolation: 'yes'}}",
+        "config.daemon_conf.namespaceIsolation",
+        "must be boolean",
+    ),
+    (
+        "serviceAccount: {name: null}",
+        "serviceAccount.name",
+        "is required",
+    ),
+    // The daemon's reader alone.
+    (
+        "config: {daemon_conf: {defaultNetworks: [1]}}",
+        "config",
+        "\"defaultNetworks\" must be a list of strings",
+    ),
+];
+
+#[test]
+fn refused_values_are_named_with_their_cure() {
+    for (yaml, path, words) in REFUSED {
+        let found = values(yaml).problems(Some(OLD_KUBERNETES));
+        assert_eq!(found.len(), 1, "{yaml}: {found:?}");
+        assert_eq!(found[0].path, *path, "{yaml}");
+        assert!(found[0].text.contains(words), "{yaml}: {found:?}");
+    }
+}
+
+#[test]
+fn every_problem_is_named_at_once() {
+    let found = values("{thickPlugin: {enabled: false}, imagee: {}, config: {daemon_conf: {logLevel: x, metricPort: 1}}}").problems(Some(OLD_KUBERNETES));
+    let paths: Vec<_> = found.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "imagee",
+            "thickPlugin.enabled",
+            "config.daemon_conf.logLevel",
+            "config.daemon_conf.metricPort"
+        ]
+    );
+}
+
+#[test]
+fn accepted_values_have_no_problem() {
+    for yaml in [
+        "{}",
+        "thickPlugin: {enabled: true}",
+        "{podLabels: null, config: {cni_conf: {namespaceIsolation: null}, daemon_conf: {logLevel: null}}}",
+        "thickPlugin: {enabled: 'true', image: null}",
+        "config: {cni_conf: {confDir: /etc/cni/net.d, binDir: /host/opt/cni/bin, multusBinFile: '', logLevel: DEBUG}}",
+        "config: {daemon_conf: {chrootDir: /hostroot, cniVersion: 0.3.1, socketDir: /host/run/multus/, logLevel: verbose, keyOfAPlugin: [1]}}",
+        "perNodeCertificate: {enabled: true, certDuration: 1h30m}",
+        "global: {systemDefaultRegistry: x, rke2DataDir: /d}",
+        "{metrics: {enabled: true, podMonitor: {enabled: true}}}",
+        "{manifests: {daemonSet: false, configMap: false}}",
+        "rke2-whereabouts: {enabled: false, resources: {}}",
+        "image: {digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, tag: ''}",
+        "{commonLabels: {team: x}, podAnnotations: {a: b}, nameOverride: a.b-c, priorityClassName: ''}",
+        "{extraEnv: [{name: HTTP_PROXY, value: x}], nodeSelector: {a: b}, fullnameOverride: ''}",
+        "updateStrategy: {type: OnDelete, rollingUpdate: {maxSurge: 1, maxUnavailable: 1}}",
+        "updateStrategy: {rollingUpdate: {maxUnavailable: 25%}}",
+        "updateStrategy: {rollingUpdate: {maxSurge: 0}}",
+    ] {
+        assert_eq!(values(yaml).problems(Some(OLD_KUBERNETES)), [], "{yaml}");
+    }
+}
+
+#[test]
+fn newer_kubernetes_has_admission_policies() {
+    let values = values("definitionValidation: {enabled: true}");
+    for version in [Some("v1.30.0"), Some("v2.0"), None] {
+        assert_eq!(values.problems(version), [], "{version:?}");
+    }
+}
+
+/// The format strings of all `fail` in the chart's templates.
+fn formats() -> Vec<String> {
+    let files = chart::pack::files(Chart::Main, IDENTITIES[0], "5.0.0").unwrap();
+    let templates = files
+        .iter()
+        .filter(|(path, _)| path.starts_with("templates/"));
+    let mut formats = Vec::new();
+    for (_, bytes) in templates {
+        for line in std::str::from_utf8(bytes).unwrap().lines() {
+            let Some((_, rest)) = line.split_once("- fail ") else {
+                continue;
+            };
+            let rest = rest.trim_start_matches("(printf ");
+            let text = rest.strip_prefix('"').unwrap_or_else(|| panic!("{line}"));
+            formats.push(text.split('"').next().unwrap().to_owned());
+        }
+    }
+    formats
+}
+
+fn fits(format: &str, text: &str) -> bool {
+    let parts: Vec<_> = format
+        .split("%s")
+        .flat_map(|part| part.split("%d"))
+        .collect();
+    let mut rest = text;
+    for (index, part) in parts.iter().enumerate() {
+        let found = if index == 0 {
+            rest.starts_with(part).then_some(0)
+        } else {
+            rest.find(part)
+        };
+        let Some(at) = found else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    parts.last().is_some_and(|last| text.ends_with(last))
+}
+
+/// A refusal that is new in a template fails here until [`refusals`] has it, too.
+#[test]
+fn refusals_are_those_of_the_templates() {
+    let formats = formats();
+    assert!(formats.len() > 10, "{formats:?}");
+    let said: Vec<_> = REFUSED
+        .iter()
+        .flat_map(|(yaml, ..)| refusals(&values(yaml), Some(OLD_KUBERNETES)))
+        .collect();
+    for format in &formats {
+        assert!(
+            said.iter().any(|one| fits(format, &one.text)),
+            "no refusal of preflight and no case here says {format:?}"
+        );
+    }
+    for one in &said {
+        assert!(
+            formats.iter().any(|format| fits(format, &one.text)),
+            "no template says {one:?}"
+        );
+    }
+}
+
+#[test]
+fn daemons_file_is_made_as_the_chart_makes_it() {
+    let config = values("{}").daemon_config();
+    assert_eq!(
+        Value::Object(config),
+        json!({"cniVersion": "auto", "multusConfigFile": "auto", "logLevel": "verbose", "logToStderr": true})
+    );
+    let yaml = "
+config:
+  cni_conf: {binDir: /host/opt/cni/bin, multusCniConfDir: /hostroot, namespaceIsolation: 'true', globalNamespaces: a, logToStderr: 'false'}
+  daemon_conf: {globalNamespaces: b, metricsPort: 9000.0, logLevel: null}
+dynamicNetworksController: {enabled: 'true'}
+manifests: {dhcpDaemonSet: true}
+perNodeCertificate: {enabled: true}
+";
+    assert_eq!(
+        Value::Object(values(yaml).daemon_config()),
+        json!({
+            "cniVersion": "auto", "multusConfigFile": "auto", "logLevel": "verbose", "logToStderr": false,
+            "metricsPort": 9000.0, "binDir": "/opt/cni/bin", "confDir": "/", "globalNamespaces": "b", "namespaceIsolation": true,
+            "perNodeCertificate": {"enabled": true, "certDuration": "24h"}, "dynamicNetworks": true, "dhcp": true,
+        })
+    );
+}

@@ -1,0 +1,263 @@
+//! `preflight` over a small API server, of a person who may read all or little, and over files.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::{answer, api_server::ApiServer, run};
+
+const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+/// What Helm keeps of a release with these values, packed and encoded as Helm does it: `{"name":"rke2-multus","config":{"thickPlugin":{"enabled":false}}}`.
+const RELEASE: &str = "SDRzSUFBQUFBQUFDQTZ0V3lrdk1UVld5VWlyS1RqWFN6UzNOS1NrdFZ0SlJTczdQUzh0TVY3S3FWaXJKeUV6T0RzZ3BUYy9NQTNGVDh4S1RjbEpUbEt6U0VuT0tVMnRyYXdFeHhZa1pRUUFBQUE9PQ==";
+
+fn list(items: &Value) -> Value {
+    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
+}
+
+fn forbidden(what: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": format!("{what} is forbidden: User \"u\" cannot list resource \"{what}\"")})
+}
+
+fn pod(name: &str, networks: &str) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}, "status": {"phase": "Running"}})
+}
+
+fn storage() -> Value {
+    json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}})
+}
+
+fn node() -> Value {
+    json!({"metadata": {"name": "n1"}, "status": {"nodeInfo": {"architecture": "amd64", "operatingSystem": "linux",
+        "kernelVersion": "6.1.0", "containerRuntimeVersion": "containerd://2.0.4", "kubeletVersion": "v1.32.3+rke2r1"}}})
+}
+
+fn upstream() -> Value {
+    json!({"metadata": {"name": "rke2-multus", "namespace": "kube-system", "labels": {"app": "rke2-multus"},
+            "annotations": {"meta.helm.sh/release-name": "rke2-multus", "meta.helm.sh/release-namespace": "kube-system"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "m", "image": "rancher/hardened-multus-cni:v4.3.0",
+            "command": ["/thin_entrypoint"], "args": ["--multus-conf-file=auto"]}]}}}})
+}
+
+/// A cluster with upstream's thin Multus, whose pods are these.
+fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> ApiServer {
+    let usual = [
+        ("/api/v1/pods", 200, list(pods)),
+        ("/api/v1/nodes", 200, list(&json!([node()]))),
+        (NADS, 200, list(&json!([storage()]))),
+        ("/apis/apps/v1/daemonsets", 200, list(&json!([upstream()]))),
+        ("/apis/apps/v1/deployments", 200, list(&json!([]))),
+        ("/apis/apps/v1/statefulsets", 200, list(&json!([]))),
+        ("/apis/batch/v1/cronjobs", 200, list(&json!([]))),
+        (
+            "/api/v1/namespaces/kube-system/secrets",
+            200,
+            list(&json!([])),
+        ),
+        (
+            "/version",
+            200,
+            json!({"major": "1", "minor": "32", "gitVersion": "v1.32.3+rke2r1", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+        ),
+    ];
+    ApiServer::start(&[&usual[..], others].concat())
+}
+
+#[track_caller]
+fn preflight(server: &ApiServer, words: &[&str]) -> (i32, Value) {
+    let kubeconfig = server.kubeconfig();
+    let words = [
+        &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
+        words,
+    ]
+    .concat();
+    answer(&words, "")
+}
+
+#[test]
+fn nothing_to_do_ends_with_nought() {
+    let server = cluster(&json!([pod("cart", "storage")]), &[]);
+    let (status, told) = preflight(&server, &[]);
+    assert_eq!((status, &told["verdict"]), (0, &json!(null)), "{told}");
+    assert_eq!((&told["pods"], &told["nodes"]), (&json!(1), &json!(1)));
+    assert_eq!(told["chart"], "rke2-multus");
+    assert_eq!(told["gaps"], json!([]));
+    let kubeconfig = server.kubeconfig();
+    let output = run(
+        &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
+        "",
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("looked at 1 pod, 1 definition, 1 node\n"),
+        "{text}"
+    );
+    assert!(text.contains("nothing fails and nothing changes"), "{text}");
+    assert!(text.contains("  1. helm upgrade --install "), "{text}");
+}
+
+#[test]
+fn failures_and_changes_end_with_statuses_of_their_own() {
+    let server = cluster(&json!([pod("cart", "storage"), pod("till", "storag")]), &[]);
+    let (status, told) = preflight(&server, &[]);
+    assert_eq!(
+        (status, &told["verdict"], &told["fails"]),
+        (1, &json!("fails"), &json!(1)),
+        "{told}"
+    );
+    let finding = &told["findings"][0];
+    assert_eq!(
+        (&finding["subject"], &finding["names"]),
+        (&json!("pod"), &json!(["shop/till"]))
+    );
+    assert!(
+        finding["text"]
+            .as_str()
+            .unwrap()
+            .contains("did you mean \"storage\"?"),
+        "{told}"
+    );
+    let route = r#"[{"name":"storage","default-route":["10.1.1.1"]}]"#;
+    let server = cluster(&json!([pod("cart", route)]), &[]);
+    let (status, told) = preflight(&server, &[]);
+    assert_eq!(
+        (status, &told["verdict"], &told["changes"]),
+        (4, &json!("changes"), &json!(1)),
+        "{told}"
+    );
+}
+
+#[test]
+fn values_of_the_release_are_read_and_files_come_before_them() {
+    let secret = json!({"metadata": {"name": "sh.helm.release.v1.rke2-multus.v1", "labels": {"version": "1"}}, "data": {"release": RELEASE}});
+    let server = cluster(
+        &json!([]),
+        &[(
+            "/api/v1/namespaces/kube-system/secrets",
+            200,
+            list(&json!([secret])),
+        )],
+    );
+    let (status, told) = preflight(&server, &[]);
+    assert_eq!(
+        (status, &told["findings"][0]["names"]),
+        (1, &json!(["thickPlugin.enabled"])),
+        "{told}"
+    );
+    assert_eq!(told["values"], "those of release kube-system/rke2-multus");
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let first = write(
+        "first.yaml",
+        "{thickPlugin: {enabled: false}, config: {daemon_conf: {logLevel: debug}}}",
+    );
+    let second = write("second.yaml", "thickPlugin: {enabled: true}");
+    let (status, told) = preflight(&server, &["--values", &first, "--values", &second]);
+    assert_eq!(
+        (status, &told["daemonConfig"]["logLevel"]),
+        (0, &json!("debug")),
+        "{told}"
+    );
+    let (status, _) = preflight(&server, &["--values", &first]);
+    assert_eq!(status, 1);
+    let list = write("list.yaml", "[1]");
+    let kubeconfig = server.kubeconfig();
+    let output = run(
+        &[
+            "preflight",
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+            "--values",
+            &list,
+        ],
+        "",
+    );
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("no map of keys")
+    );
+}
+
+#[test]
+fn what_may_not_be_read_is_named() {
+    let server = cluster(
+        &json!([pod("cart", "storage")]),
+        &[
+            (NADS, 403, forbidden("network-attachment-definitions")),
+            (
+                "/api/v1/namespaces/kube-system/secrets",
+                403,
+                forbidden("secrets"),
+            ),
+        ],
+    );
+    let (status, told) = preflight(&server, &[]);
+    assert_eq!((status, &told["verdict"]), (3, &json!(null)), "{told}");
+    let gaps = told["gaps"].to_string();
+    assert!(
+        gaps.contains("network-attachment-definitions were not read"),
+        "{gaps}"
+    );
+    assert!(
+        gaps.contains("helm get values --namespace kube-system rke2-multus"),
+        "{gaps}"
+    );
+    assert!(
+        told["findings"]
+            .to_string()
+            .contains("nothing is known of it"),
+        "{told}"
+    );
+    let server = cluster(&json!([]), &[("/api/v1/pods", 403, forbidden("pods"))]);
+    let kubeconfig = server.kubeconfig();
+    let output = run(
+        &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
+        "",
+    );
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("the right to list pods")
+    );
+}
+
+#[test]
+fn a_cluster_without_the_crd_says_so() {
+    let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "the server could not find the requested resource", "code": 404});
+    let server = cluster(&json!([pod("cart", "storage")]), &[(NADS, 404, missing)]);
+    let (status, told) = preflight(&server, &[]);
+    assert_eq!(status, 1, "{told}");
+    assert!(
+        told["findings"]
+            .to_string()
+            .contains("install rke2-multus-crd first"),
+        "{told}"
+    );
+}
+
+#[test]
+fn files_are_looked_at_without_a_cluster() {
+    let mut broken = pod("cart", "a/b/c");
+    broken["kind"] = json!("Pod");
+    let mut set = upstream();
+    set["kind"] = json!("DaemonSet");
+    let dump = list(&json!([broken, set, storage()]));
+    let (status, told) = answer(&["preflight", "-f", "-"], &dump.to_string());
+    assert_eq!(
+        (status, &told["findings"][0]["names"]),
+        (1, &json!(["shop/cart"])),
+        "{told}"
+    );
+    let output = run(&["preflight", "-f", "-"], "a: [");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
