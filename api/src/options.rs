@@ -127,7 +127,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("unservedRequests", Text, Some("\"event\""), Both, "What a pod's request that no plugin of the network can serve leads to: with `event` the pod starts without it and a warning event names it, `error` fails the pod, `silent` is as upstream."),
     opt("runtimeConfigForAll", Bool, Some("false"), Both, "Whether capability arguments of the runtime, as host ports, reach a pod's other networks, too, as with upstream."),
     opt("legacyNetworksAnnotation", Bool, Some("false"), Both, "Whether the annotation alpha.network.k8s.io/networks of the original proposal counts, its first network as the default one, for pods without present annotations."),
-    opt("retryDeleteOnError", Bool, None, Netconf, "Whether state outlives a DEL that failed, so that it is tried again: true always, false never; without it, for what was attached."),
+    opt("retryDeleteOnError", Bool, None, Netconf, "Whether state outlives a DEL that failed, so that it is tried again: true always, false never; without it, for what was attached, 10 minutes where the plugin or the network namespace is gone and an hour otherwise."),
     opt("logFile", Text, None, Both, "A file of the node that gets the log of shim and daemon; the daemon rotates it."),
     opt("logLevel", Text, None, Both, "One of panic, error, verbose and debug; without it the daemon's is verbose, the shim's panic; at panic nothing is logged."),
     opt("logToStderr", Bool, None, Both, "Whether the log goes to stderr: the daemon's by default, the shim's not."),

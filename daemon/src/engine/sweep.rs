@@ -105,6 +105,7 @@ impl Engine {
             store,
             cache,
             entries,
+            is_known: true,
         };
         let detached = self.remove(&removal, state);
         let cleaned = cache::clean(&removal.cache.path, id);
