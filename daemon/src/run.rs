@@ -251,7 +251,7 @@ impl Daemon {
             }
         };
         self.readiness
-            .missing(Part::Watches, "the API server has not answered yet");
+            .waiting(Part::Watches, "the API server has not answered yet");
         let access = Cluster::new(
             client.clone(),
             Handle::current(),
