@@ -58,8 +58,11 @@ impl Engine {
         let store = &self.store(netconf);
         let _guard = self.locks.lock(store, id);
         let cache = self.cache_dir(store)?;
-        let entries = recall::entries(&cache.path, id);
+        let mut entries = recall::entries(&cache.path, id);
         let mut state = Self::state_left(store, id, &request.ifname)?;
+        if !state.complete && store.results_dir() != Path::new(recall::RUNTIME_RESULTS) {
+            entries.extend(recall::adopt(&self.root, &cache.path, id, &request.ifname));
+        }
         let removal = Removal {
             request,
             netconf,

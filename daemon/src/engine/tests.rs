@@ -3,6 +3,7 @@
 mod add;
 mod del;
 mod device_info;
+mod earlier;
 mod faults;
 mod gc;
 mod gc_cache;
