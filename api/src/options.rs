@@ -140,6 +140,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("enablePprof", Bool, Some("false"), Daemon, "Accepted; there is nothing to profile in that form here."),
     opt("kubeletDir", Text, Some("\"/var/lib/kubelet\""), Daemon, "Directory of the kubelet on the node, where it tells which devices pods have."),
     opt("dhcp", Bool, Some("false"), Daemon, "Whether the node's plugin dhcp is kept serving, for networks that take their addresses by DHCP."),
+    opt("detachOnUninstall", Bool, Some("false"), Daemon, "Whether an uninstall detaches pods that are gone first, and leaves the runtime the results of the default networks of those that run."),
     opt("dynamicNetworks", Bool, Some("false"), Daemon, "Whether a changed networks annotation of a running pod attaches and detaches."),
     opt("connectionLimit", Int, None, Daemon, "At most so many connections of the socket at once, probes included; without it there is no limit."),
     opt("verbsAtOnce", Int, None, Daemon, "At most so many ADDs and DELs at work at once, up to 1000; others wait, and the pods' namespaces take turns. Without it four for each processor, at least 8. CHECK, GC and STATUS have places of their own."),

@@ -10,6 +10,7 @@ mod devices;
 mod expiry;
 mod failure;
 mod gc;
+mod hand_over;
 mod invocation;
 mod locks;
 mod on_node;
@@ -23,8 +24,9 @@ mod sweep;
 pub use add::{AddError, Added};
 pub use attached::Attached;
 pub use del::Abandoned;
+pub use hand_over::{HandedOver, Kept};
 pub use plug::Followed;
-pub use sweep::Namespace;
+pub use sweep::{Gone, Namespace};
 
 use std::collections::HashMap;
 use std::io;

@@ -8,6 +8,7 @@ mod faults;
 mod gc;
 mod gc_cache;
 mod given;
+mod hand_over;
 mod plug;
 mod power;
 mod recall;
