@@ -24,6 +24,7 @@ pub const DEFAULT_PATH: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
 
 /// What the daemon itself reads of its file. Paths are those of the node.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Config {
     /// Every key as written; laid over each request.
     pub raw: Map<String, Value>,

@@ -114,9 +114,7 @@ impl Readiness {
     fn missing_with(&self, part: Part, reason: String, is_expected: impl Fn(&Parts) -> bool) {
         let mut parts = self.parts();
         let is_expected = is_expected(&parts);
-        let before = parts.reasons.insert(part, reason.clone());
-        drop(parts);
-        if before.as_ref() == Some(&reason) {
+        if parts.reasons.get(&part) == Some(&reason) {
             return;
         }
         if is_expected {
@@ -124,6 +122,7 @@ impl Readiness {
         } else {
             warn!(?part, reason, "not ready");
         }
+        parts.reasons.insert(part, reason);
     }
 
     /// While another daemon of the node serves its pods, this one is ready when it could do so, too: an update goes on then.

@@ -114,10 +114,13 @@ impl ServerCertVerifier for Verifier {
             // `CaUsedAsEndEntity` is one of those without a name in rustls.
             Err(Error::InvalidCertificate(
                 error @ (CertificateError::Other(_) | CertificateError::UnknownIssuer),
-            )) => match self.verify_listed(end_entity, server_name, now)? {
-                true => Ok(ServerCertVerified::assertion()),
-                false => Err(Error::InvalidCertificate(error)),
-            },
+            )) => {
+                if self.verify_listed(end_entity, server_name, now)? {
+                    Ok(ServerCertVerified::assertion())
+                } else {
+                    Err(Error::InvalidCertificate(error))
+                }
+            }
             verified => verified,
         }
     }
@@ -171,8 +174,8 @@ mod tests {
     /// The error for a certificate; none where it is trusted.
     fn verify(verifier: &Verifier, der: Vec<u8>, name: &str, now: UnixTime) -> Option<String> {
         let name = ServerName::try_from(name).unwrap();
-        let verified = verifier.verify_server_cert(&der.into(), &[], &name, &[], now);
-        verified.err().map(|error| error.to_string())
+        let outcome = verifier.verify_server_cert(&der.into(), &[], &name, &[], now);
+        outcome.err().map(|error| error.to_string())
     }
 
     #[test]

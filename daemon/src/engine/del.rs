@@ -301,14 +301,13 @@ impl Failure {
     pub(super) fn for_runtime(self, retry: Option<bool>) -> CniError {
         let mut error = self.error;
         if self.obstacle == Obstacle::PluginMissing {
-            error.msg.push_str(
+            let msg = &mut error.msg;
+            msg.push_str(
                 "; put the plugin back into one of them, the container is detached at the next try",
             );
             if retry.is_none() {
-                let minutes = self.obstacle.patience().as_secs() / 60;
-                error
-                    .msg
-                    .push_str(&format!(" (given up after {minutes} minutes)"));
+                let minutes = (self.obstacle.patience().as_secs() / 60).to_string();
+                msg.extend([" (given up after ", &minutes, " minutes)"]);
             }
         }
         error

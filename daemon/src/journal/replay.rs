@@ -151,10 +151,6 @@ async fn attempt(
 }
 
 /// The text of an error that the service has not logged.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "used as a function of map_err"
-)]
 fn logged(error: impl Display) -> String {
     warn!(%error, "cannot replay a DEL of the journal");
     error.to_string()

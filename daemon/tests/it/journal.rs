@@ -160,6 +160,11 @@ fn an_entry_that_goes_on_failing_sends_one_event() {
     fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
     let daemon = node.start().ready();
     daemon.until_logged("it will be retried", 2);
+    let log = daemon.log();
+    let warnings = log
+        .lines()
+        .filter(|line| line.contains(" WARN ") && line.contains("not now"));
+    assert_eq!(warnings.count(), 2, "one for each attempt: {log}");
     node.heal("primary", "DEL");
     wait_for("the replay", || (!entry.exists()).then_some(()));
     let events = node.api.events(before + 1);
