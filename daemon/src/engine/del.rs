@@ -212,7 +212,7 @@ impl Engine {
                     }
                 }
             }
-            Err(error) => warn!(%error, "networks of a container without state"),
+            Err(error) => debug!(%error, "networks of a container without state"),
         }
     }
 
@@ -223,7 +223,7 @@ impl Engine {
         for pod in [pod, &plain] {
             match plan::attachments(Some(pod), self.inputs_with(netconf, &plugins)) {
                 Ok(attachments) => return attachments,
-                Err(error) => warn!(%error, "networks of a container without state"),
+                Err(error) => debug!(%error, "networks of a container without state"),
             }
         }
         Vec::new()
