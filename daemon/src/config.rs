@@ -24,6 +24,7 @@ pub const DEFAULT_PATH: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
 
 /// What the daemon itself reads of its file. Paths are those of the node.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Config {
     /// Every key as written; laid over each request.
     pub raw: Map<String, Value>,
@@ -59,6 +60,8 @@ pub struct Config {
     pub kubelet_dir: PathBuf,
     /// Whether annotations of running pods are followed.
     pub dynamic_networks: bool,
+    /// Whether an uninstall detaches what is left first.
+    pub detach_on_uninstall: bool,
     /// Whether the node's plugin dhcp is kept serving.
     pub dhcp: bool,
     /// At most so many connections of the socket at once; `None` is no limit.
@@ -182,6 +185,7 @@ impl Config {
             readiness_file: path(&raw, "readinessindicatorfile")?,
             certificate: certificate::Settings::read(&raw)?,
             kubelet_dir: path(&raw, "kubeletDir")?.unwrap_or_else(|| "/var/lib/kubelet".into()),
+            detach_on_uninstall: json::switch(&raw, "detachOnUninstall")?,
             dhcp: json::switch(&raw, "dhcp")?,
             dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,

@@ -5,7 +5,13 @@ use std::sync::{Arc, OnceLock};
 use cni::{env::Command, types::CniError};
 use tracing::warn;
 
-use crate::{brief, call::Call, cluster::Cluster, engine::Witness, metrics::Metrics};
+use crate::{
+    brief,
+    call::Call,
+    cluster::Cluster,
+    engine::{Abandoned, Witness},
+    metrics::Metrics,
+};
 
 /// An error with whom it is about, and the id by which the log has all of it.
 pub(crate) struct Failure {
@@ -56,24 +62,35 @@ pub(crate) fn tell_of_networks_given_up(
     cluster: Arc<OnceLock<Cluster>>,
     metrics: Arc<Metrics>,
 ) -> Box<Witness> {
-    Box::new(move |pod, error| {
+    Box::new(move |pod, abandoned| {
+        let error = &abandoned.error;
         metrics.network_given_up();
         let name = format!("{}/{}", pod.namespace, pod.name);
         let id = brief::id(&name, error, &[]);
         warn!(
             id,
             pod = name,
+            network = abandoned.network,
+            ifname = abandoned.ifname,
+            ips = abandoned.ips.join(" "),
             msg = error.msg,
             details = error.details,
-            "given up"
+            "network given up: what it has of this pod may have to be freed by hand"
         );
         if let (Some(cluster), false) = (cluster.get(), pod.name.is_empty()) {
-            let message = format!(
-                "given up: {}; what the network has of this pod may have to be freed by hand",
-                error.msg
-            );
+            let message = format!("given up: {}; {}", error.msg, left_behind(abandoned));
             let message = brief::event(&message, &id, &name);
             cluster.event_about(pod, true, "NetworkGivenUp", message);
         }
     })
+}
+
+/// What may be left of a network that was given up.
+fn left_behind(abandoned: &Abandoned) -> String {
+    let Abandoned { ifname, ips, .. } = abandoned;
+    let addresses = match ips.as_slice() {
+        [] => "its address".to_owned(),
+        ips => ips.join(", "),
+    };
+    format!("interface {ifname} and {addresses} may have to be freed by hand")
 }

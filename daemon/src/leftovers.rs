@@ -3,14 +3,18 @@
 //! A container is gone when its network namespace is, and the runtime does not know it. What the runtime knows is left to the runtime,
 //! which sends its own DEL; what has a namespace may be about to become known.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use cni::env::ContainerId;
 use node::{cri::Client, discover::Report};
 use tracing::{info, warn};
 
 use crate::{
-    engine::Namespace, exec::open_netns, readiness::Part, service::Service, upkeep::Upkeep,
+    engine::{HandedOver, Namespace},
+    exec::open_netns,
+    readiness::Part,
+    service::Service,
+    upkeep::Upkeep,
 };
 
 /// Pause before a runtime that did not answer is asked again.
@@ -63,22 +67,47 @@ fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<S
         Ok(netconf) => netconf,
         Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
     };
-    let path = report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs);
-    let place = upkeep.exec.place();
-    let gone = |id: &ContainerId, netns: Namespace<'_>| {
-        let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
-            Ok(_) => true,
-            Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-        };
-        let is_lost = match netns {
-            Namespace::Unknown => false,
-            Namespace::Lost => true,
-            Namespace::At(netns) => !is_there(netns),
-        };
-        is_lost && !known.contains(id.as_str())
-    };
-    for error in service.engine.sweep(path, &netconf, &gone) {
+    service.engine.take_back(&netconf);
+    let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(upkeep, known, id, netns);
+    for error in service.engine.sweep(plugin_dirs(report), &netconf, &gone) {
         warn!(%error, "a leftover of a pod that is gone");
     }
     info!("looked for leftovers of pods that are gone");
+}
+
+/// Before the daemon is gone for good: detaches the containers that are gone, and leaves the runtime what it needs for the others.
+pub async fn hand_over(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandedOver, String> {
+    let report = upkeep.enter_runtime().await?;
+    let known = known(&upkeep, &report).await?;
+    let netconf = service.standing_netconf();
+    let netconf = netconf.map_err(|error| error.to_string())?;
+    let work = tokio::task::spawn_blocking(move || {
+        let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(&upkeep, &known, id, netns);
+        let engine = &service.engine;
+        engine.hand_over(plugin_dirs(&report), &netconf, &gone)
+    });
+    work.await.map_err(|error| error.to_string())
+}
+
+fn plugin_dirs(report: &Report) -> &[PathBuf] {
+    report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs)
+}
+
+fn is_gone(
+    upkeep: &Upkeep,
+    known: &BTreeSet<String>,
+    id: &ContainerId,
+    netns: Namespace<'_>,
+) -> bool {
+    let place = upkeep.exec.place();
+    let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    };
+    let is_lost = match netns {
+        Namespace::Unknown => false,
+        Namespace::Lost => true,
+        Namespace::At(netns) => !is_there(netns),
+    };
+    is_lost && !known.contains(id.as_str())
 }

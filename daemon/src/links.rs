@@ -72,12 +72,11 @@ impl NetnsProbe {
     /// Runs `act` with this thread inside the namespace.
     fn inside<T>(&self, netns: &str, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let netns = open_netns(&self.root, &self.exec.place(), netns)?;
-        let own = match self.own.get() {
-            Some(own) => own,
-            None => {
-                let own = Namespace::of_process()?;
-                self.own.get_or_init(|| own)
-            }
+        let own = if let Some(own) = self.own.get() {
+            own
+        } else {
+            let own = Namespace::of_process()?;
+            self.own.get_or_init(|| own)
         };
         let _inside = own.leave_for(&netns)?;
         act()

@@ -73,8 +73,15 @@ enum Command {
         kind: String,
     },
     /// Take configuration and shim off this node.
-    #[command(after_help = "Example:\n  multus-daemon uninstall --root /hostroot")]
-    Uninstall,
+    #[command(
+        after_help = "Examples:\n  multus-daemon uninstall --root /hostroot\n  multus-daemon uninstall --detach --root /hostroot"
+    )]
+    Uninstall {
+        /// Detach pods that are gone first, leave the runtime what it needs to detach the default network of those that run, and name
+        /// their further networks, which nobody will detach.
+        #[arg(long)]
+        detach: bool,
+    },
     /// Say where this node's runtime has its CNI directories.
     #[command(after_help = "Example:\n  multus-daemon discover --json")]
     Discover {
@@ -200,7 +207,9 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command.unwrap_or(Command::Run) {
         Command::Run => serve(setting, arguments.log_format),
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
-        Command::Uninstall => runtime()?.block_on(commands::uninstall::run(&setting)),
+        Command::Uninstall { detach } => {
+            runtime()?.block_on(commands::uninstall::run(&setting, detach))
+        }
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
         Command::Approve { service_account } => {
             logging::to_stderr("verbose", arguments.log_format == LogFormat::Json);

@@ -55,6 +55,22 @@ impl Part {
     }
 }
 
+impl Parts {
+    /// Whether a part may be missing without anything being wrong: at a start, what waits for the socket, and at the end.
+    fn is_expected(&self, part: Part) -> bool {
+        let is_first = self.never_well.contains(&part);
+        match part {
+            Part::Shutdown => true,
+            Part::Shim | Part::Configuration => {
+                is_first && self.reasons.contains_key(&Part::Socket)
+            }
+            Part::Socket | Part::Discovery | Part::Journal | Part::Certificate | Part::Watches => {
+                false
+            }
+        }
+    }
+}
+
 impl Readiness {
     /// Nothing is ready yet but what is not in `missing`.
     pub fn new(missing: &[Part]) -> Self {
@@ -85,11 +101,28 @@ impl Readiness {
 
     /// The part is not, for this reason.
     pub fn missing(&self, part: Part, reason: impl Into<String>) {
-        let reason = reason.into();
-        let before = self.parts().reasons.insert(part, reason.clone());
-        if before.as_ref() != Some(&reason) {
+        self.missing_with(part, reason.into(), |parts| parts.is_expected(part));
+    }
+
+    /// The same where the reason is a step of every start, unless the part was well before.
+    pub fn waiting(&self, part: Part, reason: impl Into<String>) {
+        self.missing_with(part, reason.into(), |parts| {
+            parts.never_well.contains(&part)
+        });
+    }
+
+    fn missing_with(&self, part: Part, reason: String, is_expected: impl Fn(&Parts) -> bool) {
+        let mut parts = self.parts();
+        let is_expected = is_expected(&parts);
+        if parts.reasons.get(&part) == Some(&reason) {
+            return;
+        }
+        if is_expected {
+            info!(?part, reason, "not ready yet");
+        } else {
             warn!(?part, reason, "not ready");
         }
+        parts.reasons.insert(part, reason);
     }
 
     /// While another daemon of the node serves its pods, this one is ready when it could do so, too: an update goes on then.
@@ -224,6 +257,18 @@ mod tests {
         assert_eq!(readiness.problem(), None);
         readiness.missing(Part::Shutdown, "shutting down");
         assert_eq!(readiness.reason(Part::Shutdown).unwrap(), "shutting down");
+    }
+
+    #[test]
+    fn only_what_is_missing_at_every_start_is_expected() {
+        let readiness = Readiness::new(&[Part::Socket, Part::Shim, Part::Watches]);
+        let is_expected = |part| readiness.parts().is_expected(part);
+        for part in [Part::Shim, Part::Shutdown] {
+            assert!(is_expected(part), "{part:?}");
+        }
+        assert!(!is_expected(Part::Watches) && !is_expected(Part::Socket));
+        readiness.well(Part::Socket);
+        assert!(!is_expected(Part::Shim));
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     access::{self, AccessError, Client},
@@ -27,7 +27,7 @@ use crate::{
     confmgr::{self, Manager, Target},
     devices::NodeDevices,
     dhcp,
-    engine::Engine,
+    engine::{Engine, HandedOver},
     exec::{Place, RuntimeExec},
     failure,
     failures::Failures,
@@ -46,6 +46,8 @@ use crate::{
 
 /// Pause before something that failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// At the last end, detaching what is left may take so long; the kubelet kills the pod after 30 s.
+const DETACHING: Duration = Duration::from_secs(15);
 
 /// Who and where this process is; read from arguments and environment by `main` alone.
 #[derive(Debug, Clone, Default)]
@@ -118,6 +120,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     tokio::spawn(leftovers::remove(Arc::clone(&upkeep), Arc::clone(&service)));
     let manager = tokio::spawn(Arc::clone(&daemon).manage(told));
     let stop = Arc::new(Notify::new());
+    let detaching = Arc::clone(&service);
     let (stopped, takeover) = (Arc::clone(&stop), Arc::clone(&daemon));
     let serving = tokio::spawn(async move {
         server::serve(socket, service, takeover.its_turn(), stopped.notified()).await;
@@ -134,10 +137,31 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     // Their last writes are over before anything is removed.
     let _ = tokio::join!(manager, following);
     if ends {
+        if daemon.config.detach_on_uninstall {
+            let handed_over = leftovers::hand_over(Arc::clone(&upkeep), detaching);
+            match tokio::time::timeout(DETACHING, handed_over).await {
+                Ok(Ok(left)) => left.log(),
+                Ok(Err(reason)) => warn!(reason, "cannot detach what is left"),
+                Err(_) => warn!("detaching what is left took too long"),
+            }
+        }
         upkeep.leave();
     }
     stop.notify_one();
     serving.await.context("the server ended early")
+}
+
+/// What `uninstall --detach` does first. The daemon's own file says where state and plugins are.
+pub async fn hand_over(
+    config: Config,
+    root: Root,
+    identity: Identity,
+) -> anyhow::Result<HandedOver> {
+    let daemon = Daemon::new(config, root, identity);
+    let definitions = Arc::new(Definitions::new(daemon.identity.crd_chart()));
+    let service = Arc::new(daemon.service(Arc::default(), definitions));
+    let handed_over = leftovers::hand_over(Arc::new(daemon.upkeep()), service).await;
+    handed_over.map_err(anyhow::Error::msg)
 }
 
 struct Daemon {
@@ -251,7 +275,7 @@ impl Daemon {
             }
         };
         self.readiness
-            .missing(Part::Watches, "the API server has not answered yet");
+            .waiting(Part::Watches, "the API server has not answered yet");
         let access = Cluster::new(
             client.clone(),
             Handle::current(),

@@ -49,11 +49,13 @@ pub async fn serve(
     loop {
         let tended = tend(&mut socket);
         let holder = socket.holder();
-        let reason = match &tended {
-            Ok(_) => unpublished(holder).map(str::to_owned),
-            Err(error) => Some(format!("{error:#}")),
-        };
-        service.readiness.set(Part::Socket, reason);
+        match (&tended, unpublished(holder)) {
+            (Ok(_), None) => service.readiness.well(Part::Socket),
+            (Ok(_), Some(reason)) => service.readiness.waiting(Part::Socket, reason),
+            (Err(error), _) => service
+                .readiness
+                .missing(Part::Socket, format!("{error:#}")),
+        }
         let is_standby = holder == Holder::Another && socket.is_served();
         service.readiness.standby(is_standby);
         // Who waits here is better served there.

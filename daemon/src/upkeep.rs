@@ -110,9 +110,8 @@ impl Upkeep {
         }
     }
 
-    /// One look at the node: the runtime, its directories, the shim in them. What is given along hears of changes to the shim.
-    async fn settle(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Part, String)> {
-        let report = self.report().await;
+    /// Has delegates run where the runtime is, whether or not it is the one that was known before; which of both.
+    fn enter(&self, report: &Report) -> Result<bool, (Part, String)> {
         let known = self.exec.place().runtime.map(|known| known.pid);
         let is_known = report.runtime.as_ref().map(|runtime| runtime.pid) == known;
         if let Some(runtime) = &report.runtime
@@ -135,6 +134,20 @@ impl Upkeep {
             );
             self.exec.set_runtime(Arc::new(process));
         }
+        Ok(is_known)
+    }
+
+    /// One look for a command that serves nobody: has delegates run where the runtime is, if there is one.
+    pub async fn enter_runtime(&self) -> Result<Report, String> {
+        let report = self.report().await;
+        self.enter(&report).map_err(|(_, reason)| reason)?;
+        Ok(report)
+    }
+
+    /// One look at the node: the runtime, its directories, the shim in them. What is given along hears of changes to the shim.
+    async fn settle(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Part, String)> {
+        let report = self.report().await;
+        let is_known = self.enter(&report)?;
         let Some(dirs) = report.dirs else {
             return Err((
                 Part::Discovery,

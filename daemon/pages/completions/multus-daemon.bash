@@ -253,7 +253,7 @@ _multus__daemon() {
             return 0
             ;;
         multus__subcmd__daemon__subcmd__uninstall)
-            opts="-h --config --root --log-format --help"
+            opts="-h --detach --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -54,6 +54,7 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand uninstall" -
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand uninstall" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand uninstall" -l log-format -d 'How log lines look' -r -f -a "text\t''
 json\t''"
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand uninstall" -l detach -d 'Detach pods that are gone first, leave the runtime what it needs to detach the default network of those that run, and name their further networks, which nobody will detach'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand uninstall" -s h -l help -d 'Print help'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand discover" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand discover" -l root -d 'The directory that stands for the node\'s root; unless given, /hostroot, or / where there is none and no pod' -r -F

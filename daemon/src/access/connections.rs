@@ -8,7 +8,7 @@ use std::{
 use hyper::{header::HeaderValue, http::Uri};
 use rustls::{
     ClientConfig, RootCertStore,
-    crypto::ring,
+    crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
@@ -19,6 +19,7 @@ use super::{
     pool::Pool,
     stamp::Stamp,
     token::{TokenFile, bearer},
+    verify::Verifier,
 };
 
 /// A client with this access.
@@ -160,11 +161,16 @@ fn route(access: &Access) -> Result<Route, AccessError> {
 }
 
 fn tls(access: &Access) -> Result<ClientConfig, AccessError> {
-    let roots = roots(&access.server)?;
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| AccessError::Tls("TLS", error.to_string()))?
-        .with_root_certificates(roots);
+        .map_err(|error| AccessError::Tls("TLS", error.to_string()))?;
+    let builder = match verifier(&access.server, provider)? {
+        Some(verifier) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier)),
+        None => builder.with_root_certificates(RootCertStore::empty()),
+    };
     let Credential::Certificate { chain, key } = &access.credential else {
         return Ok(builder.with_no_client_auth());
     };
@@ -178,21 +184,22 @@ fn tls(access: &Access) -> Result<ClientConfig, AccessError> {
         .map_err(|error| unusable(error.to_string()))
 }
 
-/// Who may have signed the API server's certificate.
-fn roots(server: &Server) -> Result<RootCertStore, AccessError> {
-    let mut roots = RootCertStore::empty();
+/// Trusts the API server's authority; `None` where no certificate is expected.
+fn verifier(
+    server: &Server,
+    provider: Arc<CryptoProvider>,
+) -> Result<Option<Verifier>, AccessError> {
     let Some(authority) = &server.authority else {
         return match server.url.scheme_str() {
-            Some("http") => Ok(roots),
+            Some("http") => Ok(None),
             _ => Err(AccessError::NoAuthority),
         };
     };
-    let unusable = |error| AccessError::Tls("the API server's authority", error);
-    for certificate in certificates(authority).map_err(unusable)? {
-        let added = roots.add(certificate);
-        added.map_err(|error| unusable(error.to_string()))?;
-    }
-    Ok(roots)
+    let verifier =
+        certificates(authority).and_then(|certificates| Verifier::new(certificates, provider));
+    verifier
+        .map(Some)
+        .map_err(|error| AccessError::Tls("the API server's authority", error))
 }
 
 /// One or more, in PEM.

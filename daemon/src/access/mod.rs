@@ -12,6 +12,7 @@ mod connect;
 mod pool;
 mod stamp;
 mod token;
+mod verify;
 
 use std::{
     cell::RefCell,

@@ -9,11 +9,26 @@ use node::{
 };
 
 use super::Setting;
-use crate::{certificate, confmgr, dhcp};
+use crate::{certificate, confmgr, dhcp, run};
 
-/// Removes the configuration first, then what was installed.
-pub async fn run(setting: &Setting) -> anyhow::Result<()> {
+/// Removes the configuration first, then what was installed. What cannot be detached before stops nothing, but fails in the end.
+pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
     let (config, root) = (setting.config()?, setting.root()?);
+    let mut undone = Vec::new();
+    if detach {
+        let identity = setting.identity.clone();
+        let left = run::hand_over(setting.config()?, setting.root()?, identity).await;
+        match left {
+            Ok(left) => {
+                let mut err = std::io::stderr();
+                for one in &left.kept {
+                    writeln!(err, "{}", one.sentence())?;
+                }
+                undone.extend(left.errors.iter().map(ToString::to_string));
+            }
+            Err(error) => undone.push(format!("{error:#}")),
+        }
+    }
     let dir = if config.conf_dir.is_some() || confmgr::any(&root) {
         config.conf_dir.clone()
     } else {
@@ -50,5 +65,11 @@ pub async fn run(setting: &Setting) -> anyhow::Result<()> {
     {
         writeln!(out, "removed the certificate in {}", settings.dir.display())?;
     }
+    anyhow::ensure!(
+        undone.is_empty(),
+        "cannot detach all that is left: {}; it stays known in {} for the next installation",
+        undone.join("; "),
+        config.cni_dir.display()
+    );
     Ok(())
 }

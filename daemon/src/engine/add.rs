@@ -127,7 +127,8 @@ impl Engine {
                 })
             }
             Err(error) => {
-                self.roll_back(&call, &mut state, &store);
+                let keep = netconf.retry_delete_on_error == Some(true);
+                self.roll_back(&call, &mut state, &store, &error, keep);
                 Err(error.into())
             }
         }
@@ -261,15 +262,27 @@ impl Engine {
         }
     }
 
-    /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL.
-    fn roll_back(&self, call: &Call<'_>, state: &mut State, store: &Store) {
+    /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL; not so a plugin
+    /// that refuses DEL as it refused ADD, for it has done nothing, unless `keep` says that every failure is retried.
+    fn roll_back(
+        &self,
+        call: &Call<'_>,
+        state: &mut State,
+        store: &Store,
+        add: &CniError,
+        keep: bool,
+    ) {
         // That this delegate failed is to be known even if the rest is cut off.
         let mut written = vec![store.record(state)];
-        let Outcome { errors, given_up } = self.remove_started(call, state);
-        for error in errors.iter().chain(&given_up) {
-            warn!(%error, "undoing a failed ADD");
+        let Outcome {
+            failures,
+            mut given_up,
+        } = self.remove_started(call, state);
+        given_up.retain(|one| keep || !one.is_like(add));
+        for one in failures.iter().chain(&given_up) {
+            warn!(error = %one.error, "undoing a failed ADD");
         }
-        written.push(if errors.is_empty() && given_up.is_empty() {
+        written.push(if failures.is_empty() && given_up.is_empty() {
             store.remove(&state.container_id)
         } else {
             store.record(state)

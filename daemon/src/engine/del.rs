@@ -3,15 +3,16 @@
 
 use std::cell::OnceCell;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cni::cache::{self, Entry};
 use cni::chain::{self, ChainError};
 use cni::env::{ContainerId, IfName};
 use cni::exec::ExecError;
 use cni::types::CniError;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
+use super::expiry::{self, Obstacle, Verdict};
 use super::invocation::{CacheDir, Call};
 use super::{Engine, Request, planned, recall};
 use crate::netconf::Netconf;
@@ -25,6 +26,21 @@ pub(super) struct Removal<'a> {
     pub(super) store: &'a Store,
     pub(super) cache: CacheDir,
     pub(super) entries: Vec<Entry>,
+    /// Whether anything says that it was attached; otherwise its networks are guesses.
+    pub(super) is_known: bool,
+}
+
+/// A network that is not detached, and that nobody will detach any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abandoned {
+    /// Its name.
+    pub network: String,
+    /// The interface in the container.
+    pub ifname: String,
+    /// The addresses that it was given, as far as they are known.
+    pub ips: Vec<String>,
+    /// Why it could not be detached.
+    pub error: CniError,
 }
 
 impl Engine {
@@ -43,15 +59,19 @@ impl Engine {
         let store = &self.store(netconf);
         let _guard = self.locks.lock(store, id);
         let cache = self.cache_dir(store)?;
-        let entries = recall::entries(&cache.path, id);
+        let mut entries = recall::entries(&cache.path, id);
+        let mut state = Self::state_left(store, id, &request.ifname)?;
+        if !state.complete && store.results_dir() != Path::new(recall::RUNTIME_RESULTS) {
+            entries.extend(recall::adopt(&self.root, &cache.path, id, &request.ifname));
+        }
         let removal = Removal {
             request,
             netconf,
             store,
             cache,
+            is_known: state.is_known || !entries.is_empty(),
             entries,
         };
-        let mut state = Self::state_left(store, id, &request.ifname)?;
         if !state.complete
             && let Some(pod) = pod
         {
@@ -78,19 +98,23 @@ impl Engine {
         id: &ContainerId,
         ifname: &IfName,
     ) -> Result<Left, CniError> {
-        let (state, complete) = match store.load(id, ifname) {
-            Ok(Some(state)) => (state, true),
-            Ok(None) => (State::unknown(id, ifname), false),
+        let (state, complete, is_known) = match store.load(id, ifname) {
+            Ok(Some(state)) => (state, true, true),
+            Ok(None) => (State::unknown(id, ifname), false, false),
             Err(damaged @ StateError::Damaged { .. }) => {
                 error!(error = %damaged, "leases and links of this container may be left behind");
                 let StateError::Damaged { left, .. } = damaged else {
                     unreachable!("matched above")
                 };
-                (*left, false)
+                (*left, false, true)
             }
             Err(io) => return Err(io.into()),
         };
-        Ok(Left { state, complete })
+        Ok(Left {
+            state,
+            complete,
+            is_known,
+        })
     }
 
     /// Detaches what `state` and the cache list and forgets it; what fails stays known, so that the runtime can ask again.
@@ -114,30 +138,61 @@ impl Engine {
             interfaces: OnceCell::new(),
         };
         let Outcome {
-            mut errors,
+            mut failures,
             given_up,
         } = self.remove_started(&call, &mut state);
-        if netconf.retry_delete_on_error == Some(true) {
-            errors.extend(given_up);
-        } else {
-            for error in given_up {
-                warn!(%error, "given up, as nothing may have been attached there");
-                (self.given_up)(&pod, &error);
+        let retry = netconf.retry_delete_on_error;
+        let abandon = |state: &State, failure: Failure| {
+            (self.given_up)(&pod, &failure.abandoned(state, &removal.entries));
+        };
+        for failure in given_up {
+            match retry {
+                Some(true) => failures.push(failure),
+                _ if removal.is_known => abandon(&state, failure),
+                _ => debug!(error = %failure.error, "a guess: nothing says that it was attached"),
             }
         }
-        if errors.is_empty() {
+        if failures.is_empty() {
             return forget(store, &state, request);
         }
-        if netconf.retry_delete_on_error == Some(false) {
-            for error in &errors {
-                (self.given_up)(&pod, error);
+        if retry == Some(false) {
+            let errors = failures.iter().map(|failure| failure.error.clone());
+            let mut errors: Vec<_> = errors.collect();
+            forget_results(&removal.cache, &state.delegates, &state.container_id);
+            for failure in failures {
+                abandon(&state, failure);
             }
-            forget_results(&removal.cache, &state);
             errors.extend(forget(store, &state, request).err());
-        } else if let Err(error) = store.record(&state) {
+            return Err(together(errors));
+        }
+        if retry.is_none() {
+            let now = (self.clock)();
+            let since = state.failing_since.map(Duration::from_secs);
+            let since = since.filter(|since| *since <= now).unwrap_or(now);
+            state.failing_since = Some(since.as_secs());
+            let (expired, others) = failures
+                .into_iter()
+                .partition(|one| expiry::decide(since, now, one.obstacle) == Verdict::GiveUp);
+            failures = others;
+            for mut failure in expired {
+                let delegate = &mut state.delegates[failure.delegate];
+                delegate.progress = Progress::Removed;
+                forget_results(&removal.cache, [&*delegate], &request.container_id);
+                failure.error = failure.error.context(&format!(
+                    "DEL has failed for {} minutes",
+                    failure.obstacle.patience().as_secs() / 60
+                ));
+                abandon(&state, failure);
+            }
+            if failures.is_empty() {
+                return forget(store, &state, request);
+            }
+        }
+        if let Err(error) = store.record(&state) {
             warn!(%error, "what is left to remove could not be written; all of it will be removed again");
         }
-        Err(together(errors))
+        let errors = failures.into_iter().map(|one| one.for_runtime(retry));
+        Err(together(errors.collect()))
     }
 
     /// Adds what the pod would get today to a state that is lost, as far as nothing better is known of those interfaces.
@@ -159,7 +214,7 @@ impl Engine {
                     }
                 }
             }
-            Err(error) => warn!(%error, "networks of a container without state"),
+            Err(error) => debug!(%error, "networks of a container without state"),
         }
     }
 
@@ -170,7 +225,7 @@ impl Engine {
         for pod in [pod, &plain] {
             match plan::attachments(Some(pod), self.inputs_with(netconf, &plugins)) {
                 Ok(attachments) => return attachments,
-                Err(error) => warn!(%error, "networks of a container without state"),
+                Err(error) => debug!(%error, "networks of a container without state"),
             }
         }
         Vec::new()
@@ -180,17 +235,17 @@ impl Engine {
     pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Outcome {
         let mut outcome = Outcome::default();
         for (index, delegate) in state.delegates.iter_mut().enumerate().rev() {
-            self.remove_one(call, delegate, index == 0, &mut outcome);
+            self.remove_one(call, delegate, index, &mut outcome);
         }
         outcome
     }
 
-    /// DEL for one of them.
+    /// DEL for one of them, the default network being the first.
     pub(super) fn remove_one(
         &self,
         call: &Call<'_>,
         delegate: &mut Delegate,
-        master: bool,
+        index: usize,
         outcome: &mut Outcome,
     ) {
         let config = &delegate.config;
@@ -200,8 +255,14 @@ impl Engine {
             Progress::Unknown => 0,
             Progress::Failed { attached } => attached,
         };
-        let invocation = call.invocation(delegate, master);
-        let failed = |error| failed(call.pod, &config.name, error);
+        let invocation = call.invocation(delegate, index == 0);
+        let netns = call.request.netns.as_deref();
+        let failed = |error: &ChainError| Failure {
+            delegate: index,
+            obstacle: Obstacle::of(error, netns),
+            cause: plugins_own(error).cloned(),
+            error: failed(call.pod, &config.name, error),
+        };
         let start = Instant::now();
         let removed = chain::del_partly(&*self.exec, config, &invocation, attached);
         let done = removed.as_ref().is_ok_and(Vec::is_empty);
@@ -210,7 +271,7 @@ impl Engine {
         match removed {
             Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
             Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
-            Err(error) => outcome.errors.push(failed(&error)),
+            Err(error) => outcome.failures.push(failed(&error)),
         }
         self.forget_device_info(delegate, &call.request.container_id);
     }
@@ -220,9 +281,63 @@ impl Engine {
 #[derive(Default)]
 pub(super) struct Outcome {
     /// Of what was attached.
-    pub(super) errors: Vec<CniError>,
+    pub(super) failures: Vec<Failure>,
     /// Of what may never have been attached.
-    pub(super) given_up: Vec<CniError>,
+    pub(super) given_up: Vec<Failure>,
+}
+
+/// A network that could not be detached.
+pub(super) struct Failure {
+    /// Its place in the state.
+    pub(super) delegate: usize,
+    /// What is in the way.
+    pub(super) obstacle: Obstacle,
+    /// The plugin's own words, if it ran.
+    cause: Option<CniError>,
+    /// All of it, with pod and network.
+    pub(super) error: CniError,
+}
+
+impl Failure {
+    /// The error with what helps against it while it is retried.
+    pub(super) fn for_runtime(self, retry: Option<bool>) -> CniError {
+        let mut error = self.error;
+        if self.obstacle == Obstacle::PluginMissing {
+            let msg = &mut error.msg;
+            msg.push_str(
+                "; put the plugin back into one of them, the container is detached at the next try",
+            );
+            if retry.is_none() {
+                let minutes = (self.obstacle.patience().as_secs() / 60).to_string();
+                msg.extend([" (given up after ", &minutes, " minutes)"]);
+            }
+        }
+        error
+    }
+
+    /// Whether the plugin refuses DEL in the very words in which it refused ADD: it cannot work with its configuration, and has
+    /// done nothing.
+    pub(super) fn is_like(&self, add: &CniError) -> bool {
+        self.cause.as_ref().is_some_and(|cause| {
+            cause.code == add.code && !cause.msg.is_empty() && add.msg.contains(&cause.msg)
+        })
+    }
+
+    fn abandoned(self, state: &State, entries: &[Entry]) -> Abandoned {
+        let delegate = &state.delegates[self.delegate];
+        let entry = entries.iter().find(|entry| recall::is_of(entry, delegate));
+        let result = entry.and_then(|entry| entry.parse_result(delegate.config.version()).ok());
+        Abandoned {
+            network: delegate.config.name.clone(),
+            ifname: delegate.ifname.to_string(),
+            ips: result
+                .into_iter()
+                .flat_map(|result| result.ips)
+                .map(|ip| ip.address)
+                .collect(),
+            error: self.error,
+        }
+    }
 }
 
 /// What is left of a state.
@@ -230,6 +345,8 @@ pub(super) struct Left {
     pub(super) state: State,
     /// Whether it is all of it.
     pub(super) complete: bool,
+    /// Whether there was any.
+    pub(super) is_known: bool,
 }
 
 fn forget(store: &Store, state: &State, request: &Request) -> Result<(), CniError> {
@@ -244,28 +361,33 @@ fn forget(store: &Store, state: &State, request: &Request) -> Result<(), CniErro
 }
 
 /// Cached results are remembered at the next DEL: who wants no second try has to lose them, too.
-fn forget_results(cache: &CacheDir, state: &State) {
-    for delegate in &state.delegates {
+fn forget_results<'a>(
+    cache: &CacheDir,
+    delegates: impl IntoIterator<Item = &'a Delegate>,
+    id: &ContainerId,
+) {
+    for delegate in delegates {
         let network = &delegate.config.name;
-        let removed = cache::remove(&cache.path, network, &state.container_id, &delegate.ifname);
+        let removed = cache::remove(&cache.path, network, id, &delegate.ifname);
         if let Err(error) = removed {
             warn!(%error, "the result of what could not be detached");
         }
     }
 }
 
-fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
-    let mut cause = error.to_cni();
-    if let ChainError::Plugin {
-        source: ExecError::NotFound { .. },
-        ..
-    } = error
-    {
-        cause.msg.push_str(
-            "; put the plugin back into one of them, the container is detached at the next try (or set retryDeleteOnError to false: then nothing is tried again)",
-        );
+/// What the plugin itself answered.
+fn plugins_own(error: &ChainError) -> Option<&CniError> {
+    match error {
+        ChainError::Plugin {
+            source: ExecError::Plugin(error),
+            ..
+        } => Some(error),
+        _ => None,
     }
-    cause.context(&format!(
+}
+
+fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
+    error.to_cni().context(&format!(
         "[{}/{}/{}:{network}]: error removing container from network \"{network}\"",
         pod.namespace, pod.name, pod.uid
     ))

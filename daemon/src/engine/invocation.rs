@@ -31,13 +31,12 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     /// Returns whether the container's network namespace has an interface of that name.
     pub(super) fn has_interface(&self, probe: &dyn LinkProbe, ifname: &str) -> io::Result<bool> {
-        let interfaces = match self.interfaces.get() {
-            Some(open) => open,
-            None => {
-                let netns = self.request.netns.as_deref().unwrap_or_default();
-                let open = probe.interfaces(netns)?;
-                self.interfaces.get_or_init(|| open)
-            }
+        let interfaces = if let Some(open) = self.interfaces.get() {
+            open
+        } else {
+            let netns = self.request.netns.as_deref().unwrap_or_default();
+            let open = probe.interfaces(netns)?;
+            self.interfaces.get_or_init(|| open)
         };
         interfaces.contains(ifname)
     }

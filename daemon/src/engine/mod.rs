@@ -7,8 +7,10 @@ mod check;
 mod del;
 mod device_info;
 mod devices;
+mod expiry;
 mod failure;
 mod gc;
+mod hand_over;
 mod invocation;
 mod locks;
 mod on_node;
@@ -21,8 +23,10 @@ mod sweep;
 
 pub use add::{AddError, Added};
 pub use attached::Attached;
+pub use del::Abandoned;
+pub use hand_over::{HandedOver, Kept};
 pub use plug::Followed;
-pub use sweep::Namespace;
+pub use sweep::{Gone, Namespace};
 
 use std::collections::HashMap;
 use std::io;
@@ -118,7 +122,15 @@ impl Waiting {
 }
 
 /// Hears of what cannot be told to whoever asked: the network that nobody will detach any more, and why.
-pub type Witness = dyn Fn(&PodRef, &CniError) + Send + Sync;
+pub type Witness = dyn Fn(&PodRef, &Abandoned) + Send + Sync;
+
+/// The time since the kernel was started, sleep included.
+pub type Clock = dyn Fn() -> Duration + Send + Sync;
+
+fn uptime() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::from_secs(u64::try_from(now.tv_sec).unwrap_or_default())
+}
 
 /// Runs verbs. One for the life of the daemon: it holds the locks of containers and the last answer to STATUS.
 pub struct Engine {
@@ -135,6 +147,7 @@ pub struct Engine {
     /// Whose containers are, as far as somebody asked.
     owners: Mutex<HashMap<ContainerId, PodRef>>,
     given_up: Box<Witness>,
+    clock: Box<Clock>,
     boot: OnceLock<Option<Arc<str>>>,
     metrics: Arc<Metrics>,
 }
@@ -177,6 +190,7 @@ impl Engine {
             readiness: Patience::default(),
             owners: Mutex::default(),
             given_up: Box::new(|_, _| {}),
+            clock: Box::new(uptime),
             boot: OnceLock::new(),
             metrics: Arc::default(),
         }
@@ -186,6 +200,13 @@ impl Engine {
     #[must_use]
     pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
         self.given_up = given_up;
+        self
+    }
+
+    /// The same engine with another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Box<Clock>) -> Self {
+        self.clock = clock;
         self
     }
 

@@ -1,6 +1,5 @@
 //! Plugins of the node, asked what they speak.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cni::exec::Exec;
@@ -21,35 +20,6 @@ pub(super) struct OnNode<'a> {
 struct Answer {
     #[serde(rename = "supportedVersions", default)]
     supported: Vec<String>,
-    #[serde(default)]
-    capabilities: Capabilities,
-}
-
-/// Capabilities as configurations write them, or as a list.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Capabilities {
-    Switches(BTreeMap<String, bool>),
-    Names(Vec<String>),
-}
-
-impl Default for Capabilities {
-    fn default() -> Self {
-        Self::Names(Vec::new())
-    }
-}
-
-impl Capabilities {
-    /// Those that are switched on.
-    fn on(self) -> Vec<String> {
-        match self {
-            Self::Names(names) => names,
-            Self::Switches(switches) => {
-                let on = switches.into_iter().filter(|(_, on)| *on);
-                on.map(|(name, _)| name).collect()
-            }
-        }
-    }
 }
 
 impl Plugins for OnNode<'_> {
@@ -62,7 +32,6 @@ impl Plugins for OnNode<'_> {
             match said.map(|bytes| serde_json::from_slice::<Answer>(&bytes)) {
                 Ok(Ok(answer)) => Ok(Spoken {
                     versions: answer.supported,
-                    capabilities: answer.capabilities.on(),
                 }),
                 Ok(Err(error)) => Err(format!(
                     "plugin {plugin} answers VERSION with what cannot be read: {error}"

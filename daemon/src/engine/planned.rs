@@ -28,6 +28,7 @@ pub(super) fn state(
         pod: pod.into(),
         delegates: delegates.collect::<Result<_, CniError>>()?,
         untold: false,
+        failing_since: None,
         rebooted: false,
     })
 }

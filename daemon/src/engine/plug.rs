@@ -15,7 +15,7 @@ use cni::types::CniError;
 use tracing::warn;
 
 use super::attached::Attached;
-use super::del::{Outcome, together};
+use super::del::{Failure, Outcome, together};
 use super::failure::{failed, name_taken};
 use super::invocation::{CacheDir, Call};
 use super::{Engine, planned, recall};
@@ -72,17 +72,18 @@ impl Running<'_> {
         let mut outcome = Outcome::default();
         let delegate = &mut self.state.delegates[index];
         self.engine
-            .remove_one(&self.call, delegate, index == 0, &mut outcome);
-        let Outcome { errors, given_up } = outcome;
-        for error in given_up {
+            .remove_one(&self.call, delegate, index, &mut outcome);
+        let Outcome { failures, given_up } = outcome;
+        for Failure { error, .. } in given_up {
             warn!(%error, "given up, as nothing may have been attached there");
         }
-        if errors.is_empty() {
+        if failures.is_empty() {
             self.state.delegates.remove(index);
         }
         let recorded = self.record();
-        if !errors.is_empty() {
-            return Err(together(errors));
+        if !failures.is_empty() {
+            let errors = failures.into_iter().map(|one| one.for_runtime(Some(true)));
+            return Err(together(errors.collect()));
         }
         recorded
     }

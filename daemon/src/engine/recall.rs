@@ -7,17 +7,57 @@ use cni::cache::{self, Entry};
 use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
 use cni::version::Version;
+use node::root::{self, Root};
 use serde_json::Value;
 use tracing::warn;
 
 use crate::netconf::Netconf;
 use crate::state::{Delegate, PodRef, Progress, Requested, State};
 
+/// Where the runtime's libcni keeps its results.
+pub(super) const RUNTIME_RESULTS: &str = "/var/lib/cni/results";
+/// Plugins that lead to a multus.
+const SHIMS: [&str; 2] = ["multus-shim", "multus"];
+
 /// All that the cache holds of a container, the oldest first.
 pub(super) fn entries(cache: &Path, id: &ContainerId) -> Vec<Entry> {
     cache::of_container(cache, id).unwrap_or_else(|error| {
         warn!(%error, "what a container is attached to");
         Vec::new()
+    })
+}
+
+/// Takes over what the runtime's own cache holds of a container's interface: an attachment that it made by itself, before our
+/// configuration was there, under a network name that it does not use any more. From then on our cache knows of it, so that DEL finds
+/// configuration and result, and finds them again when it is repeated.
+pub(super) fn adopt(root: &Root, cache: &Path, id: &ContainerId, ifname: &IfName) -> Vec<Entry> {
+    let dir = match root.directory(RUNTIME_RESULTS) {
+        Ok(dir) => dir,
+        Err(error) if error.is_not_found() => return Vec::new(),
+        Err(error) => {
+            warn!(%error, "what the runtime has cached of a container");
+            return Vec::new();
+        }
+    };
+    let theirs = root::proc_path(&dir);
+    let mut adopted = entries(&theirs, id);
+    adopted.retain(|entry| entry.if_name == ifname.as_str() && !is_ours(entry));
+    for entry in &adopted {
+        let moved = cache::store(cache, entry)
+            .and_then(|()| cache::remove(&theirs, &entry.network_name, id, ifname));
+        if let Err(error) = moved {
+            warn!(%error, network = entry.network_name, "cannot take over a cached result of the runtime");
+        }
+    }
+    adopted
+}
+
+/// Whether an entry is of the runtime's call of a shim, which leads here and which the runtime removes itself.
+fn is_ours(entry: &Entry) -> bool {
+    let config = NetworkConfig::parse_named(&entry.config, &entry.network_name);
+    config.map_or(true, |config| {
+        let mut plugins = config.plugins.iter();
+        plugins.any(|plugin| SHIMS.contains(&plugin.kind.as_str()))
     })
 }
 

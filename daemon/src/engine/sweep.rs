@@ -25,7 +25,7 @@ pub enum Namespace<'a> {
 }
 
 /// Whether a container is gone, by its id and its network namespace.
-pub(super) type Gone<'a> = &'a dyn Fn(&ContainerId, Namespace<'_>) -> bool;
+pub type Gone<'a> = &'a dyn Fn(&ContainerId, Namespace<'_>) -> bool;
 
 impl Engine {
     /// Detaches and forgets every container that `gone` says is, of all that have left anything here: state, a sidecar,
@@ -105,6 +105,7 @@ impl Engine {
             store,
             cache,
             entries,
+            is_known: true,
         };
         let detached = self.remove(&removal, state);
         let cleaned = cache::clean(&removal.cache.path, id);

@@ -3,10 +3,12 @@
 mod add;
 mod del;
 mod device_info;
+mod earlier;
 mod faults;
 mod gc;
 mod gc_cache;
 mod given;
+mod hand_over;
 mod plug;
 mod power;
 mod recall;

@@ -1,6 +1,7 @@
 //! Doing the journal's entries: through the queue as any DEL, a few at a time, for as long as the daemon lives.
 
 use std::{
+    fmt::Display,
     hash::{BuildHasher, Hasher, RandomState},
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,7 +10,7 @@ use std::{
 
 use node::root::Root;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Loaded, load,
@@ -102,9 +103,10 @@ async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About
             let now = Instant::now();
             let verdict = service.journal.pending().failed(&path, now, chance());
             match verdict {
-                Verdict::First | Verdict::Again => warn!(
+                // The service has logged the failure itself.
+                Verdict::First | Verdict::Again => debug!(
                     entry = %name,
-                    reason, "a DEL from the journal failed, it will be tried again"
+                    reason, "a DEL from the journal failed, it will be retried"
                 ),
                 Verdict::GivenUp => warn!(
                     entry = %name,
@@ -133,21 +135,25 @@ async fn attempt(
     about: &About,
 ) -> Result<(), String> {
     let turn = service.queue.turn(about.entry()).await;
-    let turn = turn.map_err(|error| error.to_string())?;
+    let turn = turn.map_err(logged)?;
     let (service, path) = (Arc::clone(service), path.to_owned());
     let attempt = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        match load(&root, &path).map_err(|error| error.to_string())? {
+        match load(&root, &path).map_err(logged)? {
             Loaded::Gone => return Ok(()),
             Loaded::Request(request) => service
                 .replay(&request)
                 .map_err(|error| error.to_string())?,
         }
-        root.remove(&path)
-            .map(drop)
-            .map_err(|error| error.to_string())
+        root.remove(&path).map(drop).map_err(logged)
     });
-    attempt.await.unwrap_or_else(|error| Err(error.to_string()))
+    attempt.await.unwrap_or_else(|error| Err(logged(error)))
+}
+
+/// The text of an error that the service has not logged.
+fn logged(error: impl Display) -> String {
+    warn!(%error, "cannot replay a DEL of the journal");
+    error.to_string()
 }
 
 /// A number from 0 to 1 that differs from call to call and from node to node.

@@ -17,9 +17,19 @@ pub trait Plugins: Send + Sync {
 pub struct Spoken {
     /// The versions that it speaks.
     pub versions: Vec<String>,
-    /// The capabilities that it declares.
-    pub capabilities: Vec<String>,
 }
+
+/// The capabilities of the reference plugins 1.9.1, by what their `runtimeConfig` reads. CNI has no way for a plugin to declare its
+/// capabilities: a configuration does, and a generated one can for plugins that are known. Any other plugin needs a configuration.
+const CAPABILITIES: [(&str, &[&str]); 7] = [
+    ("bandwidth", &["bandwidth"]),
+    ("bridge", &["mac"]),
+    ("host-device", &["deviceID"]),
+    ("macvlan", &["mac"]),
+    ("portmap", &["portMappings"]),
+    ("tap", &["mac"]),
+    ("tuning", &["mac"]),
+];
 
 /// For who plans where no plugin can be asked.
 pub struct NoPlugins;
@@ -33,7 +43,7 @@ impl Plugins for NoPlugins {
 /// The configuration of a network whose plugin has its name; `None` where there is no such plugin.
 pub(super) fn generated(name: &str, plugins: &dyn Plugins) -> Option<Result<Draft, String>> {
     let said = plugins.ask(name)?;
-    Some(said.and_then(|Spoken { versions, capabilities }| {
+    Some(said.and_then(|Spoken { versions }| {
         let version = highest(&versions).ok_or_else(|| {
             format!(
                 "spec.config is empty, and plugin {name} speaks CNI {}, none of which is understood here: give the network a configuration, or replace the plugin",
@@ -49,8 +59,8 @@ pub(super) fn generated(name: &str, plugins: &dyn Plugins) -> Option<Result<Draf
             .into_iter()
             .map(|(key, text)| (key.to_owned(), Value::String(text)))
             .collect();
-        if !capabilities.is_empty() {
-            let switches = capabilities.into_iter().map(|name| (name, Value::Bool(true)));
+        if let Some((_, known)) = CAPABILITIES.iter().find(|(plugin, _)| *plugin == name) {
+            let switches = known.iter().map(|one| ((*one).to_owned(), Value::Bool(true)));
             map.insert("capabilities".to_owned(), Value::Object(switches.collect()));
         }
         Ok(Draft::from_map(map))

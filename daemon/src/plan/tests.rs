@@ -92,7 +92,11 @@ fn isolation_keeps_pods_to_their_own_and_global_namespaces() {
     world.check(&pod("a,default/a"), "cbr0=eth0 shop/a=net1 default/a=net2");
     world.check_error(
         &pod("infra/a"),
-        &["namespace isolation enabled, annotation violates permission, pod is in namespace shop but refers to target namespace infra"],
+        &[
+            "namespace isolation enabled, annotation violates permission, pod is in namespace shop but refers to target namespace infra",
+            "the pod's owner can define it in shop",
+            "the admin can add infra to globalNamespaces or turn namespaceIsolation off",
+        ],
     );
     world.check_error(
         &with_default(pod(""), "infra/a"),

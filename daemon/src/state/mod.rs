@@ -51,6 +51,8 @@ pub struct State {
     pub delegates: Vec<Delegate>,
     /// Whether the pod's status is still to be told of a change.
     pub untold: bool,
+    /// When a DEL of it failed first, in seconds since the kernel was started.
+    pub failing_since: Option<u64>,
     /// Whether the kernel was started anew since this was written: the network namespace is gone with everything in it.
     pub rebooted: bool,
 }
@@ -65,6 +67,7 @@ impl State {
             pod: PodRef::default(),
             delegates: Vec::new(),
             untold: false,
+            failing_since: None,
             rebooted: false,
         }
     }

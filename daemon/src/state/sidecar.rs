@@ -50,6 +50,9 @@ pub(super) struct Sidecar {
     pod: PodRef,
     #[serde(default, skip_serializing_if = "super::is_false")]
     untold: bool,
+    /// Counts in the boot in which it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failing_since: Option<u64>,
     #[serde(skip_serializing)]
     delegates: Vec<Entry>,
 }
@@ -108,6 +111,7 @@ pub(super) fn encode(
         netns: state.netns.clone(),
         pod: state.pod.clone(),
         untold: state.untold,
+        failing_since: state.failing_since,
         delegates: Vec::new(),
     };
     let mut bytes = json(&sidecar);
@@ -186,6 +190,7 @@ impl Sidecar {
                 .map(delegate)
                 .collect::<Result<_, _>>()?,
             untold: self.untold,
+            failing_since: self.failing_since.filter(|_| !rebooted),
             rebooted,
         })
     }

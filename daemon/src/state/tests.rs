@@ -101,6 +101,7 @@ fn state() -> State {
             second,
         ],
         untold: false,
+        failing_since: None,
         rebooted: false,
     }
 }

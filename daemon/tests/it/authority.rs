@@ -3,7 +3,10 @@
 
 #![allow(dead_code, reason = "the unit tests of the library use a part of it")]
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::OnceLock,
+    time::{Duration, SystemTime},
+};
 
 use ring::{
     rand::SystemRandom,
@@ -26,11 +29,35 @@ const SEQUENCE: u8 = 0x30;
 
 pub(crate) struct Authority {
     key: EcdsaKeyPair,
+    pkcs8: Vec<u8>,
+    self_signed: OnceLock<Vec<u8>>,
 }
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        Self { key: key().1 }
+        let (pkcs8, key) = key();
+        Self {
+            key,
+            pkcs8,
+            self_signed: OnceLock::new(),
+        }
+    }
+
+    /// Its own key (PKCS#8) in DER.
+    pub(crate) fn pkcs8(&self) -> Vec<u8> {
+        self.pkcs8.clone()
+    }
+
+    /// What `openssl req -x509` makes: its own certificate, which may sign others, for a server at 127.0.0.1; the same
+    /// at each call.
+    pub(crate) fn self_signed_server(&self) -> Vec<u8> {
+        let make = || {
+            let constraints = extension("2.5.29.19", &[0x30, 0x03, 0x01, 0x01, 0xff]);
+            let names = extension("2.5.29.17", &der(SEQUENCE, &[0x87, 4, 127, 0, 0, 1]));
+            let extensions = [constraints, names].concat();
+            self.issue(NAME, &self.key, Duration::from_hours(1), Some(extensions))
+        };
+        self.self_signed.get_or_init(make).clone()
     }
 
     /// Its own certificate in DER.

@@ -237,6 +237,36 @@ fn uninstall_needs_no_directory_for_what_is_on_record() {
 }
 
 #[test]
+fn uninstall_can_detach_what_is_gone_and_names_what_stays() {
+    let node = Node::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    for container in ["c1", "c2"] {
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    daemon.kill();
+    node.lose_namespace("c1");
+    node.take_order();
+    let output = node.command().args(["uninstall", "--detach"]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(node.take_order(), ["DEL zebra net1", "DEL primary pod0"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    for words in [
+        "pod shop/cart keeps network shop/zebra on net1",
+        "delete the pod first",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    let results = node.path("var/lib/cni/results");
+    assert_eq!(fs::read_dir(results).unwrap().count(), 1);
+    assert!(!node.path(CONFIGURATION).exists() && !node.path(SHIM).exists());
+    assert!(node.path("var/lib/cni/multus/c2").exists());
+    assert!(!node.path("var/lib/cni/multus/c1").exists());
+}
+
+#[test]
 fn what_keeps_the_configuration_keeps_the_shim() {
     let node = Node::new();
     node.start().ready().kill();

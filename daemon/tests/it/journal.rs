@@ -159,7 +159,12 @@ fn an_entry_that_goes_on_failing_sends_one_event() {
     let entry = node.journal().join("c1.json");
     fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
     let daemon = node.start().ready();
-    daemon.until_logged("it will be tried again", 2);
+    daemon.until_logged("it will be retried", 2);
+    let log = daemon.log();
+    let warnings = log
+        .lines()
+        .filter(|line| line.contains(" WARN ") && line.contains("not now"));
+    assert_eq!(warnings.count(), 2, "one for each attempt: {log}");
     node.heal("primary", "DEL");
     wait_for("the replay", || (!entry.exists()).then_some(()));
     let events = node.api.events(before + 1);

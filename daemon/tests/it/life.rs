@@ -44,6 +44,28 @@ fn the_last_end_takes_configuration_and_shim_along() {
 }
 
 #[test]
+fn the_last_end_detaches_what_is_gone_where_that_is_wanted() {
+    let node = Node::new();
+    node.configure(&json!({"detachOnUninstall": true}));
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    put_daemon_set(&node);
+    let mut daemon = owned(&node).ready();
+    for container in ["c1", "c2"] {
+        daemon.cni(&node.request("ADD", container)).result();
+    }
+    node.lose_namespace("c1");
+    node.take_order();
+    delete_daemon_set(&node, &daemon, 1);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert_eq!(node.take_order(), ["DEL zebra net1", "DEL primary pod0"]);
+    assert!(!node.path(CONFIGURATION).exists());
+    let log = daemon.log();
+    assert!(log.contains("keeps network shop/zebra on net1"), "{log}");
+}
+
+#[test]
 fn a_daemon_set_that_was_never_seen_is_not_gone() {
     let node = Node::new();
     let mut daemon = owned(&node).ready();

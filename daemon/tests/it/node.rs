@@ -272,6 +272,15 @@ impl Node {
         (files(STATE), files(&format!("{STATE}/.multus-rs")))
     }
 
+    /// Makes the state name a network namespace that does not exist.
+    pub(crate) fn lose_namespace(&self, container: &str) {
+        let sidecar = format!("var/lib/cni/multus/.multus-rs/{container}.json");
+        let text = fs::read_to_string(self.path(&sidecar)).unwrap();
+        let lost = text.replace("/proc/self/ns/net", "/var/run/netns/lost");
+        assert_ne!(text, lost);
+        self.write(&sidecar, &lost);
+    }
+
     /// The journal's directory, made.
     pub(crate) fn journal(&self) -> PathBuf {
         let dir = api::journal::dir(&self.path(STATE));

@@ -29,6 +29,21 @@ fn the_configuration_waits_for_the_watches() {
 }
 
 #[test]
+fn a_normal_start_and_stop_log_no_warning() {
+    let node = Node::with(ApiServer::start());
+    node.install_primary();
+    let random = node.path("proc/sys/kernel/random");
+    fs::create_dir_all(&random).unwrap();
+    fs::write(random.join("boot_id"), "one\n").unwrap();
+    let mut daemon = node.start().ready();
+    daemon.terminate();
+    daemon.ended();
+    let log = daemon.log();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert!(warnings.is_empty(), "{warnings:#?}");
+}
+
+#[test]
 fn the_configuration_waits_for_a_primary() {
     let node = Node::with(ApiServer::start());
     let daemon = node.start();

@@ -106,10 +106,18 @@ fn what_can_never_be_detached_does_not_keep_the_pod() {
     node.fail("ape", "DEL", 117, "no bananas");
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).error();
+    // It refuses DEL as it refused ADD: nothing is attached, so nothing is kept, and nobody hears of something given up.
+    assert_eq!(node.state(), (vec![], vec![]));
     node.take_order();
     daemon.cni(&node.request("DEL", "c1")).done();
-    assert_eq!(node.order(), ["DEL ape net2"]);
+    assert_eq!(
+        node.order(),
+        ["DEL ape net2", "DEL zebra net1", "DEL primary pod0"],
+        "without state, what the pod would get"
+    );
     assert_eq!(node.state(), (vec![], vec![]));
+    let log = daemon.log();
+    assert!(!log.contains("network given up"), "{log}");
 }
 
 #[test]

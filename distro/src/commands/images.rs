@@ -1,6 +1,6 @@
 //! `images list|install`: the images that the charts name, and their archives put where the distro imports from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cmdline::absolute;
@@ -80,18 +80,33 @@ fn install(args: &Install) -> anyhow::Result<()> {
     let archives = folder.archives(images::arch())?;
     images::sound(&folder, &archives)?;
     say(&format!(
-        "{} files are the release's; {} for {} goes to {}",
+        "{} files match the release; copying {} for {}",
         checked.len(),
         count(archives.len()),
         images::arch(),
-        place.data_dir.join(IMAGES_DIR).display()
     ));
-    let installed = images::install(&folder, &archives, &place.data_dir.join(IMAGES_DIR))?;
+    let dir = place.data_dir.join(IMAGES_DIR);
+    let installed = images::install(&folder, &archives, &dir)?;
     installed.notes.iter().for_each(|note| say(note));
+    if !installed.written.is_empty() {
+        say(&not_imported(archives.len(), &dir));
+    }
     installed
         .written
         .iter()
         .try_for_each(|path| print(&format!("{}\n", path.display())))
+}
+
+/// What is still to come after an archive was copied.
+fn not_imported(archives: usize, dir: &Path) -> String {
+    let dir = dir.display();
+    let (lies, image, it) = match archives {
+        1 => ("the archive lies", "image", "it"),
+        _ => ("the archives lie", "images", "them"),
+    };
+    format!(
+        "{lies} in {dir}; the runtime does not have the {image} yet: the distro imports {it} at its next start, or soon if it is running"
+    )
 }
 
 fn count(archives: usize) -> String {

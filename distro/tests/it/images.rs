@@ -185,6 +185,12 @@ fn a_sound_folder_is_installed_once() {
     let case = Case::new();
     let output = case.install();
     assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    let expected = format!(
+        "the archive lies in {}; the runtime does not have the image yet",
+        case.installed().parent().unwrap().display()
+    );
+    assert!(said.contains(&expected), "{said}");
     let cache = case.installed().with_file_name(".cache.json");
     let told = String::from_utf8(output.stdout).unwrap();
     let expected = format!("{}\n{}\n", case.installed().display(), cache.display());

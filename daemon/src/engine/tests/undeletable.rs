@@ -17,7 +17,7 @@ fn broken(plugin: &'static str) -> impl Fn(&Call) -> Result<(), CniError> {
 }
 
 #[test]
-fn a_delegate_whose_add_failed_is_tried_and_given_up() {
+fn a_delegate_that_refuses_del_as_it_refused_add_is_done_with_at_once() {
     let world = World::new();
     world.on_call(broken("bridge"));
     let error = world.add("c1", "a,b").unwrap_err();
@@ -25,7 +25,7 @@ fn a_delegate_whose_add_failed_is_tried_and_given_up() {
     world.calls();
     world.forget_nads();
     world.del("c1").unwrap();
-    world.check_calls(&["DEL bridge net2"]);
+    world.check_calls(&[]);
     assert!(world.left().is_empty(), "{:?}", world.left());
 }
 
@@ -129,4 +129,114 @@ fn who_wants_to_try_for_ever_may() {
     world.on_call(|_| Ok(()));
     world.del("c1").unwrap();
     assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+/// A runtime that repeats DEL: at first, after nine minutes, and after ten.
+#[track_caller]
+fn ends_after_ten_minutes(mut world: World, error: &str) {
+    for minutes in [0, 9] {
+        world.pass(minutes);
+        let failed = world.del("c1").unwrap_err();
+        assert!(failed.msg.contains(error), "{}", failed.msg);
+        assert!(world.given_up().is_empty());
+    }
+    // A restart does not begin anew.
+    world.restart();
+    world.pass(1);
+    world.del("c1").unwrap();
+    assert_eq!(world.given_up(), ["neta net1 10.0.0.9/24"]);
+    assert!(world.left().is_empty(), "{:?}", world.left());
+    world.calls();
+    world.del("c1").unwrap();
+    world.check_calls(&[]);
+    assert!(world.given_up().is_empty());
+}
+
+#[test]
+fn a_network_whose_plugin_is_missing_is_given_up_after_ten_minutes() {
+    let world = World::new();
+    world.add("c1", "a,b").unwrap();
+    world.missing("macvlan");
+    ends_after_ten_minutes(world, "put the plugin back");
+}
+
+#[test]
+fn a_network_without_namespace_is_given_up_after_ten_minutes() {
+    let world = World::new();
+    world.add("c1", "a,b").unwrap();
+    world.fail(&["DEL macvlan"]);
+    std::fs::remove_file(world.dir.path().join("var/run/netns/x")).unwrap();
+    ends_after_ten_minutes(world, "no more addresses");
+}
+
+#[test]
+fn a_plugin_that_refuses_del_has_an_hour_and_the_others_do_not_wait_for_it() {
+    let world = World::new();
+    world.add("c1", "a,b").unwrap();
+    world.fail(&["DEL bridge"]);
+    world.missing("macvlan");
+    world.del("c1").unwrap_err();
+    world.pass(10);
+    let error = world.del("c1").unwrap_err();
+    assert!(!error.msg.contains("macvlan"), "{}", error.msg);
+    assert_eq!(world.given_up(), ["neta net1 10.0.0.9/24"]);
+    world.pass(49);
+    world.del("c1").unwrap_err();
+    world.pass(1);
+    world.del("c1").unwrap();
+    assert_eq!(world.given_up(), ["b net2 10.0.0.9/24"]);
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+#[test]
+fn a_reboot_begins_anew_and_retry_for_ever_never_ends() {
+    let mut world = World::new();
+    world.add("c1", "a").unwrap();
+    world.missing("macvlan");
+    world.del("c1").unwrap_err();
+    world.reboot();
+    world.pass(9);
+    world.del("c1").unwrap_err();
+    world.pass(9);
+    world.del("c1").unwrap_err();
+    world.config["retryDeleteOnError"] = json!(true);
+    world.pass(10_000);
+    world.del("c1").unwrap_err();
+    assert!(world.given_up().is_empty());
+}
+
+#[test]
+fn nothing_is_given_up_where_nothing_was_attached() {
+    let world = World::new();
+    // The plugin is absent: refused before anything runs, and the runtime's DEL can only guess.
+    world.missing("macvlan");
+    world.add("c1", "a").unwrap_err();
+    let del = || {
+        let pod = pod("a");
+        world
+            .engine
+            .del(&request("c1"), &world.netconf(), Some(&pod))
+    };
+    del().unwrap();
+    assert!(world.given_up().is_empty());
+    // The plugin cannot read its configuration, whatever the verb.
+    world.all_there();
+    world.on_call(broken("macvlan"));
+    world.add("c1", "a").unwrap_err();
+    assert!(world.left().is_empty(), "{:?}", world.left());
+    del().unwrap();
+    assert!(world.given_up().is_empty());
+}
+
+#[test]
+fn what_a_failed_add_may_have_left_is_given_up_by_name() {
+    let world = World::new();
+    world.on_call(|call| match call.text().as_str() {
+        "ADD bridge net2" => Err(CniError::new(7, "no luck")),
+        "DEL bridge net2" => Err(CniError::new(7, "nothing there")),
+        _ => Ok(()),
+    });
+    world.add("c1", "a,b").unwrap_err();
+    world.del("c1").unwrap();
+    assert_eq!(world.given_up(), ["b net2 "]);
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cni::exec::{Exec, ExecError};
 use cni::types::CniError;
@@ -12,7 +14,8 @@ use node::root::{Disk, Root};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{
-    Added, DefaultRoute, Engine, Followed, Interfaces, LinkProbe, Patience, Request, Waiting,
+    Abandoned, Added, DefaultRoute, Engine, Followed, Interfaces, LinkProbe, Patience, Request,
+    Waiting,
 };
 use crate::netconf::Netconf;
 use crate::plan::{Definitions, Family, NETWORKS_ANNOTATION, Nad, PodView};
@@ -162,6 +165,9 @@ pub(super) struct World {
     pub(super) plugins: Arc<Plugins>,
     nads: Arc<Nads>,
     pub(super) config: Value,
+    /// Seconds since the node was started.
+    pub(super) uptime: Arc<AtomicU64>,
+    given_up: Arc<Mutex<Vec<Abandoned>>>,
 }
 
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
@@ -183,8 +189,12 @@ impl World {
         let root = Arc::new(root(Root::open(dir.path()).unwrap()));
         let plugins = Arc::new(Plugins::default());
         let nads = Arc::new(Nads::default());
-        let engine = engine(&root, &plugins, &nads);
+        let uptime = Arc::new(AtomicU64::new(1000));
+        let given_up = Arc::default();
+        let engine = engine(&root, &plugins, &nads, &uptime, &given_up);
         let world = Self {
+            uptime,
+            given_up,
             dir,
             root,
             engine,
@@ -212,7 +222,33 @@ impl World {
         self.put(BOOT_ID, &format!("after {before}"));
         // It may be the second time.
         let _ = fs::remove_file(self.dir.path().join("var/run/netns/x"));
-        self.engine = engine(&self.root, &self.plugins, &self.nads);
+        self.uptime.store(10, Ordering::SeqCst);
+        self.restart();
+    }
+
+    /// The daemon starts anew.
+    pub(super) fn restart(&mut self) {
+        let Self {
+            root,
+            plugins,
+            nads,
+            uptime,
+            given_up,
+            ..
+        } = self;
+        self.engine = engine(root, plugins, nads, uptime, given_up);
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&self, minutes: u64) {
+        self.uptime.fetch_add(minutes * 60, Ordering::SeqCst);
+    }
+
+    /// The networks that were given up since the last look: network, interface and addresses.
+    pub(super) fn given_up(&self) -> Vec<String> {
+        let taken = std::mem::take(&mut *self.given_up.lock().unwrap());
+        let text = |one: Abandoned| format!("{} {} {}", one.network, one.ifname, one.ips.join(" "));
+        taken.into_iter().map(text).collect()
     }
 
     pub(super) fn primary(&self, version: &str) {
@@ -370,12 +406,26 @@ impl World {
     }
 }
 
-fn engine(root: &Arc<Root>, plugins: &Arc<Plugins>, nads: &Arc<Nads>) -> Engine {
+fn engine(
+    root: &Arc<Root>,
+    plugins: &Arc<Plugins>,
+    nads: &Arc<Nads>,
+    uptime: &Arc<AtomicU64>,
+    given_up: &Arc<Mutex<Vec<Abandoned>>>,
+) -> Engine {
     let (exec, links) = (Arc::clone(plugins), Arc::clone(plugins));
-    Engine::new(exec, links, Arc::clone(root), Arc::clone(nads) as _).with_patience(Patience {
-        interval: std::time::Duration::ZERO,
-        attempts: 2,
-    })
+    let (uptime, given_up) = (Arc::clone(uptime), Arc::clone(given_up));
+    Engine::new(exec, links, Arc::clone(root), Arc::clone(nads) as _)
+        .with_patience(Patience {
+            interval: Duration::ZERO,
+            attempts: 2,
+        })
+        .with_clock(Box::new(move || {
+            Duration::from_secs(uptime.load(Ordering::SeqCst))
+        }))
+        .with_witness(Box::new(move |_, abandoned| {
+            given_up.lock().unwrap().push(abandoned.clone());
+        }))
 }
 
 pub(super) fn request(id: &str) -> Request {

@@ -75,12 +75,19 @@ fn a_network_without_configuration_may_be_a_plugin() {
     );
     let world = world.with("legacyNetworksAnnotation", json!(true));
     let plan = world.plan(Some(&pod("macvlan"))).unwrap();
-    let expected = json!({"cniVersion": "1.0.0", "name": "macvlan", "type": "macvlan"});
+    let expected = json!({"cniVersion": "1.0.0", "name": "macvlan", "type": "macvlan", "capabilities": {"mac": true}});
     assert_eq!(config(&plan[1]), expected);
-    let world = world.capabilities("macvlan", &["ips", "mac"]);
-    let plan = world.plan(Some(&pod("macvlan"))).unwrap();
-    let capabilities = json!({"ips": true, "mac": true});
-    assert_eq!(config(&plan[1])["capabilities"], capabilities);
+}
+
+#[test]
+fn a_generated_configuration_has_the_capabilities_of_known_plugins_alone() {
+    let world = World::new()
+        .nad("shop", "zebra", "")
+        .plugin("zebra", Ok(&["1.0.0"]))
+        .with("legacyNetworksAnnotation", json!(true));
+    let plan = world.plan(Some(&pod("zebra"))).unwrap();
+    let expected = json!({"cniVersion": "1.0.0", "name": "zebra", "type": "zebra"});
+    assert_eq!(config(&plan[1]), expected);
 }
 
 #[test]

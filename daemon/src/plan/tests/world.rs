@@ -104,17 +104,9 @@ impl World {
         let versions = versions
             .map(|versions| Spoken {
                 versions: versions.iter().map(|&version| version.to_owned()).collect(),
-                capabilities: Vec::new(),
             })
             .map_err(str::to_owned);
         self.plugins.insert(name.to_owned(), versions);
-        self
-    }
-
-    /// What that plugin declares.
-    pub(super) fn capabilities(mut self, name: &str, capabilities: &[&str]) -> Self {
-        let spoken = self.plugins.get_mut(name).unwrap().as_mut().unwrap();
-        spoken.capabilities = capabilities.iter().map(|&one| one.to_owned()).collect();
         self
     }
 

@@ -1,0 +1,265 @@
+//! Whether the API server's certificate is trusted: by a chain to the authority file, as webpki checks it, or because the certificate
+//! itself is in that file, as Go accepts it. webpki refuses the latter where the certificate may sign others (`CaUsedAsEndEntity`), which
+//! is what `openssl req -x509` makes. This module decides about certificates; signatures of the handshake stay with webpki.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+use x509_cert::{
+    Certificate,
+    der::{Decode as _, asn1::ObjectIdentifier},
+    ext::pkix::ExtendedKeyUsage,
+};
+
+/// Extended key usages with which a certificate may be a server's.
+const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
+const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
+
+/// Trusts what the authority file vouches for.
+pub(super) struct Verifier {
+    chains: Arc<WebPkiServerVerifier>,
+    /// The certificates of the authority file.
+    authority: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    /// Trusts these certificates and what they have signed. There must be one at least.
+    pub(super) fn new(
+        authority: Vec<CertificateDer<'static>>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in &authority {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| error.to_string())?;
+        }
+        let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(Self {
+            chains: chains.build().map_err(|error| error.to_string())?,
+            authority,
+        })
+    }
+
+    /// Whether the file holds this very certificate, and it is valid for a server of this name now.
+    fn verify_listed(
+        &self,
+        certificate: &CertificateDer<'_>,
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<bool, Error> {
+        if !self.authority.iter().any(|listed| listed == certificate) {
+            return Ok(false);
+        }
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        let parsed = Certificate::from_der(certificate);
+        let parsed = parsed.map_err(|_| CertificateError::BadEncoding)?;
+        let certificate = parsed.tbs_certificate();
+        let (validity, now) = (certificate.validity(), now.as_secs());
+        let at = |time: &x509_cert::time::Time| Duration::as_secs(&time.to_unix_duration());
+        if now < at(&validity.not_before) {
+            return Err(CertificateError::NotValidYet.into());
+        }
+        if now > at(&validity.not_after) {
+            return Err(CertificateError::Expired.into());
+        }
+        let usages = certificate.get_extension::<ExtendedKeyUsage>();
+        let usages = usages.map_err(|_| CertificateError::BadEncoding)?;
+        let serves = |usages: &ExtendedKeyUsage| {
+            let mut usages = usages.0.iter();
+            usages.any(|usage| [SERVER_AUTH, ANY_USAGE].contains(usage))
+        };
+        if usages.is_some_and(|(_, usages)| !serves(&usages)) {
+            return Err(CertificateError::InvalidPurpose.into());
+        }
+        Ok(true)
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let certificates = self.authority.len();
+        write!(formatter, "Verifier of {certificates} certificates")
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.chains.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        match verified {
+            // `CaUsedAsEndEntity` is one of those without a name in rustls.
+            Err(Error::InvalidCertificate(
+                error @ (CertificateError::Other(_) | CertificateError::UnknownIssuer),
+            )) => {
+                if self.verify_listed(end_entity, server_name, now)? {
+                    Ok(ServerCertVerified::assertion())
+                } else {
+                    Err(Error::InvalidCertificate(error))
+                }
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use rustls::{
+        ClientConfig, ClientConnection, ServerConfig, ServerConnection,
+        crypto::ring,
+        pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    };
+
+    use super::*;
+    use crate::certificate::authority::Authority;
+
+    fn verifier(authority: &[&Authority]) -> Verifier {
+        let certificates = authority.iter().map(|one| one.self_signed_server().into());
+        Verifier::new(certificates.collect(), ring::default_provider().into()).unwrap()
+    }
+
+    fn later(hours: u64) -> UnixTime {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        UnixTime::since_unix_epoch(now + Duration::from_hours(hours))
+    }
+
+    /// The error for a certificate; none where it is trusted.
+    fn verify(verifier: &Verifier, der: Vec<u8>, name: &str, now: UnixTime) -> Option<String> {
+        let name = ServerName::try_from(name).unwrap();
+        let outcome = verifier.verify_server_cert(&der.into(), &[], &name, &[], now);
+        outcome.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_certificate_of_the_authority_file_is_trusted_as_the_servers() {
+        let own = Authority::new();
+        let der = own.self_signed_server();
+        assert_eq!(verify(&verifier(&[&own]), der, "127.0.0.1", later(0)), None);
+    }
+
+    #[test]
+    fn a_chain_to_the_authority_file_is_trusted_as_before() {
+        let own = Authority::new();
+        let verifier = verifier(&[&own]);
+        let server = own.server().0;
+        assert_eq!(verify(&verifier, server, "127.0.0.1", later(0)), None);
+        let foreign = Authority::new().server().0;
+        assert!(verify(&verifier, foreign, "127.0.0.1", later(0)).is_some());
+    }
+
+    #[test]
+    fn another_self_signed_certificate_is_refused() {
+        let (own, other) = (Authority::new(), Authority::new());
+        let der = other.self_signed_server();
+        let error = verify(&verifier(&[&own]), der, "127.0.0.1", later(0)).unwrap();
+        assert!(error.contains("CaUsedAsEndEntity"), "{error}");
+    }
+
+    #[test]
+    fn name_and_time_count_all_the_same() {
+        let own = Authority::new();
+        let verifier = verifier(&[&own]);
+        for (name, now, expected) in [
+            ("127.0.0.2", later(0), "not valid for name"),
+            ("server", later(0), "not valid for name"),
+            ("127.0.0.1", later(2), "expired"),
+            (
+                "127.0.0.1",
+                UnixTime::since_unix_epoch(Duration::ZERO),
+                "not valid yet",
+            ),
+        ] {
+            let error = verify(&verifier, own.self_signed_server(), name, now).unwrap();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    /// The client's side of a handshake with a server of this certificate and key.
+    fn handshake(authority: &Authority, key: &Authority) -> Result<(), Error> {
+        let provider = Arc::new(ring::default_provider());
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier(&[authority])))
+            .with_no_client_auth();
+        let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.pkcs8()));
+        let key = provider.key_provider.load_private_key(der)?;
+        let chain = vec![authority.self_signed_server().into()];
+        let certified = rustls::sign::CertifiedKey::new(chain, key);
+        let resolver = rustls::sign::SingleCertAndKey::from(certified);
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(resolver));
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name)?;
+        let mut server = ServerConnection::new(Arc::new(server))?;
+        while client.is_handshaking() {
+            let mut wire = Vec::new();
+            client.write_tls(&mut wire).unwrap();
+            server.read_tls(&mut wire.as_slice()).unwrap();
+            server.process_new_packets()?;
+            wire.clear();
+            server.write_tls(&mut wire).unwrap();
+            client.read_tls(&mut wire.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_server_needs_the_key_of_a_trusted_certificate() {
+        let own = Authority::new();
+        handshake(&own, &own).unwrap();
+        let error = handshake(&own, &Authority::new()).unwrap_err();
+        assert!(error.to_string().contains("BadSignature"), "{error}");
+    }
+}

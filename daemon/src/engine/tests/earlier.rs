@@ -1,0 +1,100 @@
+//! Pods that the runtime attached by itself, before multus was installed: only its own result cache knows of them.
+
+use serde_json::{Value, json};
+
+use super::world::{World, pod, request};
+
+const RESULTS: &str = "var/lib/cni/results";
+
+/// A result as the runtime's libcni keeps it.
+fn cached(world: &World, network: &str, ifname: &str, config: &Value) -> std::path::PathBuf {
+    let entry = cni::cache::Entry {
+        kind: cni::cache::KIND.to_owned(),
+        container_id: "c1".to_owned(),
+        config: config.to_string().into_bytes(),
+        if_name: ifname.to_owned(),
+        network_name: network.to_owned(),
+        netns: "/var/run/netns/x".to_owned(),
+        cni_args: vec![("K8S_POD_NAME".to_owned(), "cart-0".to_owned())],
+        result: json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.7/24"}]})
+            .as_object()
+            .unwrap()
+            .clone(),
+        ..Default::default()
+    };
+    let path = format!("{RESULTS}/{network}-c1-{ifname}");
+    world.put(&path, &serde_json::to_string(&entry).unwrap());
+    world.dir.path().join(path)
+}
+
+fn flannel() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "old", "plugins": [{"type": "flannel"}, {"type": "portmap"}]})
+}
+
+#[test]
+fn a_pod_of_the_runtime_alone_is_detached_with_its_own_configuration() {
+    let world = World::new();
+    let path = cached(&world, "old", "eth0", &flannel());
+    // The pod is gone from the API server by now.
+    world.del("c1").unwrap();
+    let calls = world.calls();
+    let texts: Vec<_> = calls.iter().map(super::world::Call::text).collect();
+    assert_eq!(texts, ["DEL portmap eth0", "DEL flannel eth0"]);
+    assert_eq!(calls[0].stdin["name"], "old");
+    assert_eq!(
+        calls[0].stdin["prevResult"]["ips"][0]["address"],
+        "10.0.0.7/24"
+    );
+    assert!(
+        !path.exists() && world.left().is_empty(),
+        "{:?}",
+        world.left()
+    );
+}
+
+#[test]
+fn what_fails_is_retried_from_our_own_files() {
+    let world = World::new();
+    let path = cached(&world, "old", "eth0", &flannel());
+    world.fail(&["DEL flannel"]);
+    world.del("c1").unwrap_err();
+    assert!(!path.exists());
+    world.on_call(|_| Ok(()));
+    world.calls();
+    world.del("c1").unwrap();
+    assert_eq!(world.calls().len(), 2);
+    assert!(world.left().is_empty(), "{:?}", world.left());
+}
+
+#[test]
+fn a_guess_does_not_replace_what_the_runtime_knows() {
+    let world = World::new();
+    cached(&world, "old", "eth0", &flannel());
+    let (request, netconf) = (request("c1"), world.netconf());
+    world
+        .engine
+        .del(&request, &netconf, Some(&pod("")))
+        .unwrap();
+    assert_eq!(world.calls()[0].stdin["name"], "old");
+    world.check_calls(&[]);
+}
+
+#[test]
+fn other_results_of_the_runtime_are_left_alone() {
+    let world = World::new();
+    let shim = json!({"cniVersion": "1.0.0", "name": "multus-cni-network", "type": "multus-shim"});
+    let loopback =
+        json!({"cniVersion": "1.0.0", "name": "cni-loopback", "plugins": [{"type": "loopback"}]});
+    let paths = [
+        cached(&world, "multus-cni-network", "eth0", &shim),
+        cached(&world, "cni-loopback", "lo", &loopback),
+    ];
+    world.del("c1").unwrap();
+    world.check_calls(&[]);
+    // Of a container with state, its runtime keeps the result of the shim alone.
+    world.add("c1", "").unwrap();
+    world.calls();
+    world.del("c1").unwrap();
+    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(paths.iter().all(|path| path.exists()));
+}
