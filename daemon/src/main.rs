@@ -21,6 +21,10 @@ use daemon::{
 };
 use tracing::warn;
 
+/// The static C library's allocator returns memory to the kernel after nearly every request, which is a seventh of an ADD's CPU.
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// Where a pod has the node's root.
 const HOST_ROOT: &str = "/hostroot";
 
