@@ -6,6 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 /// The runtime's event holds fewer characters than this, the shim's words included.
 pub const LIMIT: usize = 300;
+/// The longest event that says what stays behind, where each address counts: the API server takes 1,024 bytes.
+const FULL_LIMIT: usize = 900;
 /// What the shim says before an error of the daemon.
 const OF_SHIM: &str = "CmdCheck (shim): CNI request failed with status 400: ERRORED: ";
 /// What stands for the part that is left out.
@@ -30,7 +32,7 @@ pub fn id(about: &str, error: &CniError, changing: &[&str]) -> String {
 /// Details that do not fit are in the log alone.
 pub fn error(error: &CniError, id: &str, pod: &str) -> CniError {
     let room = LIMIT - 1 - OF_SHIM.chars().count();
-    let msg = text(&error.msg, id, pod, room);
+    let msg = text(&error.msg, id, pod, room, room);
     let details = one_line(&error.details);
     let fits = msg.chars().count() + "; ".len() + details.chars().count() <= room;
     CniError::new(error.code, msg).with_details(if fits { details } else { String::new() })
@@ -38,12 +40,19 @@ pub fn error(error: &CniError, id: &str, pod: &str) -> CniError {
 
 /// The same for an event of our own.
 pub fn event(message: &str, id: &str, pod: &str) -> String {
-    text(message, id, pod, LIMIT - 1)
+    text(message, id, pod, LIMIT - 1, LIMIT - 1)
 }
 
-fn text(message: &str, id: &str, pod: &str, room: usize) -> String {
+/// The same where nothing is cut out unless the API server would refuse the event.
+pub fn event_in_full(message: &str, id: &str, pod: &str) -> String {
+    text(message, id, pod, LIMIT - 1, FULL_LIMIT - 1)
+}
+
+/// Leaves out what a message says twice until it has at most `room` characters, and cuts its middle out where it has more than `most`
+/// all the same.
+fn text(message: &str, id: &str, pod: &str, room: usize, most: usize) -> String {
     let end = format!(" (id {id})");
-    let room = room - end.chars().count();
+    let (room, most) = (room - end.chars().count(), most - end.chars().count());
     let mut message = one_line(message);
     for shorter in [
         without_context,
@@ -56,7 +65,7 @@ fn text(message: &str, id: &str, pod: &str, room: usize) -> String {
             message = shorter(&message, pod);
         }
     }
-    format!("{}{end}", of_all(&message, room))
+    format!("{}{end}", of_all(&message, most))
 }
 
 /// The context that says no more than what follows it.
@@ -181,6 +190,18 @@ mod tests {
             assert!(whole.contains(word), "no {word} in {whole}");
         }
         assert!(event(&long.msg, "0a0b0c0d", POD).chars().count() < LIMIT);
+    }
+
+    #[test]
+    fn an_event_in_full_is_cut_where_the_api_server_would_refuse_it() {
+        let left = format!("{HEAD}{}; free them by hand", "net1 10.0.0.1 ".repeat(20));
+        let full = event_in_full(&left, "0a0b0c0d", POD);
+        assert!(
+            full.chars().count() > LIMIT && !full.contains('…'),
+            "{full}"
+        );
+        let longer = event_in_full(&left.repeat(5), "0a0b0c0d", POD);
+        assert!(longer.chars().count() < FULL_LIMIT, "{longer}");
     }
 
     #[test]

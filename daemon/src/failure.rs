@@ -79,7 +79,7 @@ pub(crate) fn tell_of_networks_given_up(
         );
         if let (Some(cluster), false) = (cluster.get(), pod.name.is_empty()) {
             let message = format!("given up: {}; {}", error.msg, left_behind(abandoned));
-            let message = brief::event(&message, &id, &name);
+            let message = brief::event_in_full(&message, &id, &name);
             cluster.event_about(pod, true, "NetworkGivenUp", message);
         }
     })
