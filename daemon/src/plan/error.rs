@@ -44,7 +44,7 @@ pub enum PlanError {
     },
     /// A definition of a namespace that this pod may not use.
     #[error(
-        "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace} (network {name}): the pod's owner can define it in {pod_namespace}, the admin can add {namespace} to globalNamespaces or turn namespaceIsolation off"
+        "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace}: define {name} in {pod_namespace}, or let the admin add {namespace} to globalNamespaces"
     )]
     Isolation {
         /// The pod's namespace.

@@ -94,8 +94,7 @@ fn isolation_keeps_pods_to_their_own_and_global_namespaces() {
         &pod("infra/a"),
         &[
             "namespace isolation enabled, annotation violates permission, pod is in namespace shop but refers to target namespace infra",
-            "the pod's owner can define it in shop",
-            "the admin can add infra to globalNamespaces or turn namespaceIsolation off",
+            "define a in shop, or let the admin add infra to globalNamespaces",
         ],
     );
     world.check_error(
