@@ -29,7 +29,7 @@ use crate::{
     exec::RuntimeExec,
     metrics::Metrics,
     readiness::{Part, Readiness},
-    socket,
+    socket, state,
 };
 
 /// Pause between two questions while there is no answer, and once there is one.
@@ -312,6 +312,9 @@ impl Upkeep {
             Err(error) => warn!(%error, "cannot remove all that was installed"),
         }
         dhcp::end();
+        if let Err(error) = state::remove_locks(&self.root, &self.config.cni_dir) {
+            warn!(%error, "cannot remove the file of locks");
+        }
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::forget(&self.root, settings)) {
             None | Some(Ok(false)) => {}

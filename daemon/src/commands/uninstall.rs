@@ -9,7 +9,7 @@ use node::{
 };
 
 use super::Setting;
-use crate::{certificate, confmgr, dhcp, run};
+use crate::{certificate, confmgr, dhcp, run, state};
 
 /// Removes the configuration first, then what was installed. What cannot be detached before stops nothing, but fails in the end.
 pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
@@ -60,6 +60,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
     if dhcp::end() > 0 {
         writeln!(out, "ended the plugin dhcp that held leases")?;
     }
+    state::remove_locks(&root, &config.cni_dir)?;
     if let Some(settings) = &config.certificate
         && certificate::forget(&root, settings)?
     {

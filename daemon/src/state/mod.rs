@@ -24,7 +24,7 @@ mod takeover;
 mod upstream;
 
 pub(crate) use boot::boot_id;
-pub use store::{Begun, StateError, Store};
+pub use store::{Begun, StateError, Store, remove_locks};
 
 use std::net::IpAddr;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use cni::env::{ContainerId, IfName};
@@ -97,6 +97,15 @@ impl Begun {
             dir.sync_data(&self.sidecar, &self.name)?;
         }
         Ok(())
+    }
+}
+
+/// Removes the file of locks in the state directory `dir`, at an uninstall; returns whether it was there.
+pub fn remove_locks(root: &Root, dir: &Path) -> Result<bool, RootError> {
+    match root.directory(dir.join(OWN_DIR)) {
+        Ok(own) => own.remove(LOCKS_FILE),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

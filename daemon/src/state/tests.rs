@@ -342,3 +342,18 @@ fn whoever_has_left_a_file_is_known() {
     let known: Vec<_> = known.iter().map(ContainerId::as_str).collect();
     assert_eq!(known, ["c1", "c2"]);
 }
+
+#[test]
+fn an_uninstall_removes_the_file_of_locks_alone() {
+    let place = Place::new();
+    let (root, dir) = (
+        Root::open(place.dir.path()).unwrap(),
+        std::path::Path::new("/var/lib/cni/multus"),
+    );
+    assert!(!super::remove_locks(&root, dir).unwrap());
+    place.store.begin(&state()).unwrap();
+    drop(place.store.lock(&"c1".parse().unwrap()).unwrap());
+    assert!(super::remove_locks(&root, dir).unwrap());
+    assert!(!place.path(".multus-rs/container.locks").exists());
+    assert!(place.path(".multus-rs/c1.json").exists());
+}
