@@ -4,6 +4,7 @@
 //! node. It is looked at after the start, every few minutes, and at a SIGTERM.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -32,9 +33,13 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The last one may not take longer than the runtime waits for us.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
-/// How often it is asked whether our other rights have gone as well, and the pause between.
-const RIGHTS_LOOKS: u32 = 5;
-const RIGHTS_PAUSE: Duration = Duration::from_millis(800);
+/// How often an API server that does not answer is asked for what follows, and the pause between.
+const OTHER_LOOKS: u32 = 5;
+const OTHER_PAUSE: Duration = Duration::from_millis(800);
+/// The label of all pods of the `DaemonSet`, in every chart.
+const APP: &str = "app";
+/// The label that differs between pods of two revisions of a `DaemonSet`.
+const REVISION: &str = "controller-revision-hash";
 
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
@@ -66,11 +71,25 @@ enum Look {
 
 /// What is known beside the last look when it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rights {
+struct Refusal {
     /// Whether our own pod, as the watch has it, is still an object of the API.
     pod_is_there: bool,
-    /// Whether we may not even read that pod any more.
-    all_are_gone: bool,
+    successor: Successor,
+}
+
+/// What the `DaemonSet` runs after us, as far as other rights than that to look at it show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Successor {
+    /// Nothing: we may not even read our own pod any more, which every chart's role allows.
+    Nothing,
+    /// Pods without a daemon.
+    Thin,
+    /// Pods with a daemon.
+    Daemon,
+    /// No node has a pod of another revision yet.
+    NotThereYet,
+    /// The API server did not answer.
+    Unknown,
 }
 
 /// The daemon's own objects.
@@ -119,30 +138,37 @@ impl Ownership {
         let looked = look(&client, &path, LAST_LOOK).await;
         self.learn(looked);
         if looked == Look::Refused {
-            self.watch_rights_go(&client, own).await;
+            self.look_elsewhere(&client, own).await;
         }
         self.ends()
     }
 
-    /// `helm uninstall` takes our rights a moment after our `DaemonSet`, and before our pod hears of it: there is nobody left who would
-    /// let us look. It is the end if the `DaemonSet` was seen before, if of all rights not even that to read pods is left, which every
-    /// chart's role has, so that this is no change of roles as when an upgrade is taken back, and if our pod is still an object, so
-    /// that its token was not refused because somebody deleted the pod by force.
-    fn refusal_ends(&self, rights: Rights) -> bool {
-        *self.lock() == Known::Seen && rights.all_are_gone && rights.pod_is_there
+    /// Helm removes our right to look before our pod ends, both when it uninstalls the release and when it returns to a chart that
+    /// has no such right. It is the end if the `DaemonSet` was seen before, if our pod is still an object, so that its token was not
+    /// refused because somebody deleted the pod by force, and unless another daemon follows.
+    ///
+    /// On the first node of a rollout nothing shows yet what follows. Then it is the end as well: the published charts run no daemon
+    /// by default, and a configuration that stays would keep every pod of the node waiting for ever. If a daemon follows all the same,
+    /// pods of the seconds between have the primary network alone.
+    fn refusal_ends(&self, refusal: Refusal) -> bool {
+        let is_last = matches!(
+            refusal.successor,
+            Successor::Nothing | Successor::Thin | Successor::NotThereYet
+        );
+        *self.lock() == Known::Seen && refusal.pod_is_there && is_last
     }
 
-    /// A release goes object by object: what is refused may be only the first right that has gone.
-    async fn watch_rights_go(&self, client: &Client, own: Own<'_>) {
-        for _ in 0..RIGHTS_LOOKS {
-            let rights = rights(client, own).await;
-            if self.refusal_ends(rights) {
+    /// Looks at what else the API server shows, again while it does not answer.
+    async fn look_elsewhere(&self, client: &Client, own: Own<'_>) {
+        for _ in 0..OTHER_LOOKS {
+            let refusal = refusal(client, own).await;
+            if self.refusal_ends(refusal) {
                 return self.set(Known::Goes);
             }
-            if !rights.pod_is_there || *self.lock() != Known::Seen {
+            if refusal.successor != Successor::Unknown || *self.lock() != Known::Seen {
                 return;
             }
-            sleep(RIGHTS_PAUSE).await;
+            sleep(OTHER_PAUSE).await;
         }
     }
 
@@ -191,19 +217,60 @@ async fn look(client: &Client, path: &str, patience: Duration) -> Look {
     }
 }
 
-async fn rights(client: &Client, own: Own<'_>) -> Rights {
-    let Some(pod) = (own.pod)() else {
-        return Rights {
-            pod_is_there: false,
-            all_are_gone: false,
-        };
+async fn refusal(client: &Client, own: Own<'_>) -> Refusal {
+    let successor = match (own.pod)() {
+        Some(pod) => successor(client, own.namespace, &pod).await,
+        None => Successor::Unknown,
     };
-    let ask = Ask::get(path::pod(own.namespace, &pod)).metadata();
-    let read = patiently(LAST_LOOK, |time| client.send(&ask, time)).await;
-    Rights {
-        all_are_gone: read.is_err_and(|error| is_refusal(&error)),
+    Refusal {
+        successor,
         // The watch has had the time of these requests to tell of a pod that is gone.
         pod_is_there: (own.pod)().is_some(),
+    }
+}
+
+async fn successor(client: &Client, namespace: &str, name: &str) -> Successor {
+    let unread = |error: Failure| {
+        if is_refusal(&error) {
+            Successor::Nothing
+        } else {
+            Successor::Unknown
+        }
+    };
+    let ask = Ask::get(path::pod(namespace, name));
+    let own: Pod = match patiently(LAST_LOOK, |time| client.object(&ask, time)).await {
+        Ok(own) => own,
+        Err(error) => return unread(error),
+    };
+    let Some(app) = own.metadata.labels.get(APP) else {
+        return Successor::NotThereYet;
+    };
+    let ask = Ask::get(path::labelled_pods(namespace, APP, app));
+    match patiently(LAST_LOOK, |time| client.object::<Pods>(&ask, time)).await {
+        Ok(pods) => of_newest(&own, &pods.items),
+        Err(error) => unread(error),
+    }
+}
+
+/// What the newest pod of another revision runs, of those that are no older than our own.
+fn of_newest(own: &Pod, pods: &[Pod]) -> Successor {
+    let revision = |pod: &Pod| pod.metadata.labels.get(REVISION).cloned();
+    let owner = |pod: &Pod| {
+        pod.metadata
+            .owner_references
+            .first()
+            .map(|one| one.uid.clone())
+    };
+    let newest = pods
+        .iter()
+        .filter(|pod| owner(pod) == owner(own) && revision(pod) != revision(own))
+        // RFC 3339 in UTC sorts as text.
+        .filter(|pod| pod.metadata.creation_timestamp >= own.metadata.creation_timestamp)
+        .max_by_key(|pod| &pod.metadata.creation_timestamp);
+    match newest.and_then(|pod| pod.spec.as_ref()) {
+        Some(spec) if spec.containers.iter().any(is_daemon) => Successor::Daemon,
+        Some(_) => Successor::Thin,
+        None => Successor::NotThereYet,
     }
 }
 
@@ -230,7 +297,34 @@ struct DaemonSet {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     #[serde(default)]
+    creation_timestamp: String,
+    #[serde(default)]
     deletion_timestamp: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
+}
+
+#[derive(Deserialize)]
+struct OwnerReference {
+    #[serde(default)]
+    uid: String,
+}
+
+/// A list of pods, as much of each as is needed.
+#[derive(Deserialize)]
+struct Pods {
+    #[serde(default)]
+    items: Vec<Pod>,
+}
+
+#[derive(Deserialize, Default)]
+struct Pod {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Option<PodSpec>,
 }
 
 #[derive(Deserialize)]
@@ -298,22 +392,72 @@ mod tests {
     }
 
     #[test]
-    fn refusal_is_the_end_only_when_all_rights_are_gone_and_the_pod_is_not() {
-        let check = |known: &[Look], pod_is_there, all_are_gone| {
+    fn a_refusal_is_the_end_unless_a_daemon_follows() {
+        let check = |known: &[Look], pod_is_there, successor| {
             let ownership = Ownership::default();
             for looked in known {
                 ownership.learn(*looked);
             }
-            ownership.refusal_ends(Rights {
+            ownership.refusal_ends(Refusal {
                 pod_is_there,
-                all_are_gone,
+                successor,
             })
         };
         let seen = [Look::Seen { goes: false }, Look::Refused];
-        assert!(check(&seen, true, true));
-        assert!(!check(&seen, true, false), "an upgrade was taken back");
-        assert!(!check(&seen, false, true), "the pod was deleted by force");
-        assert!(!check(&[Look::Refused], true, true), "it was never seen");
+        assert!(check(&seen, true, Successor::Nothing), "an uninstall");
+        assert!(check(&seen, true, Successor::Thin), "back to thin plugins");
+        assert!(check(&seen, true, Successor::NotThereYet), "the first node");
+        assert!(!check(&seen, true, Successor::Daemon), "back to daemons");
+        assert!(!check(&seen, true, Successor::Unknown), "no answer");
+        let deleted = check(&seen, false, Successor::Nothing);
+        assert!(!deleted, "the pod was deleted by force");
+        let unseen = check(&[Look::Refused], true, Successor::Nothing);
+        assert!(!unseen, "it was never seen");
+    }
+
+    #[test]
+    fn the_newest_pod_of_another_revision_shows_what_follows() {
+        let pod = |revision: &str, owner: &str, minute: u8, program: &str| -> Pod {
+            let object = json!({
+                "metadata": {
+                    "labels": {"app": "rke2-multus", "controller-revision-hash": revision},
+                    "ownerReferences": [{"uid": owner}],
+                    "creationTimestamp": format!("2026-01-01T00:{minute:02}:00Z"),
+                },
+                "spec": {"containers": [{"name": "a", "command": [program]}]},
+            });
+            serde_json::from_value(object).unwrap()
+        };
+        let own = || pod("ours", "set", 10, "/multus-daemon");
+        for (others, expected) in [
+            (vec![], Successor::NotThereYet),
+            (
+                vec![pod("ours", "set", 20, "/multus-daemon")],
+                Successor::NotThereYet,
+            ),
+            (
+                vec![pod("before", "set", 5, "/thin_entrypoint")],
+                Successor::NotThereYet,
+            ),
+            (
+                vec![pod("other", "another", 20, "/thin_entrypoint")],
+                Successor::NotThereYet,
+            ),
+            (
+                vec![pod("thin", "set", 20, "/thin_entrypoint")],
+                Successor::Thin,
+            ),
+            (
+                vec![
+                    pod("thin", "set", 20, "/thin_entrypoint"),
+                    pod("thick", "set", 30, "/multus-daemon"),
+                ],
+                Successor::Daemon,
+            ),
+        ] {
+            let all: Vec<_> = others.into_iter().chain([own()]).collect();
+            assert_eq!(of_newest(&own(), &all), expected);
+        }
     }
 
     #[test]

@@ -7,6 +7,11 @@ pub(crate) fn pod(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
+/// The pods of a namespace with this label.
+pub(crate) fn labelled_pods(namespace: &str, label: &str, value: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}%3D{value}")
+}
+
 /// The events of a namespace.
 pub(crate) fn events(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/events")

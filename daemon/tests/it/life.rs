@@ -96,27 +96,37 @@ fn the_daemon_set_is_looked_at_and_not_watched() {
     );
 }
 
-/// An uninstalled release: its rights have gone before its daemons.
+/// A release that was uninstalled, or taken back to another chart: rights have gone before the daemons.
 #[test]
-fn rights_that_are_gone_with_the_daemon_set_are_its_end() {
-    let check = |pod_is_there: bool, may_read_pods: bool| {
+fn rights_that_are_gone_are_the_end_unless_a_daemon_follows() {
+    let check = |pod_is_there: bool, may_read_pods: bool, successor: Option<&str>| {
         let node = Node::new();
         put_daemon_set(&node);
         node.start().ready().kill();
+        let pod = |name: &str, uid: &str, revision: &str, minute: u8, program: &str| {
+            json!({
+                "metadata": {
+                    "namespace": "kube-system", "name": name, "uid": uid,
+                    "labels": {"app": "multus", "controller-revision-hash": revision},
+                    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "multus", "uid": "set"}],
+                    "creationTimestamp": format!("2026-01-01T00:{minute:02}:00Z"),
+                },
+                "spec": {"nodeName": "node-a", "containers": [{"name": "multus", "command": [program]}]},
+            })
+        };
         if pod_is_there {
-            node.api.put(
-                Kind::Pod,
-                json!({
-                    "metadata": {"namespace": "kube-system", "name": "multus-x", "uid": "our-uid"},
-                    "spec": {"nodeName": "node-a"},
-                }),
-            );
+            let own = pod("multus-x", "our-uid", "ours", 1, "/multus-daemon");
+            node.api.put(Kind::Pod, own);
         }
         let mut command = node.command();
         command.env("POD_UID", "our-uid");
         let mut daemon = owned_with(&node, command);
         daemon.until_logged(STAYS, 1);
         daemon.until_logged(": ready part=Watches", 2);
+        if let Some(program) = successor {
+            let next = pod("multus-y", "next-uid", "next", 2, program);
+            node.api.put(Kind::Pod, next);
+        }
         node.api.refuse_reads("/daemonsets", 403);
         if !may_read_pods {
             node.api.refuse_reads("/pods/multus-x", 403);
@@ -125,12 +135,11 @@ fn rights_that_are_gone_with_the_daemon_set_are_its_end() {
         assert!(daemon.ended().success());
         node.path(CONFIGURATION).exists()
     };
-    assert!(!check(true, false), "the release was uninstalled");
-    assert!(
-        check(true, true),
-        "the role is another, the release is there"
-    );
-    assert!(check(false, false), "the pod was deleted by force");
+    assert!(!check(true, false, None), "the release was uninstalled");
+    assert!(!check(true, true, None), "the first node of a way back");
+    assert!(!check(true, true, Some("/thin_entrypoint")), "thin again");
+    assert!(check(true, true, Some("/multus-daemon")), "thick again");
+    assert!(check(false, false, None), "the pod was deleted by force");
 }
 
 /// A daemon that hears of its DaemonSet.

@@ -134,7 +134,7 @@ async fn route(
         std::future::pending::<()>().await;
     }
     let listed = match words.as_slice() {
-        ["api", "v1", "pods"] => Some(Kind::Pod),
+        ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => Some(Kind::Pod),
         [
             "apis",
             "k8s.cni.cncf.io",
