@@ -66,23 +66,23 @@ fn take(
 }
 
 /// An exclusive lock on one byte of a file, which need not be that long.
-fn byte(offset: i64) -> libc::flock {
+fn byte(offset: i32) -> libc::flock {
     libc::flock {
         l_type: i16::try_from(libc::F_WRLCK).expect("the constant fits its field"),
         l_whence: i16::try_from(libc::SEEK_SET).expect("the constant fits its field"),
-        l_start: offset,
+        l_start: offset.into(),
         l_len: 1,
         l_pid: 0,
     }
 }
 
-/// Where in the file the lock of a name is: FNV-1a in 62 bits, the same in every release, since two releases run side by side during
-/// an update. Two names with one hash only wait for each other.
-fn offset(name: &str) -> i64 {
+/// Where in the file the lock of a name is: FNV-1a in 31 bits, which is what 32-bit machines have for offsets, and the same in every
+/// release, since two releases run side by side during an update. Two names with one hash only wait for each other.
+fn offset(name: &str) -> i32 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    i64::try_from(hash >> 2).expect("62 bits fit")
+    i32::try_from(hash >> 33).expect("31 bits fit")
 }
 
 #[cfg(test)]
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn the_offset_of_a_name_never_changes() {
-        assert_eq!(offset(""), 0x32fc_a739_2108_88c9);
-        assert_eq!(offset("a"), 0x2bd8_f713_2180_7b23);
+        assert_eq!(offset(""), 0x65f9_4e72);
+        assert_eq!(offset("a"), 0x57b1_ee26);
     }
 
     #[test]
