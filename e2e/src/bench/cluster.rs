@@ -67,6 +67,8 @@ struct Counts {
     /// One by one.
     pods: usize,
     burst: usize,
+    /// How long nothing is done before the node counts as idle, and how long it is watched.
+    settle: Duration,
     idle: Duration,
 }
 
@@ -135,6 +137,7 @@ pub(super) fn measure(
         rounds: options.rounds_or(3),
         pods: if options.short { 3 } else { 6 },
         burst: if options.short { 10 } else { 30 },
+        settle: Duration::from_secs(if options.short { 2 } else { 15 }),
         idle: Duration::from_secs(if options.short { 10 } else { 40 }),
     };
     let mut bench = report.check("a node with kubelet and containerd 2.x is Ready", || {
@@ -241,6 +244,8 @@ impl Bench<'_> {
     }
 
     fn round(&mut self, side: Side, measured: &mut Measured) -> anyhow::Result<()> {
+        // First: nodes are busy for a while after the bursts below.
+        measured.idle.push(side, 100.0 * self.idle()?);
         // The first pod finds everything cold.
         self.one_by_one(1, None)?;
         let kinds: &[Option<&str>] = match side {
@@ -264,12 +269,17 @@ impl Bench<'_> {
             measured.direct_wall.push(1e3 * wall);
             measured.direct_cpu.push(1e3 * cpu);
         }
+        Ok(())
+    }
+
+    /// How much of a processor the node takes while nothing happens.
+    fn idle(&mut self) -> anyhow::Result<f64> {
+        // What an installation leaves to do is over by then.
+        thread::sleep(self.counts.settle);
         let before = self.node_cpu()?;
         let start = Instant::now();
         thread::sleep(self.counts.idle);
-        let used = (self.node_cpu()? - before) / start.elapsed().as_secs_f64();
-        measured.idle.push(side, 100.0 * used);
-        Ok(())
+        Ok((self.node_cpu()? - before) / start.elapsed().as_secs_f64())
     }
 
     /// Seconds of each CNI ADD of pods that come one after the other.
