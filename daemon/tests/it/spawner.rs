@@ -17,7 +17,7 @@ use cni::{
 };
 use daemon::exec::{Fate, Place, RuntimeExec};
 use node::root::Root;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::{PATIENCE, node::Node, wait_for};
@@ -81,11 +81,14 @@ fn pid_in(file: &Path) -> Pid {
     })
 }
 
-/// A process that was ended and not waited for by its parent counts as ended.
+/// Whether any thread of the process runs. A process that its parent has not waited for has ended; its first thread is a zombie as soon
+/// as it has ended itself, while others still hold the files.
 fn runs(pid: Pid) -> bool {
-    let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
-    let is_zombie = fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") Z "));
-    test_kill_process(pid).is_ok() && !is_zombie
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    })
 }
 
 fn wait_for_end(pid: Pid) {
