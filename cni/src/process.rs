@@ -57,8 +57,8 @@ const EXCERPT: usize = 1024;
 /// How often, and how long, a program that is just being replaced is tried again.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// For so long nobody reads the child's output. An answer fits into a pipe, so most children end within this time, and the caller is
-/// woken once instead of for each piece. A child that writes more than a pipe holds waits until the time is over.
+/// The caller reads the child's output only after this time, or at the child's end. An answer fits into a pipe, so most children end
+/// first, and the caller is woken once instead of for each piece. A child that writes more than a pipe holds waits until then.
 const UNWATCHED: Duration = Duration::from_millis(100);
 
 impl Output {
@@ -232,7 +232,7 @@ pub fn exchange(
             stdin = None;
         }
         ready = match unwatched.take() {
-            Some(time) if stdin.is_none() && ended_within(ended, time)? => Ready {
+            Some(time) if stdin.is_none() && is_readable_within(ended, time)? => Ready {
                 ended: true,
                 ..Ready::default()
             },
@@ -268,15 +268,15 @@ struct Ready {
     stderr: bool,
 }
 
-/// Returns whether the child ends within this time.
-fn ended_within(ended: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
+/// Returns whether the descriptor becomes readable within this time. A signal starts the time anew.
+pub fn is_readable_within(descriptor: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
-    let mut fds = [PollFd::from_borrowed_fd(ended, PollFlags::IN)];
-    match poll(&mut fds, Some(&time)) {
-        Ok(count) => Ok(count > 0),
-        // Then it is waited for with the rest.
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+        match poll(&mut fds, Some(&time)) {
+            Err(Errno::INTR) => {}
+            count => return Ok(count? > 0),
+        }
     }
 }
 

@@ -42,7 +42,7 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
 /// HTTP/1 buffers no more than this.
 const HTTP1_BUFFER: usize = 64 << 10;
-/// What several small frames of HTTP/2 are collected in before they are encrypted; a TLS record holds no more.
+/// The buffer that joins small HTTP/2 frames before they are encrypted: the size of the largest TLS record.
 const HTTP2_BUFFER: usize = 16 << 10;
 
 /// What requests send.

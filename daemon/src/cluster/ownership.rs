@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The last one may not take longer than the runtime waits for us.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
-/// How often an API server that does not answer is asked for what follows, and the pause between.
+/// The attempts to read the successor from an API server that does not answer, and the pause between them.
 const OTHER_LOOKS: u32 = 5;
 const OTHER_PAUSE: Duration = Duration::from_millis(800);
 /// The label of all pods of the `DaemonSet`, in every chart.
@@ -77,7 +77,7 @@ struct Refusal {
     successor: Successor,
 }
 
-/// What the `DaemonSet` runs after us, as far as other rights than that to look at it show.
+/// What the `DaemonSet` runs after this daemon, as its pods show while the `DaemonSet` itself cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Successor {
     /// Nothing: we may not even read our own pod any more, which every chart's role allows.
@@ -252,7 +252,7 @@ async fn successor(client: &Client, namespace: &str, name: &str) -> Successor {
     }
 }
 
-/// What the newest pod of another revision runs, of those that are no older than our own.
+/// Returns what the newest pod of another revision runs; pods older than our own do not count.
 fn of_newest(own: &Pod, pods: &[Pod]) -> Successor {
     let revision = |pod: &Pod| pod.metadata.labels.get(REVISION).cloned();
     let owner = |pod: &Pod| {

@@ -1,6 +1,5 @@
 //! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
 
-use std::cell::OnceCell;
 use std::sync::PoisonError;
 
 use cni::chain;
@@ -95,13 +94,7 @@ impl Engine {
         let mut state = planned::state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;
         let pod_ref = state.pod.clone();
-        let call = Call {
-            request,
-            pod: &pod_ref,
-            path: Self::search_path(netconf, &request.path),
-            cache: &cache,
-            interfaces: OnceCell::new(),
-        };
+        let call = Call::new(request, &pod_ref, netconf, &cache);
         self.check_before(&call, &state)?;
         state.delegates[0].progress = Progress::Started;
         let begun = {

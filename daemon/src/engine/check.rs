@@ -3,7 +3,6 @@
 use cni::chain;
 use cni::types::CniError;
 use cni::version::Version;
-use std::cell::OnceCell;
 
 use super::invocation::Call;
 use super::{Engine, Request, recall};
@@ -28,13 +27,7 @@ impl Engine {
         })?;
         let cache = self.cache_dir(&store)?;
         recall::complete(&mut state, &recall::entries(&cache.path, id), netconf);
-        let call = Call {
-            request,
-            pod: &state.pod,
-            path: Self::search_path(netconf, &request.path),
-            cache: &cache,
-            interfaces: OnceCell::new(),
-        };
+        let call = Call::new(request, &state.pod, netconf, &cache);
         for (index, delegate) in state.delegates.iter().enumerate() {
             let network = &delegate.config.name;
             let context = format!(

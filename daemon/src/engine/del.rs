@@ -1,7 +1,6 @@
 //! DEL: undo what state says was begun, all of it, going on after failures. It needs neither pod nor definitions; only
 //! where there is no state are they asked what may have been attached.
 
-use std::cell::OnceCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -130,13 +129,7 @@ impl Engine {
             info!("nothing is known of this container");
         }
         let pod = state.pod.clone();
-        let call = Call {
-            request,
-            pod: &pod,
-            path: Self::search_path(netconf, &request.path),
-            cache: &removal.cache,
-            interfaces: OnceCell::new(),
-        };
+        let call = Call::new(request, &pod, netconf, &removal.cache);
         let Outcome {
             mut failures,
             given_up,

@@ -25,10 +25,25 @@ pub(super) struct Call<'a> {
     pub(super) path: Vec<PathBuf>,
     pub(super) cache: &'a CacheDir,
     /// The interfaces of the container's network namespace, opened by the first look.
-    pub(super) interfaces: OnceCell<Box<dyn Interfaces>>,
+    interfaces: OnceCell<Box<dyn Interfaces>>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    pub(super) fn new(
+        request: &'a Request,
+        pod: &'a PodRef,
+        netconf: &Netconf,
+        cache: &'a CacheDir,
+    ) -> Self {
+        Self {
+            request,
+            pod,
+            path: Engine::search_path(netconf, &request.path),
+            cache,
+            interfaces: OnceCell::new(),
+        }
+    }
+
     /// Returns whether the container's network namespace has an interface of that name.
     pub(super) fn has_interface(&self, probe: &dyn LinkProbe, ifname: &str) -> io::Result<bool> {
         let interfaces = if let Some(open) = self.interfaces.get() {

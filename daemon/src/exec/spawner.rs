@@ -18,10 +18,8 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    net::{AddressFamily, SocketFlags, SocketType, socketpair},
-};
+use cni::process::is_readable_within;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tracing::{debug, warn};
 
 use super::{
@@ -368,15 +366,4 @@ fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?)
-}
-
-fn is_readable_within(socket: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
-    let time = Timespec::try_from(time).map_err(io::Error::other)?;
-    loop {
-        let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-        match poll(&mut fds, Some(&time)) {
-            Err(rustix::io::Errno::INTR) => {}
-            count => return Ok(count? > 0),
-        }
-    }
 }

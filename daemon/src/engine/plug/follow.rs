@@ -1,6 +1,5 @@
 //! The annotation of a pod that runs, followed: what it asks for by now is attached, what it does not ask for any more is detached.
 
-use std::cell::OnceCell;
 use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -108,13 +107,7 @@ impl Engine {
         let pod_ref = state.pod.clone();
         let mut running = Running {
             engine: self,
-            call: Call {
-                request: &request,
-                pod: &pod_ref,
-                path: Self::search_path(netconf, &request.path),
-                cache: &cache,
-                interfaces: OnceCell::new(),
-            },
+            call: Call::new(&request, &pod_ref, netconf, &cache),
             store: &store,
             state,
             is_known: true,

@@ -6,7 +6,6 @@ use cni::chain;
 use cni::config::NetworkConfig;
 use cni::types::CniError;
 use serde_json::{Map, Value};
-use std::cell::OnceCell;
 
 use super::super::invocation::Call;
 use super::super::{Engine, Request, recall};
@@ -141,13 +140,7 @@ impl Engine {
         let pod = state.pod.clone();
         let mut running = Running {
             engine: self,
-            call: Call {
-                request,
-                pod: &pod,
-                path: Self::search_path(netconf, &request.path),
-                cache: &cache,
-                interfaces: OnceCell::new(),
-            },
+            call: Call::new(request, &pod, netconf, &cache),
             store: &store,
             state,
             is_known,
