@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use plan::daemon_config::certificate::LONGEST;
 
-use crate::certificate::{
-    LONGEST, ORGANIZATION, PREFIX, SIGNER, Subject, USAGES, common_name, subject,
-};
+use crate::certificate::{ORGANIZATION, PREFIX, SIGNER, Subject, USAGES, common_name, subject};
 
 /// Users that are one node each, before the node's name.
 const NODE_USERS: [&str; 2] = ["system:node:", "system:multus:"];

@@ -168,10 +168,8 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _, os::unix::net::UnixListener};
 
     use super::*;
-    use crate::{
-        config::Config,
-        exec::{Place, RuntimeExec},
-    };
+    use crate::exec::{Place, RuntimeExec};
+    use plan::daemon_config::Config;
 
     /// A keeper whose plugin writes down how it was called, and stays.
     fn keeper(dir: &Path, plugins: &Path) -> Keeper {

@@ -6,34 +6,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use api::pod_report::Remembered;
 use cni::types::CniError;
-use serde::{Deserialize, Serialize};
 
 /// So many failures are remembered.
 const KEPT: usize = 200;
-
-/// One failure, in whole, under the id that events and the log have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Remembered {
-    /// By which events and the log know it.
-    pub id: String,
-    /// The pod as `namespace/name`.
-    pub pod: String,
-    /// What was asked for: a verb of CNI, or `hot plug`.
-    pub verb: String,
-    /// The CNI code.
-    pub code: u32,
-    /// What is wrong, and what to do.
-    pub msg: String,
-    /// What more is known.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub details: String,
-    /// When it happened last, in seconds since 1970.
-    pub at: u64,
-    /// How often it happened.
-    pub count: u32,
-}
 
 /// Failures, the newest last.
 #[derive(Debug, Default)]

@@ -2,12 +2,8 @@
 //! modules around them).
 
 pub mod engine;
-mod json;
-pub mod netconf;
 mod netlink;
-pub mod netstatus;
-mod node_path;
-pub mod plan;
+mod node_files;
 pub mod state;
 
 pub mod access;
@@ -15,11 +11,9 @@ pub mod answer;
 pub mod approve;
 pub mod brief;
 mod call;
-pub mod causes;
 pub mod certificate;
 pub mod cluster;
 pub mod commands;
-pub mod config;
 pub mod confmgr;
 pub mod devices;
 pub mod dhcp;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use node::root::Root;
+use plan::Family;
 use rustix::{
     fs::fstat,
     net::{
@@ -24,7 +25,6 @@ use crate::{
     engine::{DefaultRoute, Interfaces, LinkProbe},
     exec::{RuntimeExec, open_netns},
     netlink::{self, Found},
-    plan::Family,
 };
 
 /// The kernel's answers come in pieces of half this size at most.

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::plan::Family;
+use plan::Family;
 
 const ERROR: u16 = 2;
 const DONE: u16 = 3;

@@ -10,7 +10,9 @@ use std::{
 };
 
 use anyhow::Context;
+use cmdline::causes;
 use node::root::Root;
+use plan::daemon_config::Config;
 use tokio::{
     runtime::Handle,
     signal::unix::{SignalKind, signal},
@@ -20,10 +22,8 @@ use tracing::{info, warn};
 
 use crate::{
     access::{self, AccessError, Client},
-    causes::causes,
     certificate::{Current, Keeper},
     cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
-    config::Config,
     confmgr::{self, Manager, Target},
     devices::NodeDevices,
     dhcp,
@@ -35,7 +35,7 @@ use crate::{
     journal, leftovers, limits,
     links::NetnsProbe,
     metrics::{self, Metrics},
-    orphans, plan,
+    orphans,
     readiness::{Part, Readiness},
     server,
     service::Service,

@@ -3,6 +3,7 @@
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use cmdline::causes;
 use futures::FutureExt;
 use http_body_util::Full;
 use hyper::{
@@ -16,7 +17,6 @@ use tokio::{net::UnixStream, task::JoinSet};
 use tracing::{debug, warn};
 
 use crate::{
-    causes::causes,
     dirwatch::DirectoryWatch,
     metrics::Snapshot,
     readiness::Part,

@@ -7,13 +7,13 @@ use std::{
 
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
+use plan::{Attached, PodView, daemon_config::Config, netconf::Netconf, network_status};
 use tokio::sync::watch;
 use tracing::{debug, info, info_span, warn};
 
 use crate::{
     call::Call,
     cluster::Cluster,
-    config::Config,
     confmgr,
     engine::{self, AddError, Added, Engine},
     failure::Failure,
@@ -21,9 +21,6 @@ use crate::{
     hotplug,
     journal::{self, Journal},
     metrics::Metrics,
-    netconf::Netconf,
-    netstatus,
-    plan::PodView,
     readiness::{Part, Readiness},
     serving::{Bodies, Queue},
     state::PodRef,
@@ -306,18 +303,18 @@ impl Service {
 
 /// What the pod's owner gets to know.
 fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError> {
-    if let Some(status) = netstatus::build(&added.attached) {
+    if let Some(status) = network_status::build(&added.attached) {
         cluster.write_status(pod, &status)?;
     }
     tell_of_attached(cluster, pod, &added.attached);
     Ok(())
 }
 
-pub(crate) fn tell_of_attached(cluster: &Cluster, pod: &PodView, attached: &[engine::Attached]) {
-    for message in attached.iter().filter_map(engine::Attached::event) {
+pub(crate) fn tell_of_attached(cluster: &Cluster, pod: &PodView, attached: &[Attached]) {
+    for message in attached.iter().filter_map(Attached::event) {
         cluster.event(pod, false, "AddedInterface", message);
     }
-    for message in attached.iter().filter_map(engine::Attached::warning) {
+    for message in attached.iter().filter_map(Attached::warning) {
         cluster.event(pod, true, "CapabilityNotServed", message);
     }
 }

@@ -16,12 +16,12 @@ use node::{
     root::Root,
     runtime::{Rejected, Runtime},
 };
+use plan::daemon_config::Config;
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::{
     certificate,
-    config::Config,
     confmgr::{self, Target},
     dhcp,
     dirwatch::{DirectoryWatch, heard},
@@ -261,7 +261,7 @@ impl Upkeep {
 
     /// What there is to be found on the node now.
     pub async fn report(&self) -> Report {
-        let overrides = self.config.overrides();
+        let overrides = overrides(&self.config);
         if self.pod_uid.is_none() && self.config.cri_socket.is_none() {
             // No pod, so no runtime runs us: with no other place for the shim, it goes where the plugins are.
             let alone = Overrides {
@@ -362,6 +362,14 @@ pub fn shim_bytes() -> anyhow::Result<Vec<u8>> {
             shim.display()
         )
     })
+}
+
+/// The directories that the daemon's file names in place of those of the runtime.
+pub(crate) fn overrides(config: &Config) -> Overrides {
+    Overrides {
+        shim_dir: config.shim_dir.clone(),
+        conf_dir: config.conf_dir.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cmdline::causes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
     Method, Request, Response,
@@ -20,7 +21,6 @@ use super::{
     pool::{Lane, Pool},
 };
 use crate::{
-    causes::causes,
     certificate::Current,
     metrics::{Metrics, Pending},
 };

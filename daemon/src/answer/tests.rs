@@ -1,12 +1,14 @@
 //! The node is a folder; its state is ours, or what upstream's program wrote.
 
+use api::pod_report::PodReport;
+use serde_json::Map;
 use std::fs;
 
 use cni::config::NetworkConfig;
+use plan::Requested;
 use serde_json::json;
 
 use super::*;
-use crate::state::Requested;
 
 const DIR: &str = "/var/lib/cni/multus";
 
@@ -129,7 +131,7 @@ fn a_pod_of_upstreams_is_known_by_what_its_plugins_got() {
 fn an_answer_of_a_newer_daemon_is_read() {
     let text = json!({"schema": 1, "version": "9", "node": "n", "options": {}, "moon": "full",
         "containers": [{"containerID": "c", "uid": "u", "attachments": [], "colour": "red"}], "failures": []});
-    let answer: Answer = serde_json::from_value(text).unwrap();
+    let answer: PodReport = serde_json::from_value(text).unwrap();
     assert_eq!(answer.containers[0].id, "c");
     assert_eq!(answer.problem, None);
 }

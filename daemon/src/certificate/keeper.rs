@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use cmdline::causes;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use node::root::Root;
 use tracing::{info, warn};
@@ -9,7 +10,6 @@ use tracing::{info, warn};
 use super::{Current, Held, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
     access::{Access, Client, Credential, Server, client_as},
-    causes::causes,
     readiness::{Part, Readiness},
 };
 

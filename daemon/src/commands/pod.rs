@@ -4,16 +4,14 @@
 use std::{io::Write, str::FromStr, sync::Arc};
 
 use anyhow::Context as _;
+use api::pod_report::{PodReport, Remembered, SCHEMA};
+use cmdline::causes;
+use plan::daemon_config::Config;
 
 use serde_json::Map;
 
 use super::{Setting, status::ask};
-use crate::{
-    answer::{self, Answer},
-    causes::causes,
-    config::Config,
-    failures::Remembered,
-};
+use crate::answer;
 
 /// A pod as `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +59,8 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         Vec::new()
     });
     let pod = format!("{namespace}/{name}");
-    let answer = Answer {
-        schema: answer::SCHEMA,
+    let report = PodReport {
+        schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: setting.identity.node.clone(),
         problem,
@@ -71,7 +69,7 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         failures: failures.into_iter().filter(|one| one.pod == pod).collect(),
         unread,
     };
-    let text = serde_json::to_string_pretty(&answer)? + "\n";
+    let text = serde_json::to_string_pretty(&report)? + "\n";
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

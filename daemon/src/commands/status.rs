@@ -14,10 +14,10 @@ use std::{
 
 use anyhow::Context;
 use node::root::{Root, proc_path};
+use plan::daemon_config::Config;
 
 use super::Setting;
 use crate::{
-    config::Config,
     metrics::Status,
     socket::{location, own_name},
 };

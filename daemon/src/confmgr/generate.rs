@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use cni::version::Version;
+use plan::daemon_config::Config;
 use serde_json::{Map, Value, json};
 
 use super::Primary;
-use crate::config::Config;
 
 /// The primary has no name to take over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

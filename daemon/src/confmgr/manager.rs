@@ -7,6 +7,7 @@ use std::{
 };
 
 use node::root::{Root, RootError};
+use plan::{daemon_config::Config, node_path::node_path};
 use serde_json::{Map, Value};
 use tokio::{sync::watch::Receiver, time::sleep};
 use tracing::{info, warn};
@@ -17,9 +18,7 @@ use super::{
     written::{self, Before, MAX_FILE},
 };
 use crate::{
-    config::Config,
     dirwatch::{DirectoryWatch, heard},
-    node_path::node_path,
     readiness::{self, Part, Readiness},
 };
 

@@ -4,8 +4,6 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::plan;
-
 /// A primary configuration that can be used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Primary {

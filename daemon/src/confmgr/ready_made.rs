@@ -7,10 +7,10 @@ use std::{
 
 use cni::{config::NetworkConfig, types::CniError};
 use node::root::Root;
+use plan::{daemon_config::Config, netconf::Netconf, node_path::node_path};
 use serde_json::{Map, Value};
 
 use super::{primary::plugin_types, written::MAX_FILE};
-use crate::{config::Config, netconf::Netconf, node_path::node_path, plan};
 
 /// Upstream's program for a node without a daemon.
 const THIN: &str = "multus";

@@ -9,7 +9,6 @@ use node::{
 use serde_json::{Map, Value};
 
 use super::{FILE_NAME, primary::plugin_types};
-use crate::plan;
 
 /// What we wrote.
 const RECORD: &str = "/var/lib/multus/configurations.json";

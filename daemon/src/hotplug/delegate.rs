@@ -3,6 +3,7 @@
 
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
+use plan::netconf::Netconf;
 use serde_json::{Map, Value};
 use tracing::info;
 
@@ -10,8 +11,6 @@ use crate::{
     call::Call,
     engine::{self, AddError},
     failure::Failure,
-    netconf::Netconf,
-    plan,
     service::{Service, tell_of_attached},
 };
 

@@ -1,7 +1,6 @@
 //! Networks of pods that run. Another controller names them on `/delegate`, one at a time; or, where the option `dynamicNetworks` is on,
 //! the annotation of a running pod is followed. What is done to a container is the engine's business in both cases.
 
-pub mod changes;
 mod delegate;
 mod queue;
 mod task;

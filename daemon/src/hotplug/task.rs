@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use cni::CniError;
+use plan::{PodView, network_status};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 use tracing::{info, info_span, warn};
 
@@ -11,8 +12,6 @@ use crate::{
     brief,
     cluster::{Cluster, PodKey},
     engine::{AddError, Followed},
-    netstatus,
-    plan::PodView,
     readiness::Part,
     service::{Service, tell_of_attached},
     upkeep::Upkeep,
@@ -112,7 +111,7 @@ fn follow(
                 tell_of_failure(service, cluster, pod, failure);
             }
             Ok(followed) => {
-                let status = followed.now.as_deref().and_then(netstatus::build);
+                let status = followed.now.as_deref().and_then(network_status::build);
                 is_well &= tell(service, cluster, pod, followed);
                 if let Some(status) = status {
                     let written = cluster.write_status(pod, &status);

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use cmdline::causes;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode, body::Bytes, server::conn::http1, service::service_fn,
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 use tracing::warn;
 
 use super::Snapshot;
-use crate::{causes::causes, service::Service};
+use crate::service::Service;
 
 /// A client that sends nothing is not waited for.
 const HEADER_TIME: Duration = Duration::from_secs(10);

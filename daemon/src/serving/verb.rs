@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::Request;
+use cmdline::causes;
 use cni::{env::Command, types::CniError};
 use http_body_util::Full;
 use hyper::{
@@ -19,9 +20,7 @@ use super::{
     lane,
     queue::Turn,
 };
-use crate::{
-    call::Call, causes::causes, engine::Waiting, readiness::Part, server::answer, service::Service,
-};
+use crate::{call::Call, engine::Waiting, readiness::Part, server::answer, service::Service};
 
 /// What a request is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use crate::plan::{self, Nad, PodView};
+use crate::{self as plan, Nad, PodView};
 
 /// Of `metadata` what is needed; `managedFields`, labels and other annotations are skipped while they are read.
 #[derive(Debug, Default, Deserialize)]
@@ -61,7 +61,7 @@ fn is_needed(annotation: &str) -> bool {
 
 /// A pod, of which only the metadata is read.
 #[derive(Debug, PartialEq)]
-pub(super) struct PodMetadata(pub(super) PodView);
+pub struct PodMetadata(pub PodView);
 
 impl<'de> Deserialize<'de> for PodMetadata {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for PodMetadata {
 
 /// A `NetworkAttachmentDefinition` (k8s.cni.cncf.io/v1).
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Definition {
+pub struct Definition {
     /// Name, namespace, annotations.
     #[serde(default)]
     metadata: Metadata,
@@ -121,7 +121,7 @@ pub fn definition(object: Value) -> Result<Arc<Nad>, String> {
 }
 
 /// What a plan reads of a definition.
-pub(super) fn nad(definition: Definition) -> Arc<Nad> {
+pub fn nad(definition: Definition) -> Arc<Nad> {
     let mut annotations = definition.metadata.annotations.unwrap_or_default().0;
     Arc::new(Nad {
         namespace: definition.metadata.namespace.unwrap_or_default(),

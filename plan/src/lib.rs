@@ -2,9 +2,18 @@
 //! Nothing here touches a socket or a process: files and definitions come through two small traits, so that the same
 //! inputs always give the same plan.
 
+pub mod daemon_config;
+pub mod diff;
+pub mod json;
+pub mod netconf;
+pub mod network_status;
+pub mod node_path;
+pub mod objects;
+
 mod address;
 mod allowed;
 mod annotation;
+mod attached;
 mod chain;
 mod config;
 mod default_network;
@@ -14,12 +23,14 @@ mod files;
 mod nad;
 mod plugins;
 mod pod;
+mod requested;
 pub mod requests;
 mod routes;
 
 pub use annotation::{
     AnnotationError, KEYS as ANNOTATION_KEYS, Selection, parse as parse_annotation,
 };
+pub use attached::Attached;
 pub use device::{Device, Devices, assign, wanted};
 pub use error::PlanError;
 pub use files::Files;
@@ -29,6 +40,7 @@ pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_gone,
 };
+pub use requested::Requested;
 pub use routes::{Family, check_selections};
 
 use std::collections::BTreeSet;
@@ -281,5 +293,7 @@ fn annotated(
     })
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

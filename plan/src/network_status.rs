@@ -10,7 +10,7 @@ use serde_json::{
     ser::{PrettyFormatter, Serializer},
 };
 
-use crate::engine::Attached;
+use crate::Attached;
 
 /// The annotation's key.
 pub const ANNOTATION: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -175,5 +175,4 @@ fn is_zero(number: &i64) -> bool {
 }
 
 #[cfg(test)]
-#[path = "netstatus_tests.rs"]
 mod tests;

@@ -455,5 +455,4 @@ fn default_route(
 }
 
 #[cfg(test)]
-#[path = "annotation_tests.rs"]
 mod tests;

@@ -3,10 +3,7 @@
 use serde_json::{Map, json};
 
 use super::world::{World, pod};
-use crate::{
-    netconf::Netconf,
-    plan::{Inputs, primary},
-};
+use crate::{Inputs, netconf::Netconf, primary};
 
 #[test]
 fn the_default_network_by_name_and_by_directory() {

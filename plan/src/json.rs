@@ -14,10 +14,10 @@ pub struct WrongType {
 }
 
 /// The value of `key`, in whatever case it was written.
-pub(crate) use api::options::get;
+pub use api::options::get;
 
 /// A text; absent is empty.
-pub(crate) fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
+pub fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
     match get(map, key) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -26,12 +26,12 @@ pub(crate) fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongT
 }
 
 /// A text that is `None` when absent or empty.
-pub(crate) fn non_empty(map: &Map<String, Value>, key: &str) -> Result<Option<String>, WrongType> {
+pub fn non_empty(map: &Map<String, Value>, key: &str) -> Result<Option<String>, WrongType> {
     Ok(Some(text(map, key)?).filter(|text| !text.is_empty()))
 }
 
 /// A switch; absent is off.
-pub(crate) fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
+pub fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
     match get(map, key) {
         None => Ok(false),
         Some(Value::Bool(on)) => Ok(*on),
@@ -40,12 +40,12 @@ pub(crate) fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongT
 }
 
 /// A switch that is `None` when absent.
-pub(crate) fn decided(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
+pub fn decided(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
     get(map, key).map(|_| switch(map, key)).transpose()
 }
 
 /// A list of texts, `None` when absent.
-pub(crate) fn texts(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>>, WrongType> {
+pub fn texts(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>>, WrongType> {
     let Some(value) = get(map, key) else {
         return Ok(None);
     };
@@ -61,7 +61,7 @@ pub(crate) fn texts(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<St
 }
 
 /// An object, `None` when absent.
-pub(crate) fn object<'a>(
+pub fn object<'a>(
     map: &'a Map<String, Value>,
     key: &str,
 ) -> Result<Option<&'a Map<String, Value>>, WrongType> {
@@ -73,7 +73,7 @@ pub(crate) fn object<'a>(
 }
 
 /// A list, `None` when absent.
-pub(crate) fn list<'a>(
+pub fn list<'a>(
     map: &'a Map<String, Value>,
     key: &str,
 ) -> Result<Option<&'a Vec<Value>>, WrongType> {
@@ -85,7 +85,7 @@ pub(crate) fn list<'a>(
 }
 
 /// The error for `key`.
-pub(crate) fn wrong(key: &str, expected: &'static str) -> WrongType {
+pub fn wrong(key: &str, expected: &'static str) -> WrongType {
     WrongType {
         key: key.to_owned(),
         expected,

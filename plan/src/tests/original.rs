@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::world::{World, config, pod, with_default};
-use crate::plan::{LEGACY_ANNOTATION, PodView};
+use crate::{LEGACY_ANNOTATION, PodView};
 
 fn legacy(networks: &str) -> PodView {
     let mut pod = pod("");

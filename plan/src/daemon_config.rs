@@ -1,20 +1,20 @@
 //! The daemon's own file, `daemon-config.json`: read once, typed, the raw keys kept for the overlay on each request.
 
+pub mod certificate;
 mod effect;
+pub mod logging;
 mod typo;
 
+use self::logging::Logging;
 pub use typo::{distance, meant, misspelled};
 
 use std::path::{Path, PathBuf};
 
 use cni::version::{SUPPORTED, Version};
-use node::dirs::Overrides;
 use serde_json::{Map, Value};
 
 use crate::{
-    certificate,
     json::{self, WrongType},
-    logging::Logging,
     netconf::{Netconf, NetconfError},
     node_path::node_path,
 };
@@ -199,14 +199,6 @@ impl Config {
         let config = Self { raw, ..config };
         config.own_netconf()?;
         Ok(config)
-    }
-
-    /// The directories that it names instead of the node.
-    pub fn overrides(&self) -> Overrides {
-        Overrides {
-            shim_dir: self.shim_dir.clone(),
-            conf_dir: self.conf_dir.clone(),
-        }
     }
 
     /// The effective configuration of a request that brought this.

@@ -9,8 +9,8 @@ use cni::types::CniResult;
 use serde_json::{Map, Value, json};
 
 use super::{Attachment, PlanError, Selection};
+use crate::Requested;
 use crate::netconf::Unserved;
-use crate::state::Requested;
 
 const IPS: &str = "ips";
 const MAC: &str = "mac";

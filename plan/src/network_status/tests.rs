@@ -49,7 +49,7 @@ fn the_text_is_as_consumers_know_it() {
     .unwrap();
     assert_eq!(
         text,
-        include_str!("../tests/fixtures/netstatus/two.txt").trim_end()
+        include_str!("../../tests/fixtures/network_status.txt").trim_end()
     );
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::world::{PRIMARY, World, pod, with_default};
-use crate::plan::{Attachment, PodView};
+use crate::{Attachment, PodView};
 
 /// One entry of an annotation.
 #[derive(Debug, Clone)]

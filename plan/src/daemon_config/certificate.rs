@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use serde_json::{Map, Value};
 
 use crate::{
-    config::{ConfigError, path},
+    daemon_config::{ConfigError, path},
     json,
 };
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// What upstream's charts mounted below `/host` or `/hostroot` is meant without that: here one mount shows the whole node.
-pub(crate) fn node_path(text: &str) -> PathBuf {
+pub fn node_path(text: &str) -> PathBuf {
     let path = Path::new(text);
     ["/hostroot", "/host"]
         .iter()

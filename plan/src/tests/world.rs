@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::netconf::Netconf;
-use crate::plan::*;
+use crate::*;
 
 /// Definitions, files and configuration of a test.
 pub(super) struct World {
