@@ -12,11 +12,11 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use cmdline::{BAD_USAGE, absolute, causes};
 use daemon::{
-    approve::ServiceAccount,
+    app::{self, Identity},
+    certificate::approve::ServiceAccount,
     commands::{self, Setting, pod::PodName, status::Probe, verify::Release},
-    exec, limits, logging,
-    run::{self, Identity},
-    serving,
+    host::{exec, limits},
+    logging, serving,
 };
 use plan::daemon_config::{self, Config};
 use tracing::warn;
@@ -280,7 +280,7 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     );
     limits::raise();
     let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
-    let outcome = runtime.block_on(run::run(config, root, setting.identity));
+    let outcome = runtime.block_on(app::run(config, root, setting.identity));
     // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome

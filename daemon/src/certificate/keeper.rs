@@ -7,9 +7,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use node::root::Root;
 use tracing::{info, warn};
 
-use super::{Current, Held, Settings, bootstrap, obtain::obtain, store::Store};
+use super::{Held, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
-    access::{Access, Client, Credential, Server, client_as},
+    access::{Access, Client, Credential, Current, Server, client_as},
     readiness::{Part, Readiness},
 };
 

@@ -6,13 +6,12 @@
 mod held;
 mod request;
 
+pub mod approve;
 mod bootstrap;
-mod client;
 mod keeper;
 mod obtain;
 mod store;
 
-pub use client::Current;
 pub use held::{Held, Unusable};
 pub use keeper::Keeper;
 pub use request::{Subject, subject};

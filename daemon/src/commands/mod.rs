@@ -14,7 +14,7 @@ use anyhow::Context;
 use node::root::Root;
 use plan::daemon_config::{Config, DEFAULT_PATH};
 
-use crate::run::Identity;
+use crate::app::Identity;
 
 /// What every command goes by.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use plan::daemon_config::Config;
 use serde_json::Map;
 
 use super::{Setting, status::ask};
-use crate::answer;
+use crate::state::pod_report;
 
 /// A pod as `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +43,9 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         Ok(config) => (config, None),
         Err(error) => (Config::parse(Map::new())?, Some(causes(error.as_ref()))),
     };
-    let (containers, mut unread) = answer::containers(&root, &config.cni_dir, (namespace, name))
-        .context("cannot read the node's state")?;
+    let (containers, mut unread) =
+        pod_report::containers(&root, &config.cni_dir, (namespace, name))
+            .context("cannot read the node's state")?;
     unread.extend(broken);
     let problem = match ask(setting, api::PATH_READYZ) {
         Ok((200, _)) => None,

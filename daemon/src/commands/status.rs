@@ -19,7 +19,7 @@ use plan::daemon_config::Config;
 use super::Setting;
 use crate::{
     metrics::Status,
-    socket::{location, own_name},
+    serving::socket::{location, own_name},
 };
 
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -12,6 +12,7 @@ mod gc;
 mod hand_over;
 mod invocation;
 mod locks;
+mod node_files;
 mod on_node;
 mod planned;
 mod plug;
@@ -41,9 +42,9 @@ use node::root::Root;
 use plan::netconf::Netconf;
 use plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
 
+use self::node_files::NodeFiles;
 use crate::devices::{DeviceSource, NoDevices};
 use crate::metrics::Metrics;
-use crate::node_files::NodeFiles;
 use crate::state::{PodRef, Store, boot_id};
 
 use self::on_node::OnNode;

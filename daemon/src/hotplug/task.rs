@@ -9,12 +9,12 @@ use tracing::{info, info_span, warn};
 
 use super::queue::Queue;
 use crate::{
-    brief,
     cluster::{Cluster, PodKey},
     engine::{AddError, Followed},
+    errors::brief,
     readiness::Part,
-    service::{Service, tell_of_attached},
-    upkeep::Upkeep,
+    reconcile::node::Upkeep,
+    serving::service::{Service, tell_of_attached},
 };
 
 /// What was asked for where no verb was.

@@ -20,7 +20,12 @@ use super::{
     lane,
     queue::Turn,
 };
-use crate::{call::Call, engine::Waiting, readiness::Part, server::answer, service::Service};
+use crate::{
+    call::Call,
+    engine::Waiting,
+    readiness::Part,
+    serving::{delegate::delegate, response::answer, service::Service},
+};
 
 /// What a request is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +76,7 @@ pub(crate) async fn verb(
         let _at_work = (busy, turn, share, queued.start());
         match path {
             Path::Cni => service.cni(&call, &asked),
-            Path::Delegate => service.delegate(&call, &asked),
+            Path::Delegate => delegate(&service, &call, &asked),
         }
     });
     let served = served.await;

@@ -18,6 +18,7 @@
 //! The result cache, locks and device information wait for nothing.
 
 mod boot;
+pub mod pod_report;
 mod sidecar;
 mod store;
 mod takeover;

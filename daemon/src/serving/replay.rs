@@ -12,15 +12,11 @@ use node::root::Root;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use super::{
-    Loaded, load,
-    pending::{About, PATIENCE, Verdict},
-    read, watch,
-};
 use crate::{
-    dirwatch::heard,
+    host::dir_watch::heard,
+    journal::{About, Loaded, PATIENCE, Verdict, load, read, watch},
     readiness::{Part, Readiness},
-    service::{EntryFailure, Service},
+    serving::service::{EntryFailure, Service},
 };
 
 /// So many entries at once; the queue has places for others beside them.

@@ -28,7 +28,7 @@ impl Current {
     }
 
     /// From now on requests go out with this one; connections of the last one end with their requests.
-    pub(super) fn replace(&self, client: Client) {
+    pub(crate) fn replace(&self, client: Client) {
         self.newest.send_modify(|newest| {
             let number = newest.as_ref().map_or(1, |old| old.number + 1);
             *newest = Some(Numbered { number, client });
@@ -36,7 +36,7 @@ impl Current {
     }
 
     /// Returns when the API server does not accept the certificate of the newest one.
-    pub(super) async fn refused(&self) {
+    pub(crate) async fn refused(&self) {
         let number = self.newest.borrow().as_ref().map(|newest| newest.number);
         let mut refused = self.refused.subscribe();
         // It ends with us at the earliest.

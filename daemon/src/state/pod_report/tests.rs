@@ -104,7 +104,7 @@ fn what_is_attached_is_told_with_plugins_addresses_and_time() {
 fn a_pod_of_upstreams_is_known_by_what_its_plugins_got() {
     macro_rules! written {
         ($name:literal) => {
-            include_str!(concat!("../../tests/fixtures/state/v4.3.0/", $name))
+            include_str!(concat!("../../../tests/fixtures/state/v4.3.0/", $name))
         };
     }
     let node = Node::new();

@@ -11,10 +11,10 @@ use tracing::{info, warn};
 
 use crate::{
     engine::{HandedOver, Namespace},
-    exec::open_netns,
+    host::exec::open_netns,
     readiness::Part,
-    service::Service,
-    upkeep::Upkeep,
+    reconcile::node::Upkeep,
+    serving::service::Service,
 };
 
 /// Pause before a runtime that did not answer is asked again.

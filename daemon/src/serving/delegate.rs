@@ -10,16 +10,20 @@ use tracing::info;
 use crate::{
     call::Call,
     engine::{self, AddError},
-    failure::Failure,
-    service::{Service, tell_of_attached},
+    errors::failure::Failure,
+    serving::service::{Service, tell_of_attached},
 };
 
-/// Serves one verb.
+/// Serves `/delegate`, logged and counted as any verb.
 pub(crate) fn delegate(
     service: &Service,
     call: &Call,
     asked: &Request,
 ) -> Result<Vec<u8>, CniError> {
+    service.observed(call, || dispatch(service, call, asked))
+}
+
+fn dispatch(service: &Service, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
     let netconf = service.standing_netconf()?;
     let bare = || plan::bare(&asked.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;

@@ -16,8 +16,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use super::Snapshot;
-use crate::service::Service;
+use super::snapshot;
+use crate::serving::service::Service;
 
 /// A client that sends nothing is not waited for.
 const HEADER_TIME: Duration = Duration::from_secs(10);
@@ -66,7 +66,7 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
 async fn answer(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let (status, text) = match (path, method) {
         (api::PATH_METRICS, &Method::GET) => {
-            let text = Snapshot::take(service).await.text(&service.metrics);
+            let text = snapshot::take(service).await.text(&service.metrics);
             (StatusCode::OK, text)
         }
         (api::PATH_METRICS, _) => (StatusCode::METHOD_NOT_ALLOWED, String::new()),

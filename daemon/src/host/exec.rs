@@ -33,7 +33,7 @@ use self::{
     spawner::{Failure, Launcher, Spawner},
     wire::Request,
 };
-use crate::orphans::Mark;
+use crate::host::orphans::Mark;
 
 pub use environment::of_plugins;
 pub use serve::{ARGUMENT as SPAWNER_ARGUMENT, main as spawner_main};

@@ -22,14 +22,17 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     certificate,
-    confmgr::{self, Target},
-    dhcp,
-    dirwatch::{DirectoryWatch, heard},
+    config_manager::{self, Target},
     engine::OWN_PLUGIN_DIR,
-    exec::RuntimeExec,
+    host::{
+        dir_watch::{DirectoryWatch, heard},
+        exec::RuntimeExec,
+    },
     metrics::Metrics,
     readiness::{Part, Readiness},
-    socket, state,
+    reconcile::dhcp,
+    serving::socket,
+    state,
 };
 
 /// Pause between two questions while there is no answer, and once there is one.
@@ -222,7 +225,7 @@ impl Upkeep {
 
     /// Removes the shim from where the runtime looked before, once no configuration is left that sends pods there.
     fn leave_others(&self, dirs: &CniDirs) {
-        if !confmgr::are_all_in(&self.root, &dirs.conf_dir) {
+        if !config_manager::are_all_in(&self.root, &dirs.conf_dir) {
             return;
         }
         let keep = [
@@ -301,7 +304,7 @@ impl Upkeep {
             .clone();
         // Where nothing is known yet the record still tells what an earlier run wrote.
         let dir = target.as_ref().map(|target| target.dir.as_path());
-        match confmgr::remove_others(&self.root, None, dir) {
+        match config_manager::remove_others(&self.root, None, dir) {
             Ok(removed) => info!(?removed, "removed the CNI configuration"),
             Err(error) => {
                 return error!(%error, "cannot remove the CNI configuration: the shim stays, too");

@@ -24,7 +24,7 @@ use rustix::{
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, info};
 
-use crate::dirwatch::DirectoryWatch;
+use crate::host::dir_watch::DirectoryWatch;
 
 const DIR_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;

@@ -6,10 +6,10 @@ use cni::{env::Command, types::CniError};
 use tracing::warn;
 
 use crate::{
-    brief,
     call::Call,
     cluster::Cluster,
     engine::{Abandoned, Witness},
+    errors::brief,
     metrics::Metrics,
 };
 

@@ -23,8 +23,10 @@ use tracing::error;
 
 use crate::{
     engine::{DefaultRoute, Interfaces, LinkProbe},
-    exec::{RuntimeExec, open_netns},
-    netlink::{self, Found},
+    host::{
+        exec::{RuntimeExec, open_netns},
+        netlink::{self, Found},
+    },
 };
 
 /// The kernel's answers come in pieces of half this size at most.
@@ -239,7 +241,7 @@ fn ask(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::Place;
+    use crate::host::exec::Place;
 
     fn probe() -> NetnsProbe {
         let root = Arc::new(Root::open("/").unwrap());

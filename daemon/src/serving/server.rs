@@ -17,12 +17,16 @@ use tokio::{net::UnixStream, task::JoinSet};
 use tracing::{debug, warn};
 
 use crate::{
-    dirwatch::DirectoryWatch,
-    metrics::Snapshot,
+    host::dir_watch::DirectoryWatch,
     readiness::Part,
-    service::Service,
-    serving::{Path, verb},
-    socket::{Holder, Socket},
+    serving::{
+        Path,
+        response::answer,
+        service::Service,
+        snapshot,
+        socket::{Holder, Socket},
+        verb,
+    },
 };
 
 /// A client that sends nothing is not waited for.
@@ -198,11 +202,11 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
         },
         (api::PATH_FAILURES, Method::GET) => answer(StatusCode::OK, service.failures.to_json()),
         (api::PATH_METRICS, Method::GET) => {
-            let text = Snapshot::take(&service).await.text(&service.metrics);
+            let text = snapshot::take(&service).await.text(&service.metrics);
             answer(StatusCode::OK, text)
         }
         (api::PATH_STATUS, Method::GET) => {
-            let status = Snapshot::take(&service).await.status(&service.metrics);
+            let status = snapshot::take(&service).await.status(&service.metrics);
             let json = serde_json::to_vec(&status).expect("a status always serialises");
             answer(StatusCode::OK, json)
         }
@@ -218,10 +222,4 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
         ) => answer(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),
         _ => answer(StatusCode::NOT_FOUND, ""),
     }
-}
-
-pub(crate) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response
 }

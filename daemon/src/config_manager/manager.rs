@@ -18,7 +18,7 @@ use super::{
     written::{self, Before, MAX_FILE},
 };
 use crate::{
-    dirwatch::{DirectoryWatch, heard},
+    host::dir_watch::{DirectoryWatch, heard},
     readiness::{self, Part, Readiness},
 };
 

@@ -21,27 +21,28 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    access::{self, AccessError, Client},
-    certificate::{Current, Keeper},
+    access::{self, AccessError, Client, Current},
+    certificate::Keeper,
     cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
-    confmgr::{self, Manager, Target},
+    config_manager::{self, Manager, Target},
     devices::NodeDevices,
-    dhcp,
     engine::{Engine, HandedOver},
-    exec::{Place, RuntimeExec},
-    failure,
-    failures::Failures,
+    errors::{failure, recent::Failures},
+    host::{
+        exec::{Place, RuntimeExec},
+        limits,
+        links::NetnsProbe,
+        orphans,
+    },
     hotplug::{self, Follower},
-    journal, leftovers, limits,
-    links::NetnsProbe,
-    metrics::{self, Metrics},
-    orphans,
+    metrics::Metrics,
     readiness::{Part, Readiness},
-    server,
-    service::Service,
-    serving::{self, Bodies, Queue},
-    socket::{self, Socket},
-    upkeep::Upkeep,
+    reconcile::{dhcp, node::Upkeep, stale},
+    serving::{
+        self, Bodies, Queue, metrics_port, replay, server,
+        service::Service,
+        socket::{self, Socket},
+    },
 };
 
 /// Pause before something that failed is tried again.
@@ -112,12 +113,12 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     }
     tokio::spawn(dhcp::Keeper::new(Arc::clone(&upkeep)).run(daemon.config.dhcp));
     if let Some(port) = daemon.config.metrics_port {
-        tokio::spawn(metrics::serve(Arc::clone(&service), port));
+        tokio::spawn(metrics_port::serve(Arc::clone(&service), port));
     }
     let (targets, told) = watch::channel(None);
     let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
     tokio::spawn(Arc::clone(&daemon).replay(Arc::clone(&service)));
-    tokio::spawn(leftovers::remove(Arc::clone(&upkeep), Arc::clone(&service)));
+    tokio::spawn(stale::remove(Arc::clone(&upkeep), Arc::clone(&service)));
     let manager = tokio::spawn(Arc::clone(&daemon).manage(told));
     let stop = Arc::new(Notify::new());
     let detaching = Arc::clone(&service);
@@ -138,7 +139,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let _ = tokio::join!(manager, following);
     if ends {
         if daemon.config.detach_on_uninstall {
-            let handed_over = leftovers::hand_over(Arc::clone(&upkeep), detaching);
+            let handed_over = stale::hand_over(Arc::clone(&upkeep), detaching);
             match tokio::time::timeout(DETACHING, handed_over).await {
                 Ok(Ok(left)) => left.log(),
                 Ok(Err(reason)) => warn!(reason, "cannot detach what is left"),
@@ -160,7 +161,7 @@ pub async fn hand_over(
     let daemon = Daemon::new(config, root, identity);
     let definitions = Arc::new(Definitions::new(daemon.identity.crd_chart()));
     let service = Arc::new(daemon.service(Arc::default(), definitions));
-    let handed_over = leftovers::hand_over(Arc::new(daemon.upkeep()), service).await;
+    let handed_over = stale::hand_over(Arc::new(daemon.upkeep()), service).await;
     handed_over.map_err(anyhow::Error::msg)
 }
 
@@ -380,8 +381,8 @@ impl Daemon {
     async fn replay(self: Arc<Self>, service: Arc<Service>) {
         self.readiness.wait_for(&[Part::Discovery]).await;
         let root = Arc::clone(&self.root);
-        let dirs = move || confmgr::state_dirs(&self.root, &self.config);
-        journal::replay(root, dirs, service).await;
+        let dirs = move || config_manager::state_dirs(&self.root, &self.config);
+        replay::replay(root, dirs, service).await;
     }
 
     /// Writes the configuration last, and keeps it.

@@ -26,7 +26,7 @@ use super::{
     Place, serve,
     wire::{self, Answer, Request},
 };
-use crate::orphans;
+use crate::host::orphans;
 
 /// A spawner has entered its place by then, and a program that was killed has ended, unless the kernel holds it.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -16,11 +16,13 @@ use node::root::{Kind, Root};
 use tracing::{info, warn};
 
 use crate::{
-    exec::{Detached, Fate},
-    orphans,
+    host::{
+        exec::{Detached, Fate},
+        orphans,
+    },
     readiness::{Part, Readiness},
-    socket,
-    upkeep::Upkeep,
+    reconcile::node::Upkeep,
+    serving::socket,
 };
 
 /// The plugin's name.
@@ -168,7 +170,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _, os::unix::net::UnixListener};
 
     use super::*;
-    use crate::exec::{Place, RuntimeExec};
+    use crate::host::exec::{Place, RuntimeExec};
     use plan::daemon_config::Config;
 
     /// A keeper whose plugin writes down how it was called, and stays.

@@ -14,11 +14,9 @@ use tracing::{debug, info, info_span, warn};
 use crate::{
     call::Call,
     cluster::Cluster,
-    confmgr,
+    config_manager,
     engine::{self, AddError, Added, Engine},
-    failure::Failure,
-    failures::Failures,
-    hotplug,
+    errors::{failure::Failure, recent::Failures},
     journal::{self, Journal},
     metrics::Metrics,
     readiness::{Part, Readiness},
@@ -104,13 +102,8 @@ impl Service {
         }
     }
 
-    /// Serves `/delegate`: one network whose configuration the request brings, for a pod that runs.
-    pub(crate) fn delegate(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
-        self.observed(call, || hotplug::delegate(self, call, asked))
-    }
-
     /// One verb, logged and counted.
-    fn observed(
+    pub(crate) fn observed(
         &self,
         call: &Call,
         serve: impl FnOnce() -> Result<Vec<u8>, CniError>,
@@ -183,7 +176,7 @@ impl Service {
 
     /// The configuration that pods are attached by.
     pub(crate) fn standing_netconf(&self) -> Result<Netconf, CniError> {
-        confmgr::standing_netconf(self.engine.root(), &self.config)
+        config_manager::standing_netconf(self.engine.root(), &self.config)
     }
 
     /// Where delegates run is known.
