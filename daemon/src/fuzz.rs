@@ -5,9 +5,9 @@
 
 use std::{fs, path::Path};
 
-use ::fuzz::{Random, Suspect};
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value, json};
+use testkit::fuzz::{PrintOnPanic, Random, repeat};
 
 use crate::{
     call::Call,
@@ -71,7 +71,7 @@ fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
     files.sort();
     let seeds: Vec<Vec<u8>> = files.iter().map(|path| fs::read(path).unwrap()).collect();
     let check = |input: &[u8]| {
-        let suspect = Suspect(input);
+        let suspect = PrintOnPanic(input);
         let is_accepted = accepts(suspect.0);
         assert_eq!(
             accepts(suspect.0),
@@ -87,7 +87,7 @@ fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
         "{accepted} of {}",
         seeds.len()
     );
-    ::fuzz::repeat(ROUNDS, |random| {
+    repeat(ROUNDS, |random| {
         check(&changed(&seeds, random));
     });
 }
