@@ -101,8 +101,8 @@ fn main() -> ExitCode {
         return said(bench::driver::run().map(|()| ExitCode::SUCCESS));
     }
     let folders = behind(init::NAME).and_then(|mut words| words.next());
-    let outcome = match (rules::plugin::place(), folders) {
-        (Some(place), _) => rules::plugin::run(&place),
+    let outcome = match (rules::recorder::program(), folders) {
+        (Some(place), _) => rules::recorder::run(&place),
         (None, Some(folders)) => init::run(Path::new(&folders)).map(|()| ExitCode::SUCCESS),
         (None, None) => asked(&Arguments::parse()),
     };
