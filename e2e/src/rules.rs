@@ -54,9 +54,9 @@ pub(crate) struct Case {
 }
 
 pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> Result<(), Ended> {
-    let programs = match &options.peer {
-        Some(dir) if !options.exchange => Programs::peer(dir),
-        _ => Programs::ours(work),
+    let programs = match options.peer_alone() {
+        Some(dir) => Programs::peer(dir),
+        None => Programs::ours(work),
     };
     if let Some(text) = &options.case {
         let is_known = cases::all().any(|case| options.selects(case.name));
@@ -120,6 +120,11 @@ impl Options {
     /// Returns the directory of the peer's programs.
     pub(crate) fn peer(&self) -> Option<&Path> {
         self.peer.as_deref()
+    }
+
+    /// Returns the directory of the peer's programs if the suite runs no programs of the release.
+    pub(crate) fn peer_alone(&self) -> Option<&Path> {
+        self.peer().filter(|_| !self.exchange)
     }
 
     /// Returns the text that names of cases have to contain.
