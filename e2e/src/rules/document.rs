@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn cases_that_upstream_fails_show_a_rule_of_another_source() {
-        let differences = Differences::read().unwrap();
+        let differences = Differences::read(None).unwrap();
         for case in cases::all().filter(|case| differences.of(case.name).is_some()) {
             let is_other = catalogue::all()
                 .any(|rule| case.rules.contains(&rule.id) && rule.source != Source::Upstream);
