@@ -9,7 +9,8 @@ pub(super) const NIC: &str = "e2e.example/nic";
 pub(super) const SLOW_NIC: &str = "e2e.example/slow-nic";
 pub(super) const CLAIMED_NIC: &str = "e2e.example/claimed-nic";
 
-/// Returns a list of one recorder, in the newest CNI version, so that every verb reaches the plugin.
+/// Returns the default network, which is called `primary`: a list of one recorder, in the newest CNI version, so that every verb
+/// reaches the plugin.
 pub(super) fn default_network() -> Value {
     json!({"cniVersion": "1.1.0", "name": "primary", "plugins": [
         {"type": "recorder", "address": "10.65.0.2/24", "capabilities": {"portMappings": true}, "ipam": {"type": "none"}},

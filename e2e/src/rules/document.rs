@@ -43,17 +43,12 @@ fn document() -> String {
     text
 }
 
-/// The number of rules and cases, and what grades and sources mean.
+/// Returns the numbers of rules and cases, and the meaning of grades and sources.
 fn counts() -> String {
     let shown = catalogue::all()
         .filter(|rule| rule.unshown.is_none())
         .count();
     let graded = |grade: Grade| catalogue::all().filter(|rule| rule.grade == grade).count();
-    let from = |is_source: fn(Source) -> bool| {
-        catalogue::all()
-            .filter(|rule| is_source(rule.source))
-            .count()
-    };
     let mut text = format!(
         "{} rules, of which {} cases show {shown}; a rule without a case has the reason.\n\n\
          | grade | rules | meaning |\n|---|---|---|\n",
@@ -77,40 +72,44 @@ fn counts() -> String {
         );
     }
     text += "\n| source | rules | meaning |\n|---|---|---|\n";
-    let sources: [(&str, fn(Source) -> bool, &str); 5] = [
-        (
-            "CNI SPEC",
-            |source| matches!(source, Source::Cni(_)),
-            "[specification and conventions](https://github.com/containernetworking/cni) of the CNI project",
-        ),
-        (
-            "Multi-Net-Spec",
-            |source| matches!(source, Source::NetworkPlumbing(_)),
-            "[standard](https://github.com/k8snetworkplumbingwg/multi-net-spec) of the Network Plumbing Working Group for several networks of a pod",
-        ),
-        (
-            "Multus v4.3.0",
-            |source| source == Source::Upstream,
-            "behaviour of upstream Multus of that version",
-        ),
-        (
-            "Multus after v4.3.0",
-            |source| source == Source::LaterUpstream,
-            "behaviour that upstream Multus has had since",
-        ),
-        (
-            "multus-rs",
-            |source| source == Source::Ours,
-            "decision of this project",
-        ),
-    ];
-    for (name, is_source, meaning) in sources {
-        line(
-            &mut text,
-            &format!("| {name} | {} | {meaning} |", from(is_source)),
-        );
+    for source in [
+        Source::Cni(""),
+        Source::NetworkPlumbing(""),
+        Source::Upstream,
+        Source::LaterUpstream,
+        Source::Ours,
+    ] {
+        let kind = std::mem::discriminant(&source);
+        let number = catalogue::all()
+            .filter(|rule| std::mem::discriminant(&rule.source) == kind)
+            .count();
+        let (name, meaning) = meaning(source);
+        line(&mut text, &format!("| {name} | {number} | {meaning} |"));
     }
     text
+}
+
+/// Returns the name of a kind of source and its meaning.
+fn meaning(source: Source) -> (&'static str, &'static str) {
+    match source {
+        Source::Cni(_) => (
+            "CNI SPEC, CNI CONVENTIONS",
+            "[specification and conventions](https://github.com/containernetworking/cni) of the CNI project",
+        ),
+        Source::NetworkPlumbing(_) => (
+            "Multi-Net-Spec",
+            "[standard](https://github.com/k8snetworkplumbingwg/multi-net-spec) of the Network Plumbing Working Group for several networks of a pod, \"the standard\" in the rules",
+        ),
+        Source::Upstream => (
+            "Multus v4.3.0",
+            "behaviour of that version of [upstream Multus](https://github.com/k8snetworkplumbingwg/multus-cni), \"upstream\" in the rules",
+        ),
+        Source::LaterUpstream => (
+            "Multus after v4.3.0",
+            "behaviour that upstream Multus has had since",
+        ),
+        Source::Ours => ("multus-rs", "decision of this project"),
+    }
 }
 
 fn section(subject: &Subject) -> String {

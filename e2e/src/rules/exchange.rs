@@ -152,7 +152,7 @@ fn delete_twice(harness: &Harness, pod: &Pod) -> anyhow::Result<()> {
     harness.verb_with("DEL", pod, &keys())?.success()?;
     harness.expect_calls(pod, &CALLS)?;
     let zeta = harness.call(pod, "DEL", "real")?.stdin["zeta"].clone();
-    ensure!(zeta == 1, "the plugin of the primary lost its keys");
+    ensure!(zeta == 1, "the plugin of the default network lost its keys");
     ensure!(!harness.state_file(pod).exists(), "the state is left");
     harness.delete_netns(pod)?;
     harness

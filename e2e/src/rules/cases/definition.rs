@@ -339,8 +339,8 @@ fn deleted_without_daemon(harness: &Harness) -> anyhow::Result<()> {
     let file = DaemonSetup::Plain.file();
     harness.start_daemon(&file)?;
     define(harness, "left-alone")?;
-    let asked = r#"[{"name": "left-alone", "cni-args": {"tier": "gold"}}]"#;
-    let pod = harness.pod("survivor", asked)?;
+    let networks = r#"[{"name": "left-alone", "cni-args": {"tier": "gold"}}]"#;
+    let pod = harness.pod("survivor", networks)?;
     attach(harness, &pod)?;
     harness.stop_daemon("KILL")?;
     undefine(harness, "left-alone")?;

@@ -140,7 +140,7 @@ fn add(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn interface_attributes(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-as-asked")?;
+    let pod = running(harness, "plugged-attributes")?;
     let attributes =
         json!({"ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07", "cni-args": {"tier": "gold"}});
     let config = extra(&json!({"capabilities": {"ips": true, "mac": true}}));
@@ -217,7 +217,7 @@ fn interface_exists(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn rollback(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-in-vain")?;
+    let pod = running(harness, "plugged-rollback")?;
     harness.set_error("extra", "ADD", 7, "no luck")?;
     refused(&post(harness, "ADD", &pod, &extra(&json!({})))?, "no luck")?;
     expect_calls_since_add(harness, &pod, &["ADD extra", "DEL extra"])?;
@@ -284,7 +284,7 @@ fn other_verbs(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn del_with_its_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-and-gone")?;
+    let pod = running(harness, "plugged-del-with-pod")?;
     let config = extra(&json!({"from": "request"}));
     post(harness, "ADD", &pod, &config)?.well()?;
     harness.del(&pod)?;

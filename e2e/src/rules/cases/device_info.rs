@@ -16,7 +16,7 @@ pub(super) const CASES: &[Case] = &[
         "device-info-of-the-network-plugin",
         &[
             "device-info.file",
-            "device-info.place",
+            "device-info.name",
             "device-info.removed",
         ],
         of_the_network_plugin,

@@ -251,8 +251,8 @@ fn override_name_missing(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn force_version(harness: &Harness) -> anyhow::Result<()> {
-    let primary = list("primary", "0.4.0");
-    harness.node().write(PRIMARY, &primary)?;
+    let config = list("primary", "0.4.0");
+    harness.node().write(PRIMARY, &config)?;
     let forced = json!({"cniVersion": "1.0.0", "forceCNIVersion": true});
     with_own_daemon(harness, &[], &DaemonSetup::Plain.file_with(&forced), || {
         let pod = harness.pod("unforced", "")?;
@@ -260,7 +260,7 @@ fn force_version(harness: &Harness) -> anyhow::Result<()> {
         ensure!(result["cniVersion"] == "1.0.0", "{result}");
         harness.del(&pod)?;
         let now = fs::read_to_string(harness.node().path(PRIMARY))?;
-        ensure!(now == primary, "the default network's file became {now}");
+        ensure!(now == config, "the default network's file became {now}");
         Ok(())
     })
 }
@@ -340,10 +340,10 @@ fn mode(harness: &Harness) -> anyhow::Result<()> {
 /// Runs a case with another default network. A new daemon follows with the usual one, since upstream never forgets capabilities.
 fn with_default_network(
     harness: &Harness,
-    primary: &str,
+    config: &str,
     case: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    harness.node().write(PRIMARY, primary)?;
+    harness.node().write(PRIMARY, config)?;
     let outcome = case();
     harness
         .node()

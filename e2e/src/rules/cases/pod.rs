@@ -212,11 +212,11 @@ fn behind_its_watch(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn deleted_during_add(harness: &Harness) -> anyhow::Result<()> {
-    let (node, go) = (harness.node(), "/run/gone");
+    let (node, go) = (harness.node(), "/run/deleted");
     let pod = harness.pod("leaving", "a")?;
     harness.set_answer("a", "ADD", &json!({"wait_for": go}))?;
     let adding = harness.spawn_verb("ADD", &pod)?;
-    let gone = sh::until(10, "the plugin is called", || {
+    let deleted = sh::until(10, "the plugin is called", || {
         harness.call(&pod, "ADD", "a")
     })
     .and_then(|_| harness.delete_pod(&pod))
@@ -224,7 +224,7 @@ fn deleted_during_add(harness: &Harness) -> anyhow::Result<()> {
     node.write(go, b"")?;
     let outcome = adding.within(20);
     fs::remove_file(node.path(go))?;
-    gone?;
+    deleted?;
     outcome?.success()?;
     harness.del(&pod)?;
     harness.expect_calls(&pod, &WITH_A)

@@ -296,7 +296,7 @@ fn other_than_default(harness: &Harness) -> anyhow::Result<()> {
 
 fn of_an_empty_list_and_another(harness: &Harness) -> anyhow::Result<()> {
     let networks = r#"[{"name": "lan", "default-route": ["10.71.0.1"]}, {"name": "lan-routed", "default-route": []}]"#;
-    let pod = harness.pod("routes-empty-beside", networks)?;
+    let pod = harness.pod("routes-empty-and-another", networks)?;
     harness.verb("ADD", &pod)?.error_contains(&[
         "default-route",
         "default/lan",

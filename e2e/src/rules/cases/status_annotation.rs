@@ -112,7 +112,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn entries(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("told", "a,b@ext0")?;
+    let pod = harness.pod("entries", "a,b@ext0")?;
     harness.add(&pod)?;
     let one = |name: &str, interface: &str, address: &str| json!({"name": name, "interface": interface, "ips": [address], "mac": "02:00:00:00:00:01", "dns": {}});
     let mut first = one("primary", "eth0", "10.65.0.2");
@@ -134,7 +134,7 @@ fn entries(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn not_default(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("told-which", "a,b")?;
+    let pod = harness.pod("default-keys", "a,b")?;
     harness.add(&pod)?;
     let status = harness.network_status(&pod)?;
     let found: Vec<_> = status.iter().map(|entry| &entry["default"]).collect();
@@ -431,7 +431,7 @@ fn repeated_keys(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn of_an_empty_result(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("nothing-to-tell", "")?;
+    let pod = harness.pod("empty-status", "")?;
     let result = json!({"cniVersion": "1.0.0"});
     harness.set_answer("primary", "ADD", &json!({"result": result}))?;
     harness.add(&pod)?;
@@ -442,16 +442,16 @@ fn of_an_empty_result(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn of_a_failed_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("failed-untold", "a")?;
+    let pod = harness.pod("status-of-failed", "a")?;
     harness.set_error("a", "ADD", 7, "no luck")?;
     harness.verb("ADD", &pod)?.error()?;
-    let told = annotation(harness, &pod)?;
-    ensure!(told.is_null(), "{told}");
+    let text = annotation(harness, &pod)?;
+    ensure!(text.is_null(), "{text}");
     Ok(())
 }
 
 fn at_del(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("gone-and-told", "a")?;
+    let pod = harness.pod("status-at-del", "a")?;
     harness.add(&pod)?;
     let before = annotation(harness, &pod)?;
     harness.del(&pod)?;

@@ -43,7 +43,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "add.interface-exists",
-            "An interface that exists already fails the pod with `interface name … already exists`.",
+            "An interface that exists already in the pod fails the pod with `interface name … already exists`.",
             Cni("SPEC 1.1.0, section 2: ADD"),
         ),
         fix(

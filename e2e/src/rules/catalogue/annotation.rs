@@ -32,12 +32,12 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "annotation.empty-item",
-            "An item without a name fails the pod.",
+            "An item of the short form without a name fails the pod.",
             Upstream,
         ),
         must(
             "annotation.interface-name",
-            "An interface name has at most 15 characters and no blanks.",
+            "An interface name in the annotation has at most 15 characters and no blanks.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.5"),
         ),
         must(
@@ -52,17 +52,17 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "annotation.no-list",
-            "Any other JSON fails the pod.",
+            "JSON that is not a list of objects fails the pod.",
             Upstream,
         ),
         fix(
             "annotation.null-entry",
-            "An entry `null` is refused with an error that names the pod.",
+            "An entry `null` in the JSON form is refused with an error that names the pod.",
             Ours,
         ),
         must(
             "annotation.unknown-keys",
-            "Unknown keys of an entry are ignored.",
+            "Unknown keys of an entry in the JSON form are ignored.",
             Upstream,
         ),
         must(

@@ -72,7 +72,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "capabilities.unsupported-silent",
-            "With `unservedRequests` set to `silent` such a pod starts without an event, as with upstream.",
+            "With `unservedRequests` set to `silent` a pod with an unsupported request starts without an event, as with upstream.",
             Ours,
         ),
     ],

@@ -17,27 +17,27 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "chain.inlined-only",
-            "With `loadOnlyInlinedPlugins` the directory is ignored.",
+            "With `loadOnlyInlinedPlugins` the directory that has the list's name is ignored.",
             Cni("SPEC 1.1.0, section 1: Configuration format"),
         ),
         must(
             "chain.directory-only",
-            "A list without `plugins` has those of the directory alone.",
+            "A list without `plugins` has those of the directory that has its name alone.",
             Cni("SPEC 1.1.0, section 1: Configuration format"),
         ),
         must(
             "chain.read-at-add",
-            "The directory is read at every `ADD`.",
+            "The directory of a chain is read at every `ADD`.",
             Upstream,
         ),
         must(
             "chain.files",
-            "The files of the directory that end in `.conf` count, by the order of their names.",
+            "Files that end in `.conf` count in the directory of a chain, in the order of their names.",
             Upstream,
         ),
         must(
             "chain.type",
-            "A file in the directory without a `type` fails the pod.",
+            "A file in the directory of a chain without a `type` fails the pod.",
             Cni("SPEC 1.1.0, section 1: Plugin configuration objects"),
         ),
         must(
@@ -57,17 +57,17 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "chain.auxiliary-version",
-            "This chain begins with `passthru` and has the `cniVersion` of the configuration.",
+            "The chain of `auxiliaryCNIChainName` begins with `passthru` and has the `cniVersion` of the configuration.",
             Upstream,
         ),
         must(
             "chain.auxiliary-empty",
-            "Without files there is no such network.",
+            "`auxiliaryCNIChainName` adds no network where its directory has no files.",
             Upstream,
         ),
         fix(
             "chain.auxiliary-broken",
-            "A file of this chain that cannot be read fails the pod, and the error names it.",
+            "A file in the directory of `auxiliaryCNIChainName` that cannot be read fails the pod, and the error names it.",
             Ours,
         ),
         must(

@@ -19,7 +19,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "check.cached-result",
-            "Plugins get the cached result of `ADD` as `prevResult`.",
+            "`CHECK` gives plugins the cached result of `ADD` as `prevResult`.",
             Cni("SPEC 1.1.0, section 3: Checking an attachment"),
         ),
         fix(

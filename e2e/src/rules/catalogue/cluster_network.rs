@@ -12,32 +12,32 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "cluster-network.by-name",
-            "A name without `/` is a definition in `multusNamespace`.",
+            "A `clusterNetwork` without `/` is the name of a definition in `multusNamespace`.",
             Upstream,
         ),
         must(
             "cluster-network.by-file-name",
-            "Where no such definition exists, the name is that of a configuration in a file of `confDir`.",
+            "A `clusterNetwork` without `/` for which no definition exists is the name of a configuration in a file of `confDir`.",
             Upstream,
         ),
         must(
             "cluster-network.by-path",
-            "The path of a file means that file, of a list or of a single plugin.",
+            "A `clusterNetwork` that is the path of a file means that file, of a list or of a single plugin.",
             Upstream,
         ),
         must(
             "cluster-network.by-path-type",
-            "A file by path that is not a `.conflist` must have a `type` at its top level.",
+            "A file that `clusterNetwork` names by path and that is not a `.conflist` must have a `type` at its top level.",
             Upstream,
         ),
         must(
             "cluster-network.directory",
-            "The path of a directory means the first configuration in it.",
+            "A `clusterNetwork` that is the path of a directory means the first configuration in that directory.",
             Upstream,
         ),
         fix(
             "cluster-network.directory-broken-file",
-            "A file in that directory that cannot be used and comes before it fails the pod, and the error names the file.",
+            "A file that cannot be used and is the first in the directory of `clusterNetwork` fails the pod, and the error names the file.",
             Ours,
         ),
         should(
@@ -52,7 +52,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "cluster-network.broken-definition",
-            "A definition in `multusNamespace` that cannot be used fails the pod, also where a file has the same name.",
+            "A definition that `clusterNetwork` names and that cannot be used fails the pod, also where a file has the same name.",
             Ours,
         ),
         should(

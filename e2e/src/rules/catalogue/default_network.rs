@@ -12,42 +12,42 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "default-network.replaced",
-            "The annotation's network takes the place of the first network of the configuration.",
+            "The network of the default-network annotation takes the place of the first network of the configuration.",
             Upstream,
         ),
         must(
             "default-network.interface-and-status",
-            "It has the interface of the default network and is the default in the status annotation.",
+            "The network of the default-network annotation has the interface of the default network and is the default in the status annotation.",
             Upstream,
         ),
         must(
             "default-network.requested-interface",
-            "An interface name that the annotation requests is used.",
+            "An interface name in the default-network annotation is used.",
             Upstream,
         ),
         must(
             "default-network.namespace",
-            "A name without a namespace means a definition in `multusNamespace`.",
+            "A name without a namespace in the default-network annotation means a definition in `multusNamespace`.",
             Upstream,
         ),
         fix(
             "default-network.isolation",
-            "`namespaceIsolation` holds for this annotation as well, except that `multusNamespace` is open to all pods.",
+            "`namespaceIsolation` holds for the default-network annotation as well, except that `multusNamespace` is open to all pods.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 7.4"),
         ),
         must(
             "default-network.several",
-            "More than one network is refused with `more than one default network is specified`.",
+            "More than one network in the default-network annotation is refused with `more than one default network is specified`.",
             Upstream,
         ),
         must(
             "default-network.empty",
-            "An empty annotation is refused.",
+            "An empty default-network annotation is refused.",
             Upstream,
         ),
         fix(
             "default-network.empty-list",
-            "An empty list is refused with `no default network is specified`.",
+            "An empty list in the default-network annotation is refused with `no default network is specified`.",
             Ours,
         ),
     ],

@@ -12,17 +12,17 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "definition.list",
-            "A list runs its plugins in order, each with the result of the plugin before it.",
+            "A definition with a list runs its plugins in order, each with the result of the plugin before it.",
             Cni("SPEC 1.1.0, section 3: Adding an attachment"),
         ),
         must(
             "definition.unchanged",
-            "A configuration reaches its plugin with every key as it was written.",
+            "A definition's configuration reaches the plugin with every key as it was written.",
             Cni("SPEC 1.1.0, section 1: Plugin configuration objects"),
         ),
         fix(
             "definition.numbers",
-            "Numbers keep all their digits.",
+            "Numbers in a definition's configuration keep all their digits.",
             Cni("SPEC 1.1.0, section 1: Plugin configuration objects"),
         ),
         must(
@@ -32,7 +32,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "definition.no-version",
-            "The configuration of a single plugin without a `cniVersion` stays without one.",
+            "A definition's configuration of a single plugin without a `cniVersion` stays without one.",
             Upstream,
         ),
         must(
@@ -42,17 +42,17 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "definition.invalid",
-            "A configuration that is not a JSON object fails the pod.",
+            "A definition whose configuration is not a JSON object fails the pod.",
             Upstream,
         ),
         must(
             "definition.no-type",
-            "A configuration with neither `type` nor `plugins` fails the pod.",
+            "A definition whose configuration has neither `type` nor `plugins` fails the pod.",
             Cni("SPEC 1.1.0, section 1: Plugin configuration objects"),
         ),
         fix(
             "definition.no-plugins",
-            "An empty list of plugins is refused with an error that names the definition.",
+            "A definition with an empty list of plugins is refused, and the error names the definition.",
             Ours,
         ),
         must(
@@ -67,22 +67,22 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "definition.on-disk-missing",
-            "A definition without a configuration fails the pod where no such file exists.",
+            "A definition without a configuration fails the pod where `confDir` has no configuration of its name.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 3.4.1"),
         ),
         must(
             "definition.on-disk-order",
-            "Files are read in the byte order of their names, single plugins and lists alike.",
+            "Files in `confDir` are read in the byte order of their names, single plugins and lists alike.",
             Upstream,
         ),
         must(
             "definition.on-disk-broken",
-            "A file that cannot be read fails the pod unless the configuration is found before it.",
+            "A file in `confDir` that cannot be read fails the pod unless the configuration is found before it.",
             Upstream,
         ),
         must(
             "definition.on-disk-extensions",
-            "Only files that end in `.conf`, `.json` or `.conflist` are read.",
+            "Only files in `confDir` that end in `.conf`, `.json` or `.conflist` are read.",
             Upstream,
         ),
     ],

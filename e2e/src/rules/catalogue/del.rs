@@ -22,12 +22,12 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "del.cached-result",
-            "Plugins get the cached result of `ADD` as `prevResult`.",
+            "`DEL` gives plugins the cached result of `ADD` as `prevResult`.",
             Cni("SPEC 1.1.0, section 3: Deleting an attachment"),
         ),
         must(
             "del.broken-cached-result",
-            "A list whose cached result cannot be read is detached all the same.",
+            "`DEL` detaches a list whose cached result cannot be read all the same.",
             Upstream,
         ),
         must(
@@ -53,12 +53,12 @@ pub(super) const SUBJECT: Subject = Subject {
         must("del.state-removed", "`DEL` removes the state.", Upstream),
         fix(
             "del.state-kept",
-            "The state stays while a network could not be detached, for the runtime's next attempt.",
+            "By default `DEL` keeps the state while a network could not be detached, for the runtime's next attempt.",
             Ours,
         ),
         must(
             "del.retry",
-            "`retryDeleteOnError` decides whether the state stays after a failure.",
+            "After a failure `DEL` keeps the state where `retryDeleteOnError` is `true`, and removes it where that is `false`.",
             Upstream,
         ),
         must(
@@ -78,7 +78,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "del.without-daemon",
-            "`DEL` without a daemon is journaled, and the next daemon makes up for it.",
+            "`DEL` without a daemon is journaled, and the next daemon replays it.",
             Ours,
         ),
     ],

@@ -12,24 +12,28 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "device-info.file",
-            "A plugin gets the path of the file as the capability `CNIDeviceInfoFile`, and the status annotation holds what the plugin wrote there.",
+            "A plugin gets the path of the device information file as the capability `CNIDeviceInfoFile`, and the status annotation holds what the plugin wrote there.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 5.3.7"),
         ),
         must(
             "device-info.of-device-plugin",
-            "The file of the device plugin is copied before the network's plugin runs.",
+            "The device information of a device plugin is copied before the network's plugin runs.",
             Upstream,
         ),
         must(
-            "device-info.place",
-            "The file's name has the network, the container ID and the interface, with `-` in place of `/`.",
+            "device-info.name",
+            "The name of a device information file consists of network, container ID and interface, with `-` in place of `/`.",
             Upstream,
         ),
         must(
             "device-info.types",
-            "The description reaches the status annotation unchanged, whatever its type.",
+            "Device information reaches the status annotation unchanged, whatever its type.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 5.3.7"),
         ),
-        must("device-info.removed", "`DEL` removes the file.", Upstream),
+        must(
+            "device-info.removed",
+            "`DEL` removes the device information file.",
+            Upstream,
+        ),
     ],
 };

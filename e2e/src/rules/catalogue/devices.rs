@@ -17,12 +17,12 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "devices.order",
-            "Devices are in the order of the pod's containers and sorted within a container, whatever their NUMA nodes.",
+            "Devices of a resource are in the order of the pod's containers and sorted within a container, whatever their NUMA nodes.",
             LaterUpstream,
         ),
         fix(
             "devices.default-network",
-            "The pod's own default network takes its device from the same list.",
+            "The default network that a pod requests takes its device from the same list as the pod's other networks.",
             Ours,
         ),
         fix(
@@ -32,7 +32,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "devices.configuration",
-            "The device is `deviceID` and `pciBusID` in the configuration of every plugin of the network.",
+            "A network's device is `deviceID` and `pciBusID` in the configuration of each of its plugins.",
             Upstream,
         ),
         must(
@@ -57,7 +57,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "devices.checkpoint",
-            "Without that socket the daemon reads the kubelet's checkpoint, by the pod's UID.",
+            "Without the pod-resources socket the daemon reads the kubelet's checkpoint, by the pod's UID.",
             Upstream,
         ),
         must(
@@ -67,7 +67,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "devices.claim-without-attributes",
-            "Devices of a claim without these attributes are ignored.",
+            "Devices of a claim without the attributes for networks are ignored.",
             LaterUpstream,
         ),
         must(

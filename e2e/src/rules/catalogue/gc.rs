@@ -29,7 +29,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "gc.valid-attachments",
-            "The default network's plugins get exactly the attachments that the runtime lists.",
+            "`GC` gives the default network's plugins exactly the attachments that the runtime lists.",
             Cni("SPEC 1.1.0, section 2: GC"),
         ),
         fix(

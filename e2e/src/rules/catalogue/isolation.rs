@@ -17,7 +17,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "isolation.refused",
-            "A definition of another namespace fails the pod with `namespace isolation enabled, annotation violates permission`.",
+            "With `namespaceIsolation` a definition of another namespace fails the pod with `namespace isolation enabled, annotation violates permission`.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 7.4"),
         ),
         must(
@@ -32,7 +32,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "isolation.exempt",
-            "`clusterNetwork` and `defaultNetworks` are exempt.",
+            "`clusterNetwork` and `defaultNetworks` are exempt from `namespaceIsolation`.",
             Upstream,
         ),
     ],

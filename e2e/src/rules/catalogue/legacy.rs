@@ -12,22 +12,22 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "legacy.off",
-            "Without `legacyNetworksAnnotation` the annotation has no effect.",
+            "Without `legacyNetworksAnnotation` the annotation `alpha.network.k8s.io/networks` has no effect.",
             Upstream,
         ),
         must(
             "legacy.annotation",
-            "With it the annotation's networks are attached as `eth0`, `eth1` and so on, the first as the default network.",
+            "With `legacyNetworksAnnotation` the networks of `alpha.network.k8s.io/networks` are attached as `eth0`, `eth1` and so on, the first as the default network.",
             Ours,
         ),
         must(
             "legacy.current-annotation-wins",
-            "With it the annotation has no effect on a pod that has one of the current annotations.",
+            "The annotation `alpha.network.k8s.io/networks` has no effect on a pod that has one of the current annotations.",
             Ours,
         ),
         must(
             "legacy.plugin-definition",
-            "With it a definition without a configuration that has the name of a plugin becomes a configuration of that plugin, in the highest CNI version that the plugin supports.",
+            "With `legacyNetworksAnnotation` a definition without a configuration that has the name of a plugin becomes a configuration of that plugin, in the highest CNI version that the plugin supports.",
             Ours,
         ),
     ],

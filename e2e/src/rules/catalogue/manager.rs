@@ -22,7 +22,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "manager.earlier-file",
-            "A file that appears later and sorts before the default network's file takes its place.",
+            "A file that appears later and sorts before the default network's file becomes the default network.",
             Ours,
         ),
         must(
@@ -137,7 +137,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "manager.readiness-indicator-removed",
-            "While that file is missing again, the daemon is not ready and no new pods are attached.",
+            "While the file that `readinessindicatorfile` names is missing again, the daemon is not ready and attaches no new pods.",
             Upstream,
         ),
     ],

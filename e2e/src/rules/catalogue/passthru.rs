@@ -9,12 +9,12 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "passthru.add",
-            "`ADD` returns a result without interfaces, addresses and routes.",
+            "`passthru` answers `ADD` with a result without interfaces, addresses and routes.",
             Upstream,
         ),
         must(
             "passthru.other-verbs",
-            "`DEL` and `CHECK` succeed without output.",
+            "`passthru` succeeds on `DEL` and `CHECK` without output.",
             Upstream,
         ),
         must(

@@ -32,7 +32,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "plugin.other-args",
-            "Other `CNI_ARGS` of the runtime reach the plugin.",
+            "`CNI_ARGS` of the runtime that Multus does not use reach the plugin.",
             Cni("SPEC 1.1.0, section 3: Attachment Parameters"),
         ),
         must(

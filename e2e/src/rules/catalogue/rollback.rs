@@ -12,7 +12,7 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "rollback.reverse-order",
-            "A failure detaches all networks up to and including the failed one, in reverse order.",
+            "A failed `ADD` detaches all networks up to and including the failed one, in reverse order.",
             Upstream,
         ),
         must(

@@ -22,12 +22,12 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "routes.other-interfaces",
-            "No other interface keeps a default route of that address family.",
+            "With `default-route` no other interface keeps a default route of that address family.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.9"),
         ),
         fix(
             "routes.other-family",
-            "A gateway of one address family leaves the other family unchanged.",
+            "A gateway of one address family in `default-route` leaves default routes of the other family unchanged.",
             Ours,
         ),
         must(
@@ -37,17 +37,17 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "routes.two-gateways",
-            "Two gateways of one address family are refused with `multus does not support ECMP for default-route`.",
+            "Two gateways of one address family in `default-route` are refused with `multus does not support ECMP for default-route`.",
             Upstream,
         ),
         fix(
             "routes.empty-list",
-            "An empty list gives the network the default route that its own plugins return, and fails the pod where they return none.",
+            "An empty `default-route` gives the network the default route that its own plugins return, and fails the pod where they return none.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.9"),
         ),
         fix(
             "routes.empty-list-and-another",
-            "An empty list on one network and `default-route` on another are refused.",
+            "An empty `default-route` on one network and another `default-route` on a second one are refused.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.9"),
         ),
         fix(
@@ -57,17 +57,17 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "routes.result-versions",
-            "The default route is set, and is in the cached result, for results of every version.",
+            "A requested default route is set, and is in the cached result, for results of every version.",
             Upstream,
         ),
         fix(
             "routes.other-routes",
-            "Other routes stay in cached results.",
+            "Routes that are not default routes stay in cached results.",
             Ours,
         ),
         fix(
             "routes.rollback",
-            "A default route that cannot be set fails the pod, which is undone.",
+            "A requested default route that cannot be set fails the pod, which is undone.",
             Ours,
         ),
     ],

@@ -34,12 +34,12 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "socket.methods",
-            "Other methods get status 405 and a text.",
+            "A method that a path does not have gets status 405 and a text.",
             Upstream,
         ),
         must(
             "socket.not-found",
-            "Any other path gets status 404.",
+            "A path that the daemon does not have gets status 404.",
             Upstream,
         ),
         must(
@@ -54,7 +54,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "socket.request",
-            "A request is an object with `env`, the environment, and `config`, the configuration as base64.",
+            "A request to `/cni` is an object with `env`, the environment, and `config`, the configuration as base64.",
             Upstream,
         ),
         should(
@@ -69,7 +69,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "socket.empty-answer",
-            "The answer to the other verbs has status 200 and no body.",
+            "The answer to `DEL`, `CHECK`, `GC` and `STATUS` has status 200 and no body.",
             Upstream,
         ),
         should(

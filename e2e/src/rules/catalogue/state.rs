@@ -17,12 +17,12 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "state.format",
-            "It is a list with one object for each network, in order, with the network's whole configuration.",
+            "The state is a list with one object for each network, in order, with the network's whole configuration.",
             Upstream,
         ),
         must(
             "state.requests",
-            "It holds requested interface names and addresses.",
+            "The state holds requested interface names and addresses.",
             Upstream,
         ),
         fix(

@@ -12,32 +12,32 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "status-annotation.entries",
-            "The annotation has one entry for each network, in order.",
+            "The status annotation has one entry for each network, in order.",
             Upstream,
         ),
         must(
             "status-annotation.keys",
-            "An entry has `name`, `interface`, `ips` without prefix lengths, `mac` and `dns`.",
+            "An entry of the status annotation has `name`, `interface`, `ips` without prefix lengths, `mac` and `dns`.",
             Upstream,
         ),
         must(
             "status-annotation.definition-name",
-            "A definition is called `namespace/name`.",
+            "A definition is called `namespace/name` in the status annotation.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 5.3.1"),
         ),
         must(
             "status-annotation.canonical-addresses",
-            "Addresses are in their canonical form.",
+            "Addresses in the status annotation are in their canonical form.",
             Upstream,
         ),
         must(
             "status-annotation.dns",
-            "`dns` is there also when it is empty.",
+            "An entry of the status annotation has `dns` also when it is empty.",
             Upstream,
         ),
         must(
             "status-annotation.mtu",
-            "`mtu` is there when it is known.",
+            "An entry of the status annotation has `mtu` when it is known.",
             Upstream,
         ),
         must(
@@ -47,22 +47,22 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         should(
             "status-annotation.not-default",
-            "Every entry has `default`, which is `false` for other networks.",
+            "Every entry of the status annotation has `default`, which is `false` for networks other than the default network.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 5.3.5"),
         ),
         must(
             "status-annotation.gateway",
-            "`gateway` has the gateways of default routes.",
+            "`gateway` in the status annotation has the gateways of default routes.",
             Upstream,
         ),
         should(
             "status-annotation.default-route",
-            "The gateways are there under the standard's key `default-route` as well.",
+            "The status annotation has the gateways of default routes under the standard's key `default-route` as well.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 5.3.6.4"),
         ),
         fix(
             "status-annotation.no-gateway",
-            "A default route without a gateway adds none.",
+            "A default route without a gateway adds no gateway to the status annotation.",
             Ours,
         ),
         must(
@@ -77,7 +77,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "status-annotation.repeated-keys",
-            "Each of those entries has the network's gateways and `dns`.",
+            "Each of several entries of a network has the network's gateways and `dns`.",
             Upstream,
         ),
         must(
@@ -92,7 +92,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "status-annotation.empty-result",
-            "The default network has an entry, whatever its result holds.",
+            "The default network has an entry in the status annotation, whatever its result holds.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 5.2"),
         ),
         should(
@@ -102,32 +102,32 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         should(
             "status-annotation.form",
-            "The JSON is indented by four spaces.",
+            "The JSON of the status annotation is indented by four spaces.",
             Upstream,
         ),
         should(
             "status-annotation.system-pods",
-            "Pods of every namespace and name get the annotation.",
+            "Pods of every namespace and name get the status annotation.",
             Ours,
         ),
         must(
             "status-annotation.patched",
-            "What other writers change in the pod meanwhile stays.",
+            "What other writers change in the pod during `ADD` stays.",
             Upstream,
         ),
         fix(
             "status-annotation.pod-deleted",
-            "A pod that is deleted before its annotation is written does not fail its `ADD`.",
+            "A pod that is deleted before its status annotation is written does not fail its `ADD`.",
             Ours,
         ),
         must(
             "status-annotation.failed-pod",
-            "A pod that was not attached gets no annotation.",
+            "A pod that was not attached gets no status annotation.",
             Upstream,
         ),
         must(
             "status-annotation.at-del",
-            "`DEL` leaves the annotation as it is.",
+            "`DEL` leaves the status annotation as it is.",
             Upstream,
         ),
     ],

@@ -37,7 +37,7 @@ impl Harness {
 
     /// Starts a kubelet that listens and answers with errors only.
     pub(crate) fn failing_kubelet(&self) -> anyhow::Result<FakeKubelet<'_>> {
-        let node = &self.node();
+        let node = self.node();
         let own = std::env::current_exe()?;
         let serving = node.serve(NAME, &own, |command| command.arg(NAME))?;
         let kubelet = FakeKubelet {
@@ -66,7 +66,7 @@ impl Harness {
             json!({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1});
         self.node().write(CHECKPOINT, text.to_string())?;
         Ok(FakeKubelet {
-            node: &self.node(),
+            node: self.node(),
             serving: None,
         })
     }
@@ -126,7 +126,7 @@ struct ListResponse {
     pods: Vec<PodResources>,
 }
 
-/// What the kubelet reports of one pod.
+/// A pod in the kubelet's report.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PodResources {
     #[prost(string, tag = "1")]

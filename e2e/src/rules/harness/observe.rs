@@ -1,4 +1,4 @@
-//! What can be observed from outside: calls of plugins, state, network status, results, addresses and routes.
+//! Observations from outside: calls of plugins, state, network status, results, addresses and routes.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
