@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use cmdline::{BAD_USAGE, absolute, causes};
+use cmdline::absolute;
 use daemon::{
     app::{self, Identity},
     certificate::approve::ServiceAccount,
@@ -25,6 +25,8 @@ use tracing::warn;
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
+/// What each line to stderr begins with.
+const PREFIX: &str = "multus-daemon";
 /// Where a pod has the node's root.
 const HOST_ROOT: &str = "/hostroot";
 
@@ -145,23 +147,16 @@ fn main() -> ExitCode {
     {
         return exit(commands::status::run(&probe_setting(uid), probe));
     }
-    let arguments: Arguments = match cmdline::parse(in_clap_style(words.into_iter())) {
-        Ok(arguments) => arguments,
-        Err(wrong) => {
-            say(&wrong);
-            return ExitCode::from(BAD_USAGE);
-        }
-    };
-    exit(start(arguments))
+    match cmdline::parse_or_report(PREFIX, in_clap_style(words.into_iter())) {
+        Ok(arguments) => exit(start(arguments)),
+        Err(status) => status,
+    }
 }
 
 fn exit(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&causes(error.as_ref()));
-            ExitCode::FAILURE
-        }
+        Err(error) => cmdline::fail(PREFIX, &error),
     }
 }
 
@@ -180,11 +175,6 @@ fn probe_setting(uid: String) -> Setting {
 /// A variable of the environment that is not empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// A line for people. Nobody is left to be told when stderr is closed.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "multus-daemon: {text}");
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<()> {
@@ -338,20 +328,14 @@ mod tests {
 
     #[test]
     fn every_command_shows_an_example() {
-        let command = Arguments::command();
-        command.clone().debug_assert();
-        for command in command.get_subcommands() {
-            let help = command.get_after_help().map(ToString::to_string);
-            let shows = help.is_some_and(|help| help.contains("  multus-daemon "));
-            assert!(shows, "{}", command.get_name());
-        }
+        cmdline::pages::check_examples(&Arguments::command(), "multus-daemon");
     }
 
     #[test]
     fn wrong_words_are_told_in_one_line() {
         for (words, part) in [
             (&["install", "-t", "thin"][..], "thick"),
-            (&["install", "-d", "bin"], "by its whole path"),
+            (&["install", "-d", "bin"], "give an absolute path"),
             (&["-log-format", "xml"], "text, json"),
             (&["jump"], "'jump'"),
         ] {

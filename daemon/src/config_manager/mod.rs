@@ -15,4 +15,4 @@ pub use ready_made::{standing_netconf, state_dirs};
 pub use written::{any, are_all_in, remove_others};
 
 /// The file's name: the first by byte, so that the runtime takes it.
-pub const FILE_NAME: &str = "00-multus.conf";
+pub const FILE_NAME: &str = api::CONF_NAME;

@@ -41,7 +41,7 @@ const ASK_PERIOD: Duration = Duration::from_secs(30);
 /// For so long a part that was well counts as well when it cannot be looked at; then it is missing, or for what was discovered, logged.
 const HICCUP: Duration = Duration::from_mins(1);
 /// The shim's name in the runtime's directory.
-pub const SHIM: &str = "multus-shim";
+pub const SHIM: &str = api::SHIM_NAME;
 /// The shim under the name by which it does nothing: the head of an auxiliary chain.
 pub const PASSTHRU: &str = "passthru";
 
