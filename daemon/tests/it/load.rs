@@ -32,9 +32,11 @@ fn patches(node: &Node) -> Vec<Ask> {
 fn lists_come_from_the_cache_and_two_watches_follow() {
     let node = Node::new();
     node.run_pod(None);
-    let _daemon = node.start().ready();
+    let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
     node.api.wait_for_watch(Kind::Definition);
+    // An ADD finds its pod in the watch's cache: no GET of the pod follows.
+    daemon.cni(&node.request("ADD", "c1")).result();
     let asks = node.api.asks();
     let of = |method: &str| -> Vec<&Ask> {
         let is = |ask: &&Ask| ask.what.starts_with(method);

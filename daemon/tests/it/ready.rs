@@ -73,8 +73,11 @@ fn what_the_configuration_leads_to_is_there_before_it() {
         node.path(CONFIGURATION).exists().then_some(())
     });
     assert_eq!(daemon.send("GET", api::PATH_HEALTHZ, b"").status, 200);
-    let shim = fs::read(node.path("opt/cni/bin/multus-shim")).unwrap();
-    assert_eq!(shim, b"the shim");
+    for copy in ["opt/cni/bin/multus-shim", "var/lib/multus/bin/passthru"] {
+        assert_eq!(fs::read(node.path(copy)).unwrap(), b"the shim");
+    }
+    let passthru = fs::metadata(node.path("var/lib/multus/bin/passthru"));
+    assert_eq!(passthru.unwrap().permissions().mode() & 0o777, 0o755);
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn an_add_that_came_early_is_answered_once_the_daemon_is_ready() {
     daemon.cni(&node.request("DEL", "c3")).done();
     let status = daemon.cni(&node.request("STATUS", "")).error();
     assert_eq!(status.code, 50);
+    assert!(status.msg.contains("watches: "), "{status}");
     assert!(!adding.is_finished() && !checking.is_finished());
     assert_eq!(node.order(), [""; 0]);
     node.api.answer();
