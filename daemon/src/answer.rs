@@ -1,5 +1,5 @@
-//! What one node knows of one pod's networks: out of its state and its result cache, with what its daemon says.
-//! `multus-daemon pod` prints it and `kubectl multus` reads it. Reading is all that is done here; nothing is locked.
+//! The report of one node about one pod's networks, from its state, its result cache and its daemon.
+//! `multus-daemon pod` prints it and `kubectl multus` reads it. This module only reads, and takes no locks.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,10 +18,10 @@ use crate::{
     state::{Delegate, PodRef, Progress, State, StateError, Store},
 };
 
-/// What changes the meaning of known fields raises it.
+/// Raised by every change that gives an existing field another meaning.
 pub const SCHEMA: u32 = 1;
 
-/// The whole answer. Fields that a reader does not know are those of a newer daemon.
+/// The complete report. Readers ignore fields that they do not know: a newer daemon added them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
@@ -31,16 +31,16 @@ pub struct Answer {
     pub version: String,
     /// The node's name in the cluster.
     pub node: String,
-    /// Why the daemon does not serve pods; absent when it does.
+    /// The reason why the daemon does not serve pods; absent when it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The daemon's file, key by key.
     pub options: Map<String, Value>,
     /// The pod's containers that have networks.
     pub containers: Vec<Container>,
-    /// What went wrong with the pod of late, the newest last.
+    /// Recent failures of the pod, the newest last.
     pub failures: Vec<Remembered>,
-    /// What could not be read.
+    /// Errors of reading the node's files or asking the daemon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
 }
@@ -49,10 +49,10 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Container {
-    /// Its id at the runtime.
+    /// The container ID.
     #[serde(rename = "containerID")]
     pub id: String,
-    /// The uid of the pod that it was made for; empty when it is not known.
+    /// The uid of the pod that it was created for; empty when unknown.
     pub uid: String,
     /// Its networks in the order in which they were attached.
     pub attachments: Vec<Attachment>,
@@ -62,41 +62,41 @@ pub struct Container {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment {
-    /// What status and events call the network.
+    /// The network's name in status and events.
     pub network: String,
     /// The interface in the container.
     pub interface: String,
     /// The types of its plugins in their order.
     pub plugins: Vec<String>,
-    /// How far it is.
+    /// How far the attachment got.
     pub progress: Step,
-    /// What its plugins gave it, each with its prefix length.
+    /// The addresses that its plugins assigned, each with its prefix length.
     pub addresses: Vec<String>,
-    /// Since when it is attached, in seconds since 1970.
+    /// The time of the attachment, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
-    /// The device that it has.
+    /// The device of the attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
 }
 
-/// How far an attachment is.
+/// How far an attachment got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Step {
-    /// Its turn has not come.
+    /// Its plugins have not been started.
     Planned,
-    /// Its plugins are at work, or were when they were killed.
+    /// Its plugins are running, or were when they were killed.
     Started,
-    /// Its plugins have answered.
+    /// Its plugins have succeeded.
     Attached,
-    /// Its plugins failed, and what they did is not undone yet.
+    /// Its plugins failed, and their work is not undone yet.
     Failed,
     /// It is detached.
     Removed,
 }
 
-/// The containers of a pod, and what could not be read.
+/// Returns the containers of a pod, and the errors of containers whose state cannot be read.
 pub fn containers(
     root: &Arc<Root>,
     cni_dir: &Path,
@@ -105,10 +105,10 @@ pub fn containers(
     let store = Store::new(Arc::clone(root), cni_dir);
     let results = store.results_dir();
     let dir = root.open_dir(&results).ok();
-    let usual = IfName::parse("eth0").expect("a name that interfaces have");
+    let default_ifname = IfName::parse("eth0").expect("a valid interface name");
     let (mut found, mut unread) = (Vec::new(), Vec::new());
     for id in store.known()? {
-        let state = match store.load(&id, &usual) {
+        let state = match store.load(&id, &default_ifname) {
             Ok(None) => continue,
             Ok(Some(state)) => state,
             Err(StateError::Damaged { left, .. }) => *left,
@@ -124,7 +124,7 @@ pub fn containers(
         let entries = dir.as_ref().map_or_else(Vec::new, |dir| {
             cache::of_container(&proc_path(dir), &id).unwrap_or_default()
         });
-        // Upstream's state names no pod, but what its plugins got does.
+        // Upstream's state names no pod, but its result cache has the arguments of its plugins.
         if is_other && !entries.iter().any(|entry| is_of(entry, namespace, name)) {
             continue;
         }

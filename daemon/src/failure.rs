@@ -1,4 +1,4 @@
-//! A failure as it is told: in whole to the log, in short to the runtime and in events, all under one id.
+//! A failure as it is reported: complete in the log, shortened for the runtime and for events, all under one id.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// An error with whom it is about, and the id by which the log has all of it.
+/// An error with its pod, and the id under which the log has the complete text.
 pub(crate) struct Failure {
     pub(crate) id: String,
     pod: String,
@@ -21,11 +21,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The error of a call.
+    /// Adds the pod and the id to the error of a call.
     pub(crate) fn new(call: &Call, error: CniError) -> Self {
         let pod = call.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
-        let error = in_upstreams_words(call, &pod, error);
+        let error = with_pod_context(call, &pod, error);
         let changing = call.request.as_ref().map_or(["", ""], |request| {
             let netns = request.netns.as_deref().unwrap_or_default();
             [netns, request.container_id.as_str()]
@@ -37,19 +37,19 @@ impl Failure {
         }
     }
 
-    /// As the runtime gets it.
+    /// Returns the shortened error for the runtime.
     pub(crate) fn for_runtime(&self) -> CniError {
         brief::error(&self.error, &self.id, &self.pod)
     }
 
-    /// A text about it as an event gets it.
+    /// Returns a text about the failure, shortened for an event.
     pub(crate) fn for_event(&self, message: &str) -> String {
         brief::event(message, &self.id, &self.pod)
     }
 }
 
-/// What operators look for in events: which pod, before the cause.
-fn in_upstreams_words(call: &Call, pod: &str, error: CniError) -> CniError {
+/// Adds upstream's prefix, which names the pod and which operators search for, unless the error names the pod already.
+fn with_pod_context(call: &Call, pod: &str, error: CniError) -> CniError {
     let is_about_pod = matches!(call.command, Command::Add | Command::Check | Command::Del);
     if pod.is_empty() || !is_about_pod || error.msg.contains(pod) {
         return error;
@@ -57,8 +57,8 @@ fn in_upstreams_words(call: &Call, pod: &str, error: CniError) -> CniError {
     error.context(&format!("error configuring pod [{pod}] networking"))
 }
 
-/// Tells the pod's owner of networks that nobody will detach any more.
-pub(crate) fn tell_of_networks_given_up(
+/// Returns the callback that reports abandoned networks, which are no longer retried, in the log, an event and a metric.
+pub(crate) fn report_abandoned_networks(
     cluster: Arc<OnceLock<Cluster>>,
     metrics: Arc<Metrics>,
 ) -> Box<Witness> {
@@ -75,7 +75,7 @@ pub(crate) fn tell_of_networks_given_up(
             ips = abandoned.ips.join(" "),
             msg = error.msg,
             details = error.details,
-            "network given up: what it has of this pod may have to be freed by hand"
+            "network abandoned: its addresses may have to be freed by hand"
         );
         if let (Some(cluster), false) = (cluster.get(), pod.name.is_empty()) {
             let message = format!("given up: {}; {}", error.msg, left_behind(abandoned));
@@ -85,7 +85,7 @@ pub(crate) fn tell_of_networks_given_up(
     })
 }
 
-/// What may be left of a network that was given up.
+/// Describes what may be left of an abandoned network.
 fn left_behind(abandoned: &Abandoned) -> String {
     let Abandoned { ifname, ips, .. } = abandoned;
     let addresses = match ips.as_slice() {

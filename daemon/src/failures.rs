@@ -1,4 +1,4 @@
-//! What went wrong of late, kept in memory and bounded: the log has all of it, but who asks about one pod wants that pod's.
+//! Recent failures, a limited number in memory: the log has all of them, but `kubectl multus` needs those of one pod.
 
 use std::{
     collections::VecDeque,
@@ -9,29 +9,29 @@ use std::{
 use cni::types::CniError;
 use serde::{Deserialize, Serialize};
 
-/// So many failures are remembered.
+/// The number of failures that are kept.
 const KEPT: usize = 200;
 
-/// One failure, in whole, under the id that events and the log have.
+/// One complete failure, under the id that events and the log have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remembered {
-    /// By which events and the log know it.
+    /// Its id in events and log.
     pub id: String,
     /// The pod as `namespace/name`.
     pub pod: String,
-    /// What was asked for: a verb of CNI, or `hot plug`.
+    /// A verb of CNI, or `hot plug`.
     pub verb: String,
     /// The CNI code.
     pub code: u32,
-    /// What is wrong, and what to do.
+    /// Cause and hint.
     pub msg: String,
-    /// What more is known.
+    /// Details, if there are any.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
-    /// When it happened last, in seconds since 1970.
+    /// The time of the last occurrence, in seconds since 1970.
     pub at: u64,
-    /// How often it happened.
+    /// The number of occurrences.
     pub count: u32,
 }
 
@@ -40,7 +40,7 @@ pub struct Remembered {
 pub struct Failures(Mutex<VecDeque<Remembered>>);
 
 impl Failures {
-    /// Remembers a failure; one that comes again is counted. What is about no pod is nobody's.
+    /// Keeps a failure, or counts it if it is known. A failure without a pod is not kept.
     pub(crate) fn note(&self, id: &str, pod: &str, verb: &str, error: &CniError) {
         if pod.is_empty() {
             return;
@@ -63,12 +63,12 @@ impl Failures {
         }
     }
 
-    /// All is well with this pod.
+    /// Forgets the failures of a pod, after a success.
     pub(crate) fn forget(&self, pod: &str) {
         self.all().retain(|one| one.pod != pod);
     }
 
-    /// All that is remembered, as JSON.
+    /// Returns all failures as JSON.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(&*self.all()).expect("plain values always serialise")
     }
@@ -87,14 +87,14 @@ fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn told(failures: &Failures) -> Vec<(String, String, u32)> {
+    fn kept(failures: &Failures) -> Vec<(String, String, u32)> {
         let all: Vec<Remembered> = serde_json::from_slice(&failures.to_json()).unwrap();
-        let brief = all.into_iter().map(|one| (one.pod, one.id, one.count));
-        brief.collect()
+        let all = all.into_iter();
+        all.map(|one| (one.pod, one.id, one.count)).collect()
     }
 
     #[test]
-    fn what_comes_again_is_counted_and_what_is_well_is_forgotten() {
+    fn repeated_failure_is_counted_until_the_pod_succeeds() {
         let failures = Failures::default();
         let error = CniError::new(11, "no luck").with_details("at all");
         failures.note("a", "shop/cart", "ADD", &error);
@@ -103,21 +103,21 @@ mod tests {
         failures.note("c", "", "STATUS", &error);
         let entry = |pod: &str, id: &str, count| (pod.to_owned(), id.to_owned(), count);
         assert_eq!(
-            told(&failures),
+            kept(&failures),
             [entry("shop/other", "b", 1), entry("shop/cart", "a", 2)]
         );
         failures.forget("shop/cart");
-        assert_eq!(told(&failures), [entry("shop/other", "b", 1)]);
+        assert_eq!(kept(&failures), [entry("shop/other", "b", 1)]);
     }
 
     #[test]
-    fn no_more_than_so_many_are_kept() {
+    fn oldest_failure_is_dropped_at_the_limit() {
         let failures = Failures::default();
         for number in 0..=KEPT {
             failures.note("a", &format!("shop/{number}"), "ADD", &CniError::new(7, ""));
         }
-        let told = told(&failures);
-        assert_eq!(told.len(), KEPT);
-        assert_eq!(told[0].0, "shop/1");
+        let kept = kept(&failures);
+        assert_eq!(kept.len(), KEPT);
+        assert_eq!(kept[0].0, "shop/1");
     }
 }

@@ -1,6 +1,6 @@
 //! Interfaces and default routes in a container's network namespace, which the calling thread enters and leaves again.
 //!
-//! A thread that stayed would keep all interfaces of a pod that is gone.
+//! A thread that stayed would keep all interfaces of a deleted pod alive.
 
 use std::{
     fs::File,
@@ -27,12 +27,12 @@ use crate::{
     plan::Family,
 };
 
-/// The kernel's answers come in pieces of half this size at most.
+/// Twice the maximum size of a message from the kernel.
 const DATAGRAM: usize = 64 << 10;
-/// How often routes that change meanwhile are listed.
+/// The most attempts to list routes that change meanwhile.
 const LISTINGS: u32 = 10;
 
-/// Looks into real namespaces.
+/// Inspects and changes real network namespaces.
 #[derive(Debug)]
 pub struct NetnsProbe {
     root: Arc<Root>,
@@ -41,7 +41,7 @@ pub struct NetnsProbe {
 }
 
 impl NetnsProbe {
-    /// Resolves namespace paths as the runtime of `exec` does.
+    /// Creates a probe that resolves namespace paths like the runtime of `exec`.
     pub fn new(root: Arc<Root>, exec: Arc<RuntimeExec>) -> Self {
         Self {
             root,
@@ -83,7 +83,7 @@ impl NetnsProbe {
     }
 }
 
-/// A socket that was opened inside the namespace. A socket stays in its namespace, so any thread can use it.
+/// A socket opened inside the namespace. It stays in that namespace, so any thread can use it.
 struct NetnsInterfaces(OwnedFd);
 
 impl Interfaces for NetnsInterfaces {
@@ -92,7 +92,7 @@ impl Interfaces for NetnsInterfaces {
     }
 }
 
-/// The network namespace that this process is in.
+/// The network namespace of this process.
 #[derive(Debug)]
 struct Namespace {
     file: OwnedFd,
@@ -106,13 +106,13 @@ impl Namespace {
         Ok(Self { file, identity })
     }
 
-    /// Moves this thread to another namespace until the guard is dropped; `None` where it is there already, since moving takes a
-    /// right that being there does not.
+    /// Moves this thread to another namespace until the guard is dropped. Returns `None` if it is there already, since `setns` needs a
+    /// privilege even then.
     fn leave_for(&self, netns: &OwnedFd) -> io::Result<Option<Elsewhere<'_>>> {
         if identity(netns)? == self.identity {
             return Ok(None);
         }
-        // The kernel checks the same rights on the way back, so a thread that could not return never leaves.
+        // The kernel checks the same privileges on the way back, so a thread that could not return never leaves.
         enter(&self.file)?;
         enter(netns)?;
         Ok(Some(Elsewhere { own: self }))
@@ -127,8 +127,8 @@ struct Elsewhere<'a> {
 impl Drop for Elsewhere<'_> {
     fn drop(&mut self) {
         if let Err(error) = enter(&self.own.file) {
-            error!(%error, "a thread cannot return from a pod's network namespace, so the daemon ends");
-            // What this thread did next would happen in the pod.
+            error!(%error, "a thread cannot return from a pod's network namespace: the daemon aborts");
+            // The next work of this thread would happen in the pod.
             std::process::abort();
         }
     }
@@ -144,7 +144,7 @@ fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Opens a socket for questions about the interfaces of this thread's namespace.
+/// Opens a socket to query the interfaces of this thread's namespace.
 fn interface_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::INET,
@@ -154,7 +154,7 @@ fn interface_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// The index of an interface, if there is one of that name.
+/// Returns the index of an interface, or `None` if it does not exist.
 fn index(socket: &OwnedFd, ifname: &str) -> io::Result<Option<u32>> {
     match netdevice::name_to_index(socket, ifname) {
         Ok(index) => Ok(Some(index)),
@@ -163,7 +163,7 @@ fn index(socket: &OwnedFd, ifname: &str) -> io::Result<Option<u32>> {
     }
 }
 
-/// Takes all default routes of the family away but those that are wanted, and makes what is not there.
+/// Deletes all default routes of the family but the wanted ones, and adds those that are missing.
 fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result<()> {
     let interfaces = interface_socket()?;
     let wanted = routes
@@ -183,13 +183,13 @@ fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result
     };
     for other in &found {
         if !wanted.iter().any(|one| is_it(other, one)) {
-            ask(&socket, &netlink::delete(other))?;
+            exchange(&socket, &netlink::delete(other))?;
         }
     }
     for one in &wanted {
         if !found.iter().any(|found| is_it(found, one)) {
             let (interface, route) = one;
-            ask(
+            exchange(
                 &socket,
                 &netlink::add(family, *interface, route.gateway, route.metric),
             )?;
@@ -198,12 +198,12 @@ fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result
     Ok(())
 }
 
-/// The default routes of a family, listed again while they change.
+/// Lists the default routes of a family, again if they change meanwhile.
 fn default_routes(socket: &OwnedFd, family: Family) -> io::Result<Vec<Found>> {
     for _ in 0..LISTINGS {
-        let answer = ask(socket, &netlink::list(family))?;
-        if !answer.is_interrupted {
-            return Ok(answer.found);
+        let reply = exchange(socket, &netlink::list(family))?;
+        if !reply.is_interrupted {
+            return Ok(reply.found);
         }
     }
     Err(io::Error::other(
@@ -221,19 +221,19 @@ fn netlink_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Sends one message and reads the answer to its end.
-fn ask(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Answer> {
+/// Sends one message and reads the complete reply.
+fn exchange(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Reply> {
     send(socket, message, SendFlags::empty())?;
-    let mut whole = netlink::Answer::default();
+    let mut reply = netlink::Reply::default();
     let mut buffer = vec![0; DATAGRAM];
-    while !whole.is_last {
+    while !reply.is_last {
         let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
         let part = netlink::read(&buffer[..length])?;
-        whole.found.extend(part.found);
-        whole.is_last = part.is_last;
-        whole.is_interrupted |= part.is_interrupted;
+        reply.found.extend(part.found);
+        reply.is_last = part.is_last;
+        reply.is_interrupted |= part.is_interrupted;
     }
-    Ok(whole)
+    Ok(reply)
 }
 
 #[cfg(test)]
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_no_namespace_is_an_error() {
+    fn file_that_is_not_a_namespace_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         assert!(probe().interfaces(path).is_err());
     }
 
     #[test]
-    fn routes_are_listed_by_the_kernel() {
+    fn kernel_lists_default_routes() {
         let socket = netlink_socket().unwrap();
         for family in Family::ALL {
             for found in default_routes(&socket, family).unwrap() {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_told() {
+    fn missing_interface_is_an_error() {
         let route = DefaultRoute {
             ifname: "no-such-link".into(),
             gateway: None,

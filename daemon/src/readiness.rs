@@ -1,4 +1,4 @@
-//! Why the daemon is not ready, if it is not: one reason per part, shown by `/readyz`, `status --ready` and the log.
+//! The gates that must be open before pods are served; a closed gate has a reason, shown by `/readyz`, `status --ready` and the log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,28 +9,28 @@ use std::{
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-/// The parts that must be well before pods are served.
+/// A precondition of serving pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The runtime and its CNI directories.
     Discovery,
-    /// Replayed DELs.
+    /// The replay of journaled DELs.
     Journal,
-    /// The node's own certificate, where it is to have one.
+    /// The node's own certificate, if it is configured.
     Certificate,
     /// The watches of pods and definitions.
     Watches,
-    /// The name under which shims find the daemon.
+    /// The socket name that shims connect to.
     Socket,
     /// The shim in the runtime's directory.
     Shim,
-    /// The primary configuration and ours.
+    /// The configuration of the default network and ours.
     Configuration,
-    /// The process is about to end.
+    /// Closed once the process is shutting down.
     Shutdown,
 }
 
-/// Reasons by part.
+/// The state of all gates.
 #[derive(Debug)]
 pub struct Readiness {
     parts: Mutex<Parts>,
@@ -40,23 +40,23 @@ pub struct Readiness {
 #[derive(Debug, Default)]
 struct Parts {
     reasons: BTreeMap<Part, String>,
-    /// Those that were not well from the beginning on.
+    /// The gates that were never ready since the start.
     never_well: BTreeSet<Part>,
-    /// Another daemon serves this node's pods.
+    /// True while another daemon serves this node's pods.
     is_standby: bool,
-    /// What an operator should know although pods are served.
+    /// Notes for operators, by subject; pods are served all the same.
     notes: BTreeMap<&'static str, String>,
 }
 
 impl Part {
-    /// What is the business of the daemon that shims find, and of no other.
+    /// True for gates that concern only the daemon that shims connect to.
     fn is_of_holder(self) -> bool {
         matches!(self, Self::Socket | Self::Shim | Self::Configuration)
     }
 }
 
 impl Parts {
-    /// Whether a part may be missing without anything being wrong: at a start, what waits for the socket, and at the end.
+    /// Returns whether the gate is closed in normal operation: at a start while it waits for the socket, and during the shutdown.
     fn is_expected(&self, part: Part) -> bool {
         let is_first = self.never_well.contains(&part);
         match part {
@@ -72,7 +72,7 @@ impl Parts {
 }
 
 impl Readiness {
-    /// Nothing is ready yet but what is not in `missing`.
+    /// All gates in `missing` start as not ready.
     pub fn new(missing: &[Part]) -> Self {
         let reasons = missing
             .iter()
@@ -89,7 +89,7 @@ impl Readiness {
         }
     }
 
-    /// The part is well.
+    /// Marks a gate as ready.
     pub fn well(&self, part: Part) {
         let mut parts = self.parts();
         parts.never_well.remove(&part);
@@ -99,12 +99,12 @@ impl Readiness {
         }
     }
 
-    /// The part is not, for this reason.
+    /// Marks a gate as not ready.
     pub fn missing(&self, part: Part, reason: impl Into<String>) {
         self.missing_with(part, reason.into(), |parts| parts.is_expected(part));
     }
 
-    /// The same where the reason is a step of every start, unless the part was well before.
+    /// Like [`missing`](Self::missing), for a reason that is a step of every start: no warning is logged unless the gate was ready before.
     pub fn waiting(&self, part: Part, reason: impl Into<String>) {
         self.missing_with(part, reason.into(), |parts| {
             parts.never_well.contains(&part)
@@ -125,7 +125,7 @@ impl Readiness {
         parts.reasons.insert(part, reason);
     }
 
-    /// While another daemon of the node serves its pods, this one is ready when it could do so, too: an update goes on then.
+    /// While another daemon of the node serves its pods, this one counts as ready when it could serve them, so that a rolling update goes on.
     pub fn standby(&self, is_standby: bool) {
         let before = std::mem::replace(&mut self.parts().is_standby, is_standby);
         if before != is_standby {
@@ -133,7 +133,7 @@ impl Readiness {
         }
     }
 
-    /// Well without a reason, else missing for it.
+    /// Marks a gate as not ready for a reason, or as ready without one.
     pub fn set(&self, part: Part, reason: Option<String>) {
         match reason {
             None => self.well(part),
@@ -141,7 +141,7 @@ impl Readiness {
         }
     }
 
-    /// What an operator should know about a subject although pods are served; `None` takes it back.
+    /// Sets or removes the note about a subject.
     pub fn note(&self, subject: &'static str, text: Option<String>) {
         let mut parts = self.parts();
         let before = match &text {
@@ -153,14 +153,14 @@ impl Readiness {
         }
     }
 
-    /// All notes, one a line.
+    /// Returns all notes, one per line.
     pub fn notes(&self) -> String {
         let parts = self.parts();
         let lines: Vec<&str> = parts.notes.values().map(String::as_str).collect();
         lines.join("\n")
     }
 
-    /// Nothing when all is well, else all reasons in one line.
+    /// Returns the reasons of all gates that are not ready in one line, or `None` when the daemon is ready.
     pub fn problem(&self) -> Option<String> {
         let parts = self.parts();
         let counts = |part: Part| !(parts.is_standby && part.is_of_holder());
@@ -173,12 +173,12 @@ impl Readiness {
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 
-    /// The reason of one part.
+    /// Returns why a gate is not ready now, or `None` when it is.
     pub fn reason(&self, part: Part) -> Option<String> {
         self.parts().reasons.get(&part).cloned()
     }
 
-    /// Whether the part was well once, whatever has become of it since; else the reason.
+    /// Succeeds if the gate was ready once, even if it is not ready now; else fails with the reason.
     pub fn once_well(&self, part: Part) -> Result<(), String> {
         let parts = self.parts();
         if parts.never_well.contains(&part) {
@@ -187,18 +187,18 @@ impl Readiness {
         Ok(())
     }
 
-    /// Returns once nothing is missing.
+    /// Returns once the daemon is ready.
     pub async fn wait_for_all(&self) {
         self.until(|| self.problem().is_none()).await;
     }
 
-    /// Returns once each of these parts was well at some time.
+    /// Returns once each of these gates was ready at some time.
     pub async fn wait_for_once(&self, parts: &[Part]) {
         self.until(|| parts.iter().all(|part| self.once_well(*part).is_ok()))
             .await;
     }
 
-    /// Returns once all these parts are well.
+    /// Returns once all these gates are ready at the same time.
     pub async fn wait_for(&self, parts: &[Part]) {
         self.until(|| parts.iter().all(|part| self.reason(*part).is_none()))
             .await;
@@ -219,7 +219,7 @@ impl Readiness {
     }
 }
 
-/// What is said while the default network's own indicator is missing, in the words that operators look for.
+/// The reason while the default network's own indicator is missing, in upstream's words, which operators search for.
 pub(crate) fn waiting_for(indicator: &Path) -> String {
     format!(
         "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_once_every_part_is_well() {
+    fn daemon_is_ready_once_every_gate_is() {
         let readiness = Readiness::new(&[Part::Watches, Part::Discovery]);
         readiness.missing(Part::Discovery, "no runtime");
         assert_eq!(
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_missing_at_every_start_is_expected() {
+    fn gates_that_wait_for_the_socket_log_no_warning() {
         let readiness = Readiness::new(&[Part::Socket, Part::Shim, Part::Watches]);
         let is_expected = |part| readiness.parts().is_expected(part);
         for part in [Part::Shim, Part::Shutdown] {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_well_once_is_waited_for_and_remembered() {
+    async fn gate_that_was_ready_once_stays_so() {
         let readiness = Readiness::new(&[Part::Watches]);
         readiness.missing(Part::Watches, "no answer");
         assert_eq!(readiness.once_well(Part::Watches).unwrap_err(), "no answer");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn standby_ends_the_wait_for_what_the_other_daemon_has() {
+    async fn standby_does_not_wait_for_the_socket() {
         let readiness = Readiness::new(&[Part::Socket]);
         let standby = async { readiness.standby(true) };
         tokio::join!(readiness.wait_for_all(), standby);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn on_standby_only_what_serving_takes_counts() {
+    fn standby_ignores_gates_of_the_serving_daemon() {
         let readiness = Readiness::new(&[Part::Watches, Part::Socket, Part::Shim]);
         readiness.standby(true);
         assert_eq!(readiness.problem().unwrap(), "watches: not started yet");

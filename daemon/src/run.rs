@@ -1,7 +1,7 @@
-//! The daemon's life: what starts in which order, what runs beside what, and how it ends.
+//! The daemon's lifecycle: build its parts, spawn its tasks, serve, drain.
 //!
-//! The order makes the node's answer true: the configuration that sends pods here is written after everything that serves them is up,
-//! and it stays over every end but the last.
+//! The order matters to the node: the CNI configuration that sends pods to this daemon is written after everything that serves them is
+//! up, and it survives every stop of a daemon but the uninstallation.
 
 use std::{
     ffi::OsString,
@@ -44,30 +44,30 @@ use crate::{
     upkeep::Upkeep,
 };
 
-/// Pause before something that failed is tried again.
+/// Pause before a failed attempt is repeated.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// At the last end, detaching what is left may take so long; the kubelet kills the pod after 30 s.
+/// Limit for detaching stale containers while uninstalling; the kubelet kills the pod after 30 s.
 const DETACHING: Duration = Duration::from_secs(15);
 
-/// Who and where this process is; read from arguments and environment by `main` alone.
+/// The identity of this process in the cluster; only `main` reads it from arguments and environment.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     /// The node's name in the cluster (`MULTUS_NODE_NAME`).
     pub node: String,
-    /// Our pod's uid (`POD_UID`); without it the node's directories must be given.
+    /// Our pod's uid (`POD_UID`); without it the node's directories must be configured.
     pub pod_uid: Option<String>,
     /// Our namespace (`POD_NAMESPACE`).
     pub namespace: Option<String>,
     /// Our DaemonSet (`MULTUS_DAEMONSET`).
     pub daemon_set: Option<String>,
-    /// The chart that brings the kind of network definitions (`MULTUS_CRD_CHART`).
+    /// The chart that installs the CRD of network definitions (`MULTUS_CRD_CHART`).
     pub crd_chart: Option<String>,
-    /// What plugins get of our environment.
+    /// The variables of our environment that plugins get.
     pub plugin_environment: Vec<(OsString, OsString)>,
 }
 
 impl Identity {
-    /// What tells this daemon from others of its node: its pod's uid, or its process id.
+    /// Distinguishes this daemon from others of its node: its pod's uid, or its process id.
     fn id(&self) -> String {
         let own = || std::process::id().to_string();
         self.pod_uid.clone().unwrap_or_else(own)
@@ -84,7 +84,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let daemon = Daemon::new(config, root, identity);
-    // Before anyone asks to undo what they may still be at.
+    // Orphaned plugins end before a DEL can ask to undo their work.
     tokio::task::spawn_blocking(orphans::end).await?;
     let id = daemon.identity.id();
     socket::sweep(&daemon.root, &daemon.config.socket_dir);
@@ -134,15 +134,15 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     info!(uninstall = ends, "shutting down");
     manager.abort();
     following.abort();
-    // Their last writes are over before anything is removed.
+    // Both must have made their last write before anything is removed.
     let _ = tokio::join!(manager, following);
     if ends {
         if daemon.config.detach_on_uninstall {
             let handed_over = leftovers::hand_over(Arc::clone(&upkeep), detaching);
             match tokio::time::timeout(DETACHING, handed_over).await {
                 Ok(Ok(left)) => left.log(),
-                Ok(Err(reason)) => warn!(reason, "cannot detach what is left"),
-                Err(_) => warn!("detaching what is left took too long"),
+                Ok(Err(reason)) => warn!(reason, "cannot detach stale containers"),
+                Err(_) => warn!("detaching stale containers took too long"),
             }
         }
         upkeep.leave();
@@ -151,7 +151,7 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     serving.await.context("the server ended early")
 }
 
-/// What `uninstall --detach` does first. The daemon's own file says where state and plugins are.
+/// The first step of `uninstall --detach`: hands containers off to the runtime. The daemon's own file says where state and plugins are.
 pub async fn hand_over(
     config: Config,
     root: Root,
@@ -206,11 +206,11 @@ impl Daemon {
         })
     }
 
-    /// What serves requests; everything in it is idle until the first one.
+    /// Builds the service; everything in it is idle until the first request.
     fn service(&self, cluster: Arc<OnceLock<Cluster>>, definitions: Arc<Definitions>) -> Service {
         let links = NetnsProbe::new(Arc::clone(&self.root), Arc::clone(&self.exec));
         let abandoned =
-            failure::tell_of_networks_given_up(Arc::clone(&cluster), Arc::clone(&self.metrics));
+            failure::report_abandoned_networks(Arc::clone(&cluster), Arc::clone(&self.metrics));
         let devices = NodeDevices {
             root: Arc::clone(&self.root),
             kubelet_dir: self.config.kubelet_dir.clone(),
@@ -242,7 +242,7 @@ impl Daemon {
         }
     }
 
-    /// What keeps the node as the runtime wants it.
+    /// Builds the reconciler of the node.
     fn upkeep(&self) -> Upkeep {
         Upkeep {
             config: Arc::clone(&self.config),
@@ -256,7 +256,7 @@ impl Daemon {
         }
     }
 
-    /// Starts the watches, as soon as there are credentials. Until then there are none: deletions are served all the same.
+    /// Starts the watches as soon as there are credentials. Deletions are served without them.
     async fn watch(
         self: Arc<Self>,
         cluster: Arc<OnceLock<Cluster>>,
@@ -282,7 +282,7 @@ impl Daemon {
             Arc::clone(&pods),
             Arc::clone(&self.metrics),
         );
-        // Nobody else sets it.
+        // Nothing else sets it.
         let _ = cluster.set(access);
         let synced = {
             let (readiness, left) = (
@@ -323,7 +323,7 @@ impl Daemon {
         }
     }
 
-    /// Whether this end is the last one, as far as anyone knows.
+    /// Returns whether this stop is an uninstallation, as far as the API server knows.
     async fn ends(&self, ownership: &Ownership, cluster: Option<&Cluster>) -> bool {
         let Identity {
             namespace: Some(namespace),
@@ -347,7 +347,8 @@ impl Daemon {
         }
     }
 
-    /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
+    /// A client with the pod's credentials, or with those of this node once it has a certificate. Until then its requests wait, as for a
+    /// slow API server.
     fn client(&self) -> Result<Client, AccessError> {
         let Some(settings) = self.config.certificate.clone() else {
             return access::client();
@@ -365,7 +366,8 @@ impl Daemon {
         Ok(client)
     }
 
-    /// Returns when shims are to find this daemon: at once where they find none, else as soon as it serves as well as the other one.
+    /// Returns when this daemon should take the socket that shims connect to: at once while no daemon serves there, else as soon as this
+    /// one can serve as well as the other.
     async fn its_turn(self: Arc<Self>) {
         let able = [Part::Discovery, Part::Journal, Part::Watches];
         while socket::is_served(&self.root, &self.config.socket_dir) {
@@ -376,7 +378,7 @@ impl Daemon {
         }
     }
 
-    /// Replays the journal once the node is known, and what a shim that had given us up adds to it.
+    /// Replays the journal once the node is known, and later the DELs that shims journal because they could not reach the daemon.
     async fn replay(self: Arc<Self>, service: Arc<Service>) {
         self.readiness.wait_for(&[Part::Discovery]).await;
         let root = Arc::clone(&self.root);
@@ -384,7 +386,7 @@ impl Daemon {
         journal::replay(root, dirs, service).await;
     }
 
-    /// Writes the configuration last, and keeps it.
+    /// Writes the CNI configuration as the last step of a start, and keeps it.
     async fn manage(self: Arc<Self>, targets: watch::Receiver<Option<Target>>) {
         self.readiness
             .wait_for(&[Part::Shim, Part::Journal, Part::Watches])

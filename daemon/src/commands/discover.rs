@@ -1,4 +1,4 @@
-//! `multus-daemon discover`: what was found on this node, from where, and what was rejected.
+//! `multus-daemon discover`: prints the runtime and directories that were found on this node, their sources, and rejected candidates.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use node::discover::{Question, discover};
 
 use super::Setting;
 
-/// Prints the report; an error when the directories are not known.
+/// Prints the report; fails when the directories are unknown.
 pub async fn run(setting: &Setting, json: bool) -> anyhow::Result<()> {
     let config = setting.config()?;
     let question = Question {

@@ -1,5 +1,5 @@
-//! `multus-daemon pod NAMESPACE/NAME`: what this node knows of a pod's networks, for `kubectl multus`, which runs it in the daemon's pod.
-//! State is read from its files, so that it is told even where the daemon hangs; failures and readiness are asked of the daemon.
+//! `multus-daemon pod NAMESPACE/NAME`: reports a pod's networks on this node to `kubectl multus`, which runs it in the daemon's pod.
+//! It reads state from its files, so that it works even while the daemon hangs; failures and readiness come from the daemon.
 
 use std::{io::Write, str::FromStr, sync::Arc};
 
@@ -36,11 +36,11 @@ impl FromStr for PodName {
     }
 }
 
-/// Prints the answer.
+/// Prints the report.
 pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
     let root = Arc::new(setting.root()?);
     let PodName { namespace, name } = pod;
-    // The daemon serves with the file that it read at its start: one that is broken now keeps nobody from looking.
+    // The daemon runs with the file that it read at its start, so a file that is broken now must not prevent the report.
     let (config, broken) = match setting.config() {
         Ok(config) => (config, None),
         Err(error) => (Config::parse(Map::new())?, Some(causes(error.as_ref()))),
@@ -54,14 +54,11 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         Err(error) => Some(causes(error.as_ref())),
     };
     let failures = failures(setting).unwrap_or_else(|error| {
-        unread.push(format!(
-            "what went wrong of late: {}",
-            causes(error.as_ref())
-        ));
+        unread.push(format!("recent failures: {}", causes(error.as_ref())));
         Vec::new()
     });
     let pod = format!("{namespace}/{name}");
-    let answer = Answer {
+    let report = Answer {
         schema: answer::SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: setting.identity.node.clone(),
@@ -71,15 +68,15 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         failures: failures.into_iter().filter(|one| one.pod == pod).collect(),
         unread,
     };
-    let text = serde_json::to_string_pretty(&answer)? + "\n";
+    let text = serde_json::to_string_pretty(&report)? + "\n";
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
 fn failures(setting: &Setting) -> anyhow::Result<Vec<Remembered>> {
     let (status, body) = ask(setting, api::PATH_FAILURES)?;
-    anyhow::ensure!(status == 200, "the daemon answers with status {status}");
-    serde_json::from_str(&body).context("the daemon's answer is no list of failures")
+    anyhow::ensure!(status == 200, "the daemon responds with status {status}");
+    serde_json::from_str(&body).context("the daemon's response is not a list of failures")
 }
 
 #[cfg(test)]
@@ -87,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_has_a_namespace_and_a_name() {
+    fn pod_needs_a_namespace_and_a_name() {
         let pod: PodName = "shop/cart-0".parse().unwrap();
         assert_eq!(
             (pod.namespace.as_str(), pod.name.as_str()),

@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
     netconf::Netconf,
     plan,
-    service::{Service, tell_of_attached},
+    service::{Service, report_attached},
 };
 
 /// Serves one verb.
@@ -74,7 +74,7 @@ fn add(
         failure.error
     })?;
     info!(network = attached.name, ifname = attached.ifname, "plugged");
-    tell_of_attached(cluster, &pod, std::slice::from_ref(&attached));
+    report_attached(cluster, &pod, std::slice::from_ref(&attached));
     Ok(Response::new(attached.result).to_json())
 }
 

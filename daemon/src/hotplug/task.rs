@@ -14,7 +14,7 @@ use crate::{
     netstatus,
     plan::PodView,
     readiness::Part,
-    service::{Service, tell_of_attached},
+    service::{Service, report_attached},
     upkeep::Upkeep,
 };
 
@@ -134,7 +134,7 @@ fn follow(
 
 /// What the pod's owner gets to know; whether there is nothing left to do.
 fn tell(service: &Service, cluster: &Cluster, pod: &PodView, followed: Followed) -> bool {
-    tell_of_attached(cluster, pod, &followed.attached);
+    report_attached(cluster, pod, &followed.attached);
     for attached in &followed.attached {
         info!(network = attached.name, ifname = attached.ifname, "plugged");
     }

@@ -121,7 +121,7 @@ async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About
                 Verdict::Again => None,
             };
             if let (Some(pod), Some(failure)) = (&about.pod, failure) {
-                service.tell_of_entry(pod, failure, &reason);
+                service.report_entry(pod, failure, &reason);
             }
         }
     }

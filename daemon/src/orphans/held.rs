@@ -1,4 +1,4 @@
-//! A process that is meant to end, told from every other that may get its id.
+//! A handle of a process, which never refers to another process that gets the same pid.
 
 use std::{
     os::fd::OwnedFd,
@@ -14,23 +14,23 @@ use rustix::{
 
 use super::{Name, STATE, stat_field};
 
-/// How often a process without a handle is looked at.
+/// Pause between two checks of a process without a pidfd.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// It stays the same process for as long as this lives, or is none any more.
+/// Refers to one process, or to none after its end.
 #[derive(Debug)]
-pub(super) enum Held {
-    /// By a handle: the id cannot become another's.
-    Handle(OwnedFd),
-    /// By its start, as kernels before 5.3 and some filters of system calls know no handles.
+pub(super) enum ProcessHandle {
+    /// While it is open, the kernel does not use the pid again.
+    PidFd(OwnedFd),
+    /// By its start time: kernels before 5.3 and some seccomp filters have no pidfds.
     Name(Pid, Name),
 }
 
-impl Held {
-    /// `None` where there is no such process.
+impl ProcessHandle {
+    /// Opens a process; returns `None` if it does not exist.
     pub(super) fn new(id: Pid) -> Result<Option<Self>> {
         match pidfd_open(id, PidfdFlags::empty()) {
-            Ok(handle) => Ok(Some(Self::Handle(handle))),
+            Ok(handle) => Ok(Some(Self::PidFd(handle))),
             Err(Errno::SRCH) => Ok(None),
             Err(Errno::NOSYS | Errno::PERM) => Ok(Self::by_name(id)),
             Err(error) => Err(error),
@@ -42,10 +42,10 @@ impl Held {
         Some(Self::Name(id, name))
     }
 
-    /// Sends a signal; who has ended needs none.
+    /// Sends a signal; succeeds without effect if the process has ended.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let sent = match self {
-            Self::Handle(handle) => pidfd_send_signal(handle, signal),
+            Self::PidFd(handle) => pidfd_send_signal(handle, signal),
             Self::Name(id, name) if name.is_alive() => kill_process(*id, signal),
             Self::Name(..) => Ok(()),
         };
@@ -55,12 +55,12 @@ impl Held {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the process's end; returns false at the deadline.
     pub(super) fn has_ended(&self, deadline: Instant) -> Result<bool> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self {
-                Self::Handle(handle) => {
+                Self::PidFd(handle) => {
                     let left =
                         Timespec::try_from(left).expect("seconds are within the clock's range");
                     match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&left)) {
@@ -76,7 +76,7 @@ impl Held {
     }
 }
 
-/// Whether a process does anything any more; one that nobody has waited for does not.
+/// Returns whether a process runs; a zombie does not.
 fn runs(id: Pid, name: Name) -> bool {
     let state = || stat_field(id.as_raw_nonzero().get(), STATE);
     name.is_alive() && state().is_ok_and(|state| state != "Z")
@@ -89,20 +89,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_signal_and_see_the_end() {
-        let by_handle = |id| Held::new(id).unwrap();
-        for hold in [by_handle, Held::by_name] {
+    fn both_kinds_of_handles_signal_and_wait() {
+        let by_pidfd = |id| ProcessHandle::new(id).unwrap();
+        for open in [by_pidfd, ProcessHandle::by_name] {
             let mut child = Command::new("sleep").arg("600").spawn().unwrap();
             let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-            let held = hold(id).unwrap();
-            assert!(!held.has_ended(Instant::now()).unwrap());
-            held.signal(Signal::KILL).unwrap();
+            let handle = open(id).unwrap();
+            assert!(!handle.has_ended(Instant::now()).unwrap());
+            handle.signal(Signal::KILL).unwrap();
             let patience = Instant::now() + Duration::from_mins(1);
-            assert!(held.has_ended(patience).unwrap());
+            assert!(handle.has_ended(patience).unwrap());
             child.wait().unwrap();
-            assert!(held.has_ended(Instant::now()).unwrap());
-            held.signal(Signal::KILL).unwrap();
-            assert!(hold(id).is_none());
+            assert!(handle.has_ended(Instant::now()).unwrap());
+            handle.signal(Signal::KILL).unwrap();
+            assert!(open(id).is_none());
         }
     }
 }

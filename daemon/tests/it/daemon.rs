@@ -167,7 +167,7 @@ impl Daemon {
     /// Waits until shims find another daemon in this one's place.
     #[track_caller]
     pub(crate) fn until_replaced(&self) {
-        self.until_logged("shims find this daemon", 2);
+        self.until_logged("shims connect to this daemon", 2);
     }
 
     pub(crate) fn terminate(&self) {

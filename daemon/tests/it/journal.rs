@@ -175,5 +175,5 @@ fn an_entry_that_goes_on_failing_sends_one_event() {
     let [failure] = failures[..] else {
         panic!("{events:?}");
     };
-    assert!(failure.contains("not now") && failure.ends_with("; it is tried again"));
+    assert!(failure.contains("not now") && failure.ends_with("; it is retried"));
 }

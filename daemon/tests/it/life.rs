@@ -255,7 +255,7 @@ fn an_add_that_nobody_waits_for_any_more_is_undone() {
     let abandoned = daemon.cni_and_leave(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     drop(abandoned);
-    daemon.until_logged("a client has gone", 1);
+    daemon.until_logged("a client disconnected", 1);
     // It comes after the ADD, which holds the container.
     let deleting = daemon.cni_meanwhile(&node.request("DEL", "c1"));
     drop(gate);

@@ -72,7 +72,10 @@ fn failures_are_told_until_all_is_well() {
         2
     );
     assert!(
-        told["unread"][0].as_str().unwrap().contains("of late"),
+        told["unread"][0]
+            .as_str()
+            .unwrap()
+            .contains("recent failures"),
         "{told}"
     );
 }

@@ -65,7 +65,7 @@ fn held_requests_have_no_threads() {
         daemon.status("Threads")
     );
     drop(callers);
-    daemon.until_logged("a client has gone", 250);
+    daemon.until_logged("a client disconnected", 250);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn plugins_that_hang_hold_up_their_own_namespace_alone() {
     assert!(grown < 12_000, "250 requests take {grown} kB");
     // Who leaves the queue is never begun.
     drop(callers);
-    daemon.until_logged("a client has gone", 250);
+    daemon.until_logged("a client disconnected", 250);
     drop(gate);
     daemon.cni(&node.request("ADD", "last")).result();
     assert_eq!(adds(&node), 4);
@@ -150,7 +150,7 @@ fn a_del_whose_caller_has_gone_leaves_the_queue() {
     // It is in the queue by the time at which a later one is answered.
     daemon.cni(&node.request("STATUS", "")).done();
     drop(abandoned);
-    daemon.until_logged("a client has gone", 1);
+    daemon.until_logged("a client disconnected", 1);
     drop(gate);
     for adding in adding {
         adding.join().unwrap().unwrap().result();
