@@ -1,4 +1,4 @@
-//! Plugins that a spawner on a thread of this process starts.
+//! Running plugins with a spawner on a thread of this process.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ fn exec() -> RuntimeExec {
 }
 
 #[test]
-fn plugins_are_found_as_the_node_sees_them() {
+fn plugins_are_searched_in_the_nodes_file_tree() {
     let dir = tempfile::tempdir().unwrap();
     let root = Arc::new(Root::open(dir.path()).unwrap());
     root.make_dirs("/data/hash", 0o755).unwrap();
@@ -40,7 +40,7 @@ fn plugins_are_found_as_the_node_sees_them() {
 }
 
 #[test]
-fn a_plugin_gets_its_variables_and_those_of_the_node() {
+fn plugin_gets_variables_of_cni_and_of_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let path = script(
         dir.path(),
