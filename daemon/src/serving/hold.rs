@@ -10,7 +10,7 @@ use crate::{
     call::Call,
     journal::About,
     readiness::{Part, Readiness},
-    service::Service,
+    serving::service::Service,
 };
 
 /// A request without a hold header is held for this long; a runtime waits for minutes.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::Request;
+use cmdline::causes;
 use cni::{env::Command, types::CniError};
 use http_body_util::Full;
 use hyper::{
@@ -20,7 +21,10 @@ use super::{
     queue::Turn,
 };
 use crate::{
-    call::Call, causes::causes, engine::Waiting, readiness::Part, server::reply, service::Service,
+    call::Call,
+    engine::Waiting,
+    readiness::Part,
+    serving::{delegate::delegate, response::reply, service::Service},
 };
 
 /// The path of a CNI request.
@@ -71,7 +75,7 @@ pub(crate) async fn verb(
         let _running = (busy, turn, share, queued.start());
         match path {
             Path::Cni => service.cni(&call, &raw_request),
-            Path::Delegate => service.delegate(&call, &raw_request),
+            Path::Delegate => delegate(&service, &call, &raw_request),
         }
     });
     let served = served.await;

@@ -1,0 +1,226 @@
+//! HTTP on the unix socket: paths, limits and status codes. The service handles the requests.
+
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use cmdline::causes;
+use futures::FutureExt;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::UnixStream, task::JoinSet};
+use tracing::{debug, warn};
+
+use crate::{
+    host::dir_watch::DirectoryWatch,
+    readiness::Part,
+    serving::{
+        Path,
+        response::reply,
+        service::Service,
+        snapshot,
+        socket::{Holder, Socket},
+        verb,
+    },
+};
+
+/// Limit for a client to send its headers.
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// In-flight requests get this long after SIGTERM, less than the pod's grace period of 30 s.
+const DRAIN_TIME: Duration = Duration::from_secs(20);
+/// The same for connections that were queued when the socket was withdrawn.
+const QUEUE_TIME: Duration = Duration::from_secs(5);
+/// Pause when no file descriptors are left.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between two attempts to publish the socket.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Serves until `stop` is done, then finishes requests that are queued or in flight. Takes the name that shims connect to once `publish` is
+/// done.
+pub async fn serve(
+    mut socket: Socket,
+    service: Arc<Service>,
+    publish: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
+) {
+    let limit = service.config.connection_limit.unwrap_or(usize::MAX);
+    let (mut publish, mut stop) = (pin!(publish.fuse()), pin!(stop));
+    let mut connections = JoinSet::new();
+    loop {
+        let maintained = maintain(&mut socket);
+        let holder = socket.holder();
+        match (&maintained, unpublished(holder)) {
+            (Ok(_), None) => service.readiness.well(Part::Socket),
+            (Ok(_), Some(reason)) => service.readiness.waiting(Part::Socket, reason),
+            (Err(error), _) => service
+                .readiness
+                .missing(Part::Socket, format!("{error:#}")),
+        }
+        let is_standby = holder == Holder::Another && socket.is_served();
+        service.readiness.standby(is_standby);
+        // Requests that are held here are sent again to the other daemon.
+        service.withdrawn.send_replace(is_standby);
+        let disturbed = async {
+            match &maintained {
+                // No event reports the death of the other daemon.
+                Ok(watch) if holder == Holder::Another => {
+                    let _ = tokio::time::timeout(RETRY, watch.changed()).await;
+                }
+                Ok(watch) => watch.changed().await,
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        };
+        let mut disturbed = pin!(disturbed);
+        loop {
+            tokio::select! {
+                // Connections beyond the limit wait in the kernel's queue.
+                accepted = socket.accept(), if connections.len() < limit => match accepted {
+                    Ok(stream) => drop(connections.spawn(serve_connection(Arc::clone(&service), stream))),
+                    Err(error) => {
+                        // Usually no descriptors are left; other connections end meanwhile.
+                        warn!(error = %causes(&error), "cannot accept a connection");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+                () = &mut publish => {
+                    socket.publish();
+                    break;
+                }
+                () = &mut disturbed => break,
+                () = &mut stop => return drain(socket, &service, connections).await,
+            }
+        }
+    }
+}
+
+/// Restores the socket's names. The returned watch reports when they change.
+fn maintain(socket: &mut Socket) -> anyhow::Result<DirectoryWatch> {
+    let watch = socket.watch();
+    socket.restore_names()?;
+    // The first attempt fails when the directory was created just now.
+    let watch = watch.or_else(|_| socket.watch());
+    watch.context("cannot watch the socket's directory")
+}
+
+/// Accepts connections while a verb is in flight: a DEL is served, an ADD is told to wait. Then withdraws the socket and serves the
+/// connections that are already queued.
+async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: JoinSet<()>) {
+    let mut busy = service.busy.subscribe();
+    let idle = async {
+        // It cannot fail: the service owns the sender, and this function borrows the service.
+        let _ = busy.wait_for(|verbs| *verbs == 0).await;
+    };
+    let mut idle = pin!(tokio::time::timeout(DRAIN_TIME, idle));
+    let left = loop {
+        tokio::select! {
+            biased;
+            ended = &mut idle => break ended,
+            Ok(stream) = socket.accept() => drop(connections.spawn(serve_connection(Arc::clone(service), stream))),
+            Some(_) = connections.join_next() => {}
+        }
+    };
+    if let Err(error) = socket.withdraw() {
+        warn!(%error, "cannot withdraw the socket");
+    }
+    // Clients send held requests again, to the next daemon.
+    service.withdrawn.send_replace(true);
+    let ended = async {
+        loop {
+            while let Some(stream) = socket.queued() {
+                connections.spawn(serve_connection(Arc::clone(service), stream));
+            }
+            if connections.join_next().await.is_none() {
+                break;
+            }
+        }
+    };
+    let rest = if left.is_ok() { QUEUE_TIME } else { PAUSE };
+    if tokio::time::timeout(rest, ended).await.is_err() || left.is_err() {
+        warn!("some requests did not end in time; the next start cleans up after them");
+    }
+}
+
+fn unpublished(holder: Holder) -> Option<&'static str> {
+    match holder {
+        Holder::Us => None,
+        Holder::Another => Some("another daemon of this node serves pods"),
+        Holder::Nobody => Some("shims do not find it yet"),
+    }
+}
+
+/// Serves the one request of a connection.
+async fn serve_connection(service: Arc<Service>, stream: UnixStream) {
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(move |request| route(Arc::clone(&service), request)),
+        );
+    if let Err(error) = connection.await {
+        debug!(error = %causes(&error), "a connection failed");
+    }
+}
+
+async fn route(
+    service: Arc<Service>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    const PATHS: [&str; 7] = [
+        api::PATH_CNI,
+        api::PATH_DELEGATE,
+        api::PATH_HEALTHZ,
+        api::PATH_READYZ,
+        api::PATH_FAILURES,
+        api::PATH_METRICS,
+        api::PATH_STATUS,
+    ];
+    let path = request.uri().path();
+    let handler = PATHS.into_iter().find(|known| *known == path);
+    let (metrics, method) = (Arc::clone(&service.metrics), request.method().clone());
+    let response = respond(service, request).await;
+    metrics.request(handler.unwrap_or("NotFound"), response.status(), &method);
+    Ok(response)
+}
+
+async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let method = request.method().clone();
+    let read = matches!(method, Method::GET | Method::POST);
+    match (request.uri().path(), method) {
+        (api::PATH_CNI, Method::POST) => verb(service, request, Path::Cni).await,
+        (api::PATH_DELEGATE, Method::POST) => verb(service, request, Path::Delegate).await,
+        (api::PATH_HEALTHZ, _) if read => reply(StatusCode::OK, service.readiness.notes()),
+        (api::PATH_READYZ, _) if read => match service.readiness.problem() {
+            None => reply(StatusCode::OK, service.readiness.notes()),
+            Some(problem) => reply(StatusCode::INTERNAL_SERVER_ERROR, problem),
+        },
+        (api::PATH_FAILURES, Method::GET) => reply(StatusCode::OK, service.failures.to_json()),
+        (api::PATH_METRICS, Method::GET) => {
+            let text = snapshot::take(&service).await.text(&service.metrics);
+            reply(StatusCode::OK, text)
+        }
+        (api::PATH_STATUS, Method::GET) => {
+            let status = snapshot::take(&service).await.status(&service.metrics);
+            let json = serde_json::to_vec(&status).expect("a status always serialises");
+            reply(StatusCode::OK, json)
+        }
+        (
+            api::PATH_CNI
+            | api::PATH_DELEGATE
+            | api::PATH_HEALTHZ
+            | api::PATH_READYZ
+            | api::PATH_FAILURES
+            | api::PATH_METRICS
+            | api::PATH_STATUS,
+            _,
+        ) => reply(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),
+        _ => reply(StatusCode::NOT_FOUND, ""),
+    }
+}

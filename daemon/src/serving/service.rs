@@ -1,0 +1,332 @@
+//! Serves one request of the socket, from its JSON to its response. Blocks: the caller provides a thread.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use api::{Request, Response};
+use cni::{env::Command, types::CniError};
+use plan::{Attached, PodView, daemon_config::Config, netconf::Netconf, network_status};
+use tokio::sync::watch;
+use tracing::{debug, info, info_span, warn};
+
+use crate::{
+    call::Call,
+    cluster::Cluster,
+    config_manager,
+    engine::{self, AddError, Added, Engine},
+    errors::{failure::Failure, recent::Failures},
+    journal::{self, Journal},
+    metrics::Metrics,
+    readiness::{Part, Readiness},
+    serving::{Bodies, Queue},
+    state::PodRef,
+};
+
+/// Serves CNI requests.
+pub struct Service {
+    /// Runs the verbs.
+    pub engine: Engine,
+    /// Unset until the daemon has access to the API server.
+    pub cluster: Arc<OnceLock<Cluster>>,
+    /// The daemon's file.
+    pub config: Arc<Config>,
+    /// The state of the daemon's gates.
+    pub readiness: Arc<Readiness>,
+    /// The daemon's metrics.
+    pub metrics: Arc<Metrics>,
+    /// Recent failures, for `kubectl multus`.
+    pub failures: Failures,
+    /// The number of verbs in flight.
+    pub busy: watch::Sender<usize>,
+    /// True while shims connect to another daemon, or to none because this one is shutting down.
+    pub withdrawn: watch::Sender<bool>,
+    /// Decides when each verb begins.
+    pub queue: Arc<Queue>,
+    /// The memory that large requests share.
+    pub bodies: Bodies,
+    /// DELs that wait for their replay.
+    pub journal: Arc<Journal>,
+}
+
+/// A failure of a journaled DEL that is reported to the pod's owner.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum EntryFailure {
+    /// The first of a series.
+    First,
+    /// The last one: the DEL is not retried.
+    Last,
+}
+
+/// Counts a verb as in flight until it is dropped.
+pub struct Busy(watch::Sender<usize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|verbs| *verbs -= 1);
+    }
+}
+
+impl Service {
+    /// Counts one more verb in flight.
+    pub fn busy(&self) -> Busy {
+        self.busy.send_modify(|verbs| *verbs += 1);
+        Busy(self.busy.clone())
+    }
+
+    /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
+    pub(crate) fn cni(&self, call: &Call, raw_request: &Request) -> Result<Vec<u8>, CniError> {
+        self.observed(call, || self.dispatch(call, raw_request))
+    }
+
+    /// Replays a journaled DEL.
+    pub fn replay(&self, request: &Request) -> Result<(), CniError> {
+        let mut call = Call::parse(request)?;
+        if let Some(request) = &mut call.request {
+            request.replayed = true;
+        }
+        let done = self.cni(&call, request);
+        self.metrics.replayed(done.is_ok());
+        done.map(drop)
+    }
+
+    /// Reports a failing DEL of the journal in an event: its first and its last failure, not every attempt.
+    pub(crate) fn report_entry(&self, pod: &PodRef, failure: EntryFailure, reason: &str) {
+        let message = match failure {
+            EntryFailure::First => format!("{reason}; it is retried"),
+            EntryFailure::Last => {
+                format!("{reason}; it is retried at the next start of the daemon")
+            }
+        };
+        if let Some(cluster) = self.cluster.get() {
+            cluster.event_about(pod, true, "FailedDelNetwork", message);
+        }
+    }
+
+    /// Serves one verb, and logs and counts its outcome.
+    pub(crate) fn observed(
+        &self,
+        call: &Call,
+        serve: impl FnOnce() -> Result<Vec<u8>, CniError>,
+    ) -> Result<Vec<u8>, CniError> {
+        let (id, ifname) = call
+            .request
+            .as_ref()
+            .map_or(("", ""), |r| (r.container_id.as_str(), r.ifname.as_str()));
+        let pod_name = call
+            .pod
+            .as_ref()
+            .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        let _span =
+            info_span!("cni", command = %call.command, container_id = id, ifname, pod = pod_name)
+                .entered();
+        let start = Instant::now();
+        let outcome = serve();
+        self.metrics
+            .verb(call.command.as_str(), outcome.is_ok(), start.elapsed());
+        if outcome.is_ok() {
+            debug!("request served");
+            if call.command == Command::Add {
+                self.failures.forget(&pod_name);
+            }
+        }
+        outcome.map_err(|error| {
+            let failure = Failure::new(call, error);
+            let verb = call.command.as_str();
+            self.failures
+                .note(&failure.id, &pod_name, verb, &failure.error);
+            warn!(
+                id = failure.id,
+                code = failure.error.code,
+                msg = failure.error.msg,
+                details = failure.error.details,
+                "request failed"
+            );
+            failure.for_runtime()
+        })
+    }
+
+    fn dispatch(&self, call: &Call, raw_request: &Request) -> Result<Vec<u8>, CniError> {
+        let netconf = self.config.netconf(&raw_request.config)?;
+        if call.command != Command::Status
+            && let Err(reason) = self.readiness.once_well(Part::Discovery)
+        {
+            // Delegates cannot run before the runtime is known, but the runtime must still be able to delete a pod.
+            if let (Command::Del, Some(request)) = (call.command, &call.request) {
+                return self.journal_del(raw_request, request, &reason);
+            }
+            return Err(not_known_yet(&reason));
+        }
+        if matches!(call.command, Command::Add | Command::Check) {
+            netconf.check_prev_result()?;
+        }
+        match (call.command, &call.request) {
+            (Command::Add, Some(request)) => self.add(call, request, &netconf),
+            (Command::Del, Some(request)) => self.del(call, request, &netconf),
+            (Command::Check, Some(request)) => {
+                self.engine.check(request, &netconf).map(|()| Vec::new())
+            }
+            (Command::Gc, _) => self.engine.gc(&call.path, &netconf).map(|()| Vec::new()),
+            (Command::Status, _) => self.status(call, &netconf),
+            (command, _) => Err(CniError::new(
+                CniError::INVALID_ENVIRONMENT,
+                format!("{command} is not served here"),
+            )),
+        }
+    }
+
+    /// The netconf of attachments that no request of the runtime brings: hot plug and cleanup.
+    pub(crate) fn standing_netconf(&self) -> Result<Netconf, CniError> {
+        config_manager::standing_netconf(self.engine.root(), &self.config)
+    }
+
+    /// Fails until discovery has found where delegates run.
+    pub(crate) fn on_known_node(&self) -> Result<(), CniError> {
+        let known = self.readiness.once_well(Part::Discovery);
+        known.map_err(|reason| not_known_yet(&reason))
+    }
+
+    fn status(&self, call: &Call, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
+        if let Some(problem) = self.readiness.problem() {
+            return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
+        }
+        self.engine.status(&call.path, netconf).map(|()| Vec::new())
+    }
+
+    fn add(
+        &self,
+        call: &Call,
+        request: &engine::Request,
+        netconf: &Netconf,
+    ) -> Result<Vec<u8>, CniError> {
+        let (cluster, pod) = self.pod_for_add(call)?;
+        let attached = self.engine.add(request, netconf, &pod).and_then(|added| {
+            report(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
+            Ok(added)
+        });
+        let added = attached.map_err(|AddError { error, event }| {
+            let failure = Failure::new(call, error);
+            let (reason, message) =
+                event.unwrap_or_else(|| ("FailedAddNetwork", failure.error.msg.clone()));
+            cluster.event(&pod, true, reason, failure.for_event(&message));
+            failure.error
+        })?;
+        cluster.attached_as(&pod);
+        info!(networks = added.attached.len(), "attached");
+        Ok(Response::new(added.result).to_json())
+    }
+
+    /// The pod of a request that attaches, and access to the API server, or an error while the daemon is not ready to attach.
+    pub(crate) fn pod_for_add(&self, call: &Call) -> Result<(&Cluster, Arc<PodView>), CniError> {
+        for (part, first) in [
+            (Part::Journal, "earlier deletions come first"),
+            (Part::Watches, "pods and networks are not known yet"),
+        ] {
+            // The request was held until both were ready, unless it timed out.
+            self.readiness.once_well(part).map_err(|reason| {
+                CniError::new(CniError::TRY_AGAIN_LATER, format!("{first}: {reason}"))
+            })?;
+        }
+        let name = call.pod.as_ref().ok_or_else(no_pod_name)?;
+        let cluster = self.cluster.get().ok_or_else(|| {
+            CniError::new(
+                CniError::TRY_AGAIN_LATER,
+                "the daemon has no access to the API server: see its log",
+            )
+        })?;
+        let pod = cluster.pod_for_add(&name.namespace, &name.name, name.uid.as_deref())?;
+        pod.check_uid(name.uid.as_deref())?;
+        Ok((cluster, pod))
+    }
+
+    fn del(
+        &self,
+        call: &Call,
+        request: &engine::Request,
+        netconf: &Netconf,
+    ) -> Result<Vec<u8>, CniError> {
+        let pod = self.pod_for_del(call);
+        let detached = self.engine.del(request, netconf, pod.as_deref());
+        detached.map_err(|error| {
+            let failure = Failure::new(call, error);
+            // A journaled DEL is retried many times; `report_entry` reports its failures.
+            if let (Some(cluster), Some(pod), false) =
+                (self.cluster.get(), &call.pod, request.replayed)
+            {
+                let message = failure.for_event(&failure.error.msg);
+                cluster.event_about(&pod.about(), true, "FailedDelNetwork", message);
+            }
+            failure.error
+        })?;
+        Ok(Vec::new())
+    }
+
+    /// Journals a DEL for a later replay, as the shim does while no daemon answers.
+    fn journal_del(
+        &self,
+        raw_request: &Request,
+        request: &engine::Request,
+        reason: &str,
+    ) -> Result<Vec<u8>, CniError> {
+        let netns = request.netns.as_deref().unwrap_or_default();
+        let name = api::journal::file_name(&request.container_id, &request.ifname, netns);
+        journal::put(self.engine.root(), &self.config.cni_dir, &name, raw_request).map_err(
+            |error| {
+                let text = format!(
+                    "this node is not known yet: {reason}; and DEL cannot be journaled: {error}"
+                );
+                CniError::new(CniError::TRY_AGAIN_LATER, text)
+            },
+        )?;
+        warn!(
+            reason,
+            "this node is not known yet: DEL journaled for replay"
+        );
+        Ok(Vec::new())
+    }
+
+    /// Detaches a pod whose ADD fails after its networks were attached.
+    fn undo(&self, request: &engine::Request, netconf: &Netconf) {
+        if let Err(error) = self.engine.del(request, netconf, None) {
+            warn!(%error, "cannot undo a failed ADD");
+        }
+    }
+
+    /// The pod of a container without state. A pod with another uid is a different pod.
+    fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
+        let name = call.pod.as_ref()?;
+        let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
+        pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)
+    }
+}
+
+/// Writes the pod's network status and its events.
+fn report(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError> {
+    if let Some(status) = network_status::build(&added.attached) {
+        cluster.write_status(pod, &status)?;
+    }
+    report_attached(cluster, pod, &added.attached);
+    Ok(())
+}
+
+pub(crate) fn report_attached(cluster: &Cluster, pod: &PodView, attached: &[Attached]) {
+    for message in attached.iter().filter_map(Attached::event) {
+        cluster.event(pod, false, "AddedInterface", message);
+    }
+    for message in attached.iter().filter_map(Attached::warning) {
+        cluster.event(pod, true, "CapabilityNotServed", message);
+    }
+}
+
+fn not_known_yet(reason: &str) -> CniError {
+    let text = format!("this node is not known yet: {reason}");
+    CniError::new(CniError::TRY_AGAIN_LATER, text)
+}
+
+fn no_pod_name() -> CniError {
+    CniError::new(
+        CniError::INVALID_ENVIRONMENT,
+        "CNI_ARGS holds no K8S_POD_NAMESPACE and K8S_POD_NAME: multus serves pods only",
+    )
+}
