@@ -53,11 +53,14 @@ const WORDS: &[&str] = &[
 /// When the target panics, is no function of its input, or accepts all or none of the corpus.
 pub fn fuzz(corpus: &Path, accepts: impl Fn(&[u8]) -> bool) {
     let mut files: Vec<_> = fs::read_dir(corpus)
-        .unwrap()
-        .map(|file| file.unwrap().path())
+        .expect("the corpus is a directory")
+        .map(|file| file.expect("the corpus can be listed").path())
         .collect();
     files.sort();
-    let seeds: Vec<Vec<u8>> = files.iter().map(|path| fs::read(path).unwrap()).collect();
+    let seeds: Vec<Vec<u8>> = files
+        .iter()
+        .map(|path| fs::read(path).expect("a file of the corpus can be read"))
+        .collect();
     let check = |input: &[u8]| {
         let suspect = Suspect(input);
         let is_accepted = accepts(suspect.0);
