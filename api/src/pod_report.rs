@@ -24,7 +24,7 @@ pub struct PodReport {
     /// The pod's containers that have networks.
     pub containers: Vec<Container>,
     /// What went wrong with the pod of late, the newest last.
-    pub failures: Vec<Remembered>,
+    pub failures: Vec<RecentFailure>,
     /// What could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
@@ -84,7 +84,7 @@ pub enum Step {
 /// One failure, in whole, under the id that events and the log have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Remembered {
+pub struct RecentFailure {
     /// By which events and the log know it.
     pub id: String,
     /// The pod as `namespace/name`.

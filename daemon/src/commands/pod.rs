@@ -4,7 +4,7 @@
 use std::{io::Write, str::FromStr, sync::Arc};
 
 use anyhow::Context as _;
-use api::pod_report::{PodReport, Remembered, SCHEMA};
+use api::pod_report::{PodReport, RecentFailure, SCHEMA};
 use cmdline::causes;
 use plan::daemon_config::Config;
 
@@ -72,7 +72,7 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn failures(setting: &Setting) -> anyhow::Result<Vec<Remembered>> {
+fn failures(setting: &Setting) -> anyhow::Result<Vec<RecentFailure>> {
     let (status, body) = ask(setting, api::PATH_FAILURES)?;
     anyhow::ensure!(status == 200, "the daemon responds with status {status}");
     serde_json::from_str(&body).context("the daemon's response is not a list of failures")

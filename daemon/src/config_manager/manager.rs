@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     host::dir_watch::{DirectoryWatch, heard},
-    readiness::{self, Part, Readiness},
+    readiness::{self, Gate, Readiness},
 };
 
 /// How often is looked again even when nothing is heard.
@@ -101,7 +101,7 @@ impl Manager {
     /// Runs for ever. While another daemon of the node has the socket, the file is its business.
     pub async fn run(mut self, mut targets: Receiver<Option<Target>>) {
         loop {
-            self.readiness.wait_for(&[Part::Socket]).await;
+            self.readiness.wait_open(&[Gate::Socket]).await;
             let target = targets.borrow_and_update().clone();
             let Some(target) = target else {
                 if targets.changed().await.is_err() {
@@ -136,7 +136,7 @@ impl Manager {
                 )
             })
         });
-        self.readiness.set(Part::Configuration, problem);
+        self.readiness.set(Gate::Configuration, problem);
         pause.unwrap_or(SETTLE)
     }
 

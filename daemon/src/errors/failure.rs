@@ -3,15 +3,67 @@
 use std::sync::{Arc, OnceLock};
 
 use cni::{env::Command, types::CniError};
+use plan::PodView;
 use tracing::warn;
 
 use crate::{
     call::Call,
     cluster::Cluster,
-    engine::{Abandoned, Witness},
-    errors::brief,
+    engine::{Abandoned, AddError, Witness},
+    errors::shorten,
     metrics::Metrics,
+    state::PodRef,
 };
+
+/// An error of a verb that has no id yet, and the event that reports it to the pod's owner.
+pub(crate) struct VerbError {
+    pub(crate) error: CniError,
+    pub(crate) event: Option<FailureEvent>,
+}
+
+pub(crate) struct FailureEvent {
+    pub(crate) pod: PodRef,
+    pub(crate) reason: &'static str,
+    /// `None` for the text of the error.
+    pub(crate) message: Option<String>,
+}
+
+impl VerbError {
+    /// A failed ADD: the event is the engine's own, or `FailedAddNetwork`.
+    pub(crate) fn of_add(pod: &PodView, AddError { error, event }: AddError) -> Self {
+        let (reason, message) = match event {
+            Some((reason, message)) => (reason, Some(message)),
+            None => ("FailedAddNetwork", None),
+        };
+        let pod = PodRef::from(pod);
+        Self {
+            error,
+            event: Some(FailureEvent {
+                pod,
+                reason,
+                message,
+            }),
+        }
+    }
+
+    /// A failed DEL.
+    pub(crate) fn of_del(pod: PodRef, error: CniError) -> Self {
+        Self {
+            error,
+            event: Some(FailureEvent {
+                pod,
+                reason: "FailedDelNetwork",
+                message: None,
+            }),
+        }
+    }
+}
+
+impl From<CniError> for VerbError {
+    fn from(error: CniError) -> Self {
+        Self { error, event: None }
+    }
+}
 
 /// An error with its pod, and the id under which the log has the complete text.
 pub(crate) struct Failure {
@@ -31,7 +83,7 @@ impl Failure {
             [netns, request.container_id.as_str()]
         });
         Self {
-            id: brief::id(&pod, &error, &changing),
+            id: shorten::id(&pod, &error, &changing),
             pod,
             error,
         }
@@ -39,12 +91,12 @@ impl Failure {
 
     /// Returns the shortened error for the runtime.
     pub(crate) fn for_runtime(&self) -> CniError {
-        brief::error(&self.error, &self.id, &self.pod)
+        shorten::error(&self.error, &self.id, &self.pod)
     }
 
     /// Returns a text about the failure, shortened for an event.
     pub(crate) fn for_event(&self, message: &str) -> String {
-        brief::event(message, &self.id, &self.pod)
+        shorten::event(message, &self.id, &self.pod)
     }
 }
 
@@ -66,7 +118,7 @@ pub(crate) fn report_abandoned_networks(
         let error = &abandoned.error;
         metrics.network_given_up();
         let name = format!("{}/{}", pod.namespace, pod.name);
-        let id = brief::id(&name, error, &[]);
+        let id = shorten::id(&name, error, &[]);
         warn!(
             id,
             pod = name,
@@ -79,7 +131,7 @@ pub(crate) fn report_abandoned_networks(
         );
         if let (Some(cluster), false) = (cluster.get(), pod.name.is_empty()) {
             let message = format!("given up: {}; {}", error.msg, left_behind(abandoned));
-            let message = brief::event_in_full(&message, &id, &name);
+            let message = shorten::event_in_full(&message, &id, &name);
             cluster.event_about(pod, true, "NetworkGivenUp", message);
         }
     })

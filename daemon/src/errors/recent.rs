@@ -6,17 +6,17 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use api::pod_report::Remembered;
+use api::pod_report::RecentFailure;
 use cni::types::CniError;
 
 /// The number of failures that are kept.
 const KEPT: usize = 200;
 
-/// Failures, the newest last.
+/// RecentFailures, the newest last.
 #[derive(Debug, Default)]
-pub struct Failures(Mutex<VecDeque<Remembered>>);
+pub struct RecentFailures(Mutex<VecDeque<RecentFailure>>);
 
-impl Failures {
+impl RecentFailures {
     /// Keeps a failure, or counts it if it is known. A failure without a pod is not kept.
     pub(crate) fn note(&self, id: &str, pod: &str, verb: &str, error: &CniError) {
         if pod.is_empty() {
@@ -25,7 +25,7 @@ impl Failures {
         let mut all = self.all();
         let known = all.iter().position(|one| one.id == id && one.pod == pod);
         let before = known.and_then(|index| all.remove(index));
-        all.push_back(Remembered {
+        all.push_back(RecentFailure {
             id: id.to_owned(),
             pod: pod.to_owned(),
             verb: verb.to_owned(),
@@ -50,7 +50,7 @@ impl Failures {
         serde_json::to_vec(&*self.all()).expect("plain values always serialise")
     }
 
-    fn all(&self) -> MutexGuard<'_, VecDeque<Remembered>> {
+    fn all(&self) -> MutexGuard<'_, VecDeque<RecentFailure>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,15 +64,15 @@ fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn kept(failures: &Failures) -> Vec<(String, String, u32)> {
-        let all: Vec<Remembered> = serde_json::from_slice(&failures.to_json()).unwrap();
+    fn kept(failures: &RecentFailures) -> Vec<(String, String, u32)> {
+        let all: Vec<RecentFailure> = serde_json::from_slice(&failures.to_json()).unwrap();
         let all = all.into_iter();
         all.map(|one| (one.pod, one.id, one.count)).collect()
     }
 
     #[test]
     fn repeated_failure_is_counted_until_the_pod_succeeds() {
-        let failures = Failures::default();
+        let failures = RecentFailures::default();
         let error = CniError::new(11, "no luck").with_details("at all");
         failures.note("a", "shop/cart", "ADD", &error);
         failures.note("b", "shop/other", "ADD", &error);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn oldest_failure_is_dropped_at_the_limit() {
-        let failures = Failures::default();
+        let failures = RecentFailures::default();
         for number in 0..=KEPT {
             failures.note("a", &format!("shop/{number}"), "ADD", &CniError::new(7, ""));
         }

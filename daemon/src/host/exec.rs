@@ -46,7 +46,7 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// The namespaces and root directory in which delegates run.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
+pub struct ExecContext {
     /// The runtime, once it is discovered.
     pub runtime: Option<Arc<Process>>,
     /// A directory in the daemon's mount namespace that takes precedence over the runtime's mount namespace.
@@ -57,12 +57,12 @@ pub struct Place {
 #[derive(Debug)]
 pub struct RuntimeExec {
     root: Arc<Root>,
-    place: RwLock<Place>,
+    context: RwLock<ExecContext>,
     /// The variables that plugins get in addition to those of the CNI specification.
     environment: Vec<(OsString, OsString)>,
     limits: Limits,
     launcher: Launcher,
-    /// The spawner of the present place, once it was needed.
+    /// The spawner of the present context, once it was needed.
     current: Mutex<Option<Arc<Current>>>,
     spawners: AtomicU64,
 }
@@ -76,11 +76,11 @@ struct Current {
 }
 
 impl RuntimeExec {
-    /// Searches plugins below `root` and runs them at `place`.
-    pub fn new(root: Arc<Root>, place: Place) -> Self {
+    /// Searches plugins below `root` and runs them in `context`.
+    pub fn new(root: Arc<Root>, context: ExecContext) -> Self {
         Self {
             root,
-            place: RwLock::new(place),
+            context: RwLock::new(context),
             environment: Vec::new(),
             limits: Limits {
                 time: Some(PLUGIN_TIME),
@@ -135,17 +135,17 @@ impl RuntimeExec {
 
     /// Lets delegates run in this process's mount namespace from now on. Running delegates stay where they are.
     pub fn set_runtime(&self, runtime: Arc<Process>) {
-        self.place
+        self.context
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .runtime = Some(runtime);
-        // The lock waits for a call that is just starting a spawner for the previous place.
+        // The lock waits for a call that is just starting a spawner for the previous context.
         *self.lock_current() = None;
     }
 
     /// Returns where delegates run now.
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn context(&self) -> ExecContext {
+        self.context
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -194,18 +194,18 @@ impl RuntimeExec {
         outcome.map_err(|failure| self.explain(path, &current, failure))
     }
 
-    /// Returns the spawner of the present place, and starts it if need be.
+    /// Returns the spawner of the present context, and starts it if need be.
     fn current(&self, path: &Path) -> Result<Arc<Current>, ExecError> {
         let mut current = self.lock_current();
         if let Some(current) = &*current {
             return Ok(Arc::clone(current));
         }
-        let place = self.place();
+        let context = self.context();
         let mark = Mark::new(self.spawners.fetch_add(1, Ordering::Relaxed));
         let variables = mark.variables();
-        let spawner = Spawner::start(&self.launcher, &place, mark)
+        let spawner = Spawner::start(&self.launcher, &context, mark)
             .map_err(|reason| unavailable(path, reason))?;
-        let of_runtime = match (&place.chroot, &place.runtime) {
+        let of_runtime = match (&context.chroot, &context.runtime) {
             (None, Some(runtime)) => runtime.search_path.as_deref(),
             _ => None,
         };
@@ -335,11 +335,14 @@ fn pipes() -> io::Result<(Streams, [OwnedFd; 3])> {
 }
 
 /// Opens a network namespace by a path of the runtime, in the runtime's file tree.
-pub fn open_netns(root: &Root, place: &Place, netns: &str) -> io::Result<OwnedFd> {
+pub fn open_netns(root: &Root, context: &ExecContext, netns: &str) -> io::Result<OwnedFd> {
     if netns.starts_with("/proc/") {
         return Ok(File::open(netns)?.into());
     }
-    let tree = place.runtime.as_ref().map_or(root, |runtime| &runtime.tree);
+    let tree = context
+        .runtime
+        .as_ref()
+        .map_or(root, |runtime| &runtime.tree);
     let file = tree.open_file(netns);
     file.map(OwnedFd::from).map_err(|error| error.source)
 }

@@ -73,7 +73,7 @@ impl LinkProbe for NetnsProbe {
 impl NetnsProbe {
     /// Runs `act` with this thread inside the namespace.
     fn inside<T>(&self, netns: &str, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let netns = open_netns(&self.root, &self.exec.place(), netns)?;
+        let netns = open_netns(&self.root, &self.exec.context(), netns)?;
         let own = if let Some(own) = self.own.get() {
             own
         } else {
@@ -241,11 +241,11 @@ fn exchange(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::exec::Place;
+    use crate::host::exec::ExecContext;
 
     fn probe() -> NetnsProbe {
         let root = Arc::new(Root::open("/").unwrap());
-        let exec = RuntimeExec::new(Arc::clone(&root), Place::default());
+        let exec = RuntimeExec::new(Arc::clone(&root), ExecContext::default());
         NetnsProbe::new(root, Arc::new(exec))
     }
 

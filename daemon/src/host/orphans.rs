@@ -6,7 +6,7 @@
 //!
 //! When the spawner ends before the daemon, the plugins that it had started are ended in the same way.
 
-mod held;
+mod handle;
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use rustix::{
 };
 use tracing::{info, warn};
 
-use self::held::ProcessHandle;
+use self::handle::ProcessHandle;
 
 /// The variable with the identity of a plugin's daemon.
 pub const VARIABLE: &str = "MULTUS_DAEMON";

@@ -11,9 +11,9 @@ use super::queue::Queue;
 use crate::{
     cluster::{Cluster, PodKey},
     engine::{AddError, Followed},
-    errors::brief,
-    readiness::Part,
-    reconcile::node::Upkeep,
+    errors::shorten,
+    readiness::Gate,
+    reconcile::node::NodeReconciler,
     serving::service::{Service, report_attached},
 };
 
@@ -25,14 +25,14 @@ pub struct Follower {
     /// Runs the verbs.
     pub service: Arc<Service>,
     /// Knows where the runtime looks for plugins.
-    pub upkeep: Arc<Upkeep>,
+    pub reconciler: Arc<NodeReconciler>,
 }
 
 /// Follows for ever. Another daemon of this node that serves pods follows them, too, so it begins with this one's turn.
 pub async fn run(follower: Follower, mut changed: UnboundedReceiver<PodKey>) {
     let follower = Arc::new(follower);
-    let parts = [Part::Discovery, Part::Journal, Part::Watches, Part::Socket];
-    follower.service.readiness.wait_for(&parts).await;
+    let parts = [Gate::Discovery, Gate::Journal, Gate::Watches, Gate::Socket];
+    follower.service.readiness.wait_open(&parts).await;
     let mut queue = Queue::default();
     // What was changed while nobody was here to see it.
     let cluster = follower.service.cluster.get();
@@ -69,7 +69,7 @@ async fn look(follower: Arc<Follower>, (namespace, name): PodKey) -> bool {
         let _busy = follower.service.busy();
         let _span = info_span!("follow", pod = format!("{namespace}/{name}")).entered();
         let path = || {
-            let report = runtime.block_on(follower.upkeep.report());
+            let report = runtime.block_on(follower.reconciler.report());
             report.dirs.map(|dirs| dirs.bin_dirs).unwrap_or_default()
         };
         let Some(cluster) = follower.service.cluster.get() else {
@@ -173,9 +173,9 @@ fn warn_of(
     error: &CniError,
 ) {
     let name = format!("{}/{}", pod.namespace, pod.name);
-    let id = brief::id(&name, error, &[]);
+    let id = shorten::id(&name, error, &[]);
     service.failures.note(&id, &name, HOT_PLUG, error);
     let details = &error.details;
     warn!(id, reason, details, %error, "the networks of a running pod; it is tried again");
-    cluster.event(pod, true, reason, brief::event(message, &id, &name));
+    cluster.event(pod, true, reason, shorten::event(message, &id, &name));
 }

@@ -20,8 +20,8 @@ use crate::{
         exec::{Detached, Fate},
         orphans,
     },
-    readiness::{Part, Readiness},
-    reconcile::node::Upkeep,
+    readiness::{Gate, Readiness},
+    reconcile::node::NodeReconciler,
     serving::socket,
 };
 
@@ -35,7 +35,7 @@ const MARK: (&str, &str) = ("MULTUS_KEEPS", PLUGIN);
 
 /// Keeps the plugin serving.
 pub struct Keeper {
-    upkeep: Arc<Upkeep>,
+    reconciler: Arc<NodeReconciler>,
     socket: PathBuf,
 }
 
@@ -51,20 +51,20 @@ enum State {
 
 impl Keeper {
     /// Creates the keeper of this node.
-    pub fn new(upkeep: Arc<Upkeep>) -> Self {
+    pub fn new(reconciler: Arc<NodeReconciler>) -> Self {
         Self {
-            upkeep,
+            reconciler,
             socket: SOCKET.into(),
         }
     }
 
     /// Runs for ever. Of two daemons only the one that serves the node starts or ends the plugin.
     pub async fn run(self, is_wanted: bool) {
-        let readiness: Arc<Readiness> = Arc::clone(&self.upkeep.readiness);
+        let readiness: Arc<Readiness> = Arc::clone(&self.reconciler.readiness);
         let keeper = Arc::new(self);
         let (mut child, mut last_logged) = (None, None);
         loop {
-            readiness.wait_for(&[Part::Discovery, Part::Shim]).await;
+            readiness.wait_open(&[Gate::Discovery, Gate::Shim]).await;
             if !is_wanted {
                 let _ = tokio::task::spawn_blocking(end).await;
                 return;
@@ -84,9 +84,9 @@ impl Keeper {
     }
 
     fn check(&self, child: &mut Option<Detached>) -> State {
-        let place = self.upkeep.exec.place();
+        let context = self.reconciler.exec.context();
         let opened;
-        let seen = match (&place.chroot, &place.runtime) {
+        let seen = match (&context.chroot, &context.runtime) {
             (None, Some(runtime)) => &runtime.tree,
             (chroot, _) => match Root::open(chroot.as_deref().unwrap_or(Path::new("/"))) {
                 Ok(root) => {
@@ -117,9 +117,9 @@ impl Keeper {
     }
 
     fn start(&self, seen: &Root) -> Result<(PathBuf, Detached), String> {
-        let exec = &self.upkeep.exec;
+        let exec = &self.reconciler.exec;
         let path = exec
-            .find(PLUGIN, &self.upkeep.plugin_dirs())
+            .find(PLUGIN, &self.reconciler.plugin_dirs())
             .map_err(|error| missing(&error))?;
         remove_stale(seen, &self.socket)
             .map_err(|error| format!("cannot remove {}: {error}", self.socket.display()))?;
@@ -172,7 +172,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _, os::unix::net::UnixListener};
 
     use super::*;
-    use crate::host::exec::{Place, RuntimeExec};
+    use crate::host::exec::{ExecContext, RuntimeExec};
     use plan::daemon_config::Config;
 
     /// A keeper whose plugin records its arguments and keeps running.
@@ -183,20 +183,20 @@ mod tests {
         };
         let config = Arc::new(Config::parse(config).unwrap());
         let root = Arc::new(Root::open("/").unwrap());
-        let upkeep = Upkeep {
+        let reconciler = NodeReconciler {
             exec: Arc::new(
-                RuntimeExec::new(Arc::clone(&root), Place::default()).with_spawner_thread(),
+                RuntimeExec::new(Arc::clone(&root), ExecContext::default()).with_spawner_thread(),
             ),
             readiness: Arc::new(Readiness::new(&[])),
             pod_uid: None,
             target: std::sync::Mutex::default(),
-            told: std::sync::Mutex::default(),
+            last_logged: std::sync::Mutex::default(),
             metrics: Arc::default(),
             config,
             root,
         };
         Keeper {
-            upkeep: Arc::new(upkeep),
+            reconciler: Arc::new(reconciler),
             socket: dir.join("dhcp.sock"),
         }
     }

@@ -29,7 +29,7 @@ use crate::{
         exec::RuntimeExec,
     },
     metrics::Metrics,
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
     reconcile::dhcp,
     serving::socket,
     state,
@@ -38,8 +38,7 @@ use crate::{
 /// Pause between two runs after a failure, and after a success.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_PERIOD: Duration = Duration::from_secs(30);
-/// A gate that was ready stays ready for this long while the node cannot be inspected. After that it is not ready, or, for discovery, the
-/// failure is logged.
+/// An open gate stays open for this long while the node cannot be inspected. Then it closes, or, for discovery, the failure is logged.
 const HICCUP: Duration = Duration::from_mins(1);
 /// The shim's name in the runtime's directory.
 pub const SHIM: &str = "multus-shim";
@@ -48,7 +47,7 @@ pub const PASSTHRU: &str = "passthru";
 
 /// Keeps the node's side of the daemon up to date; there is one for the lifetime of the daemon.
 #[derive(Debug)]
-pub struct Upkeep {
+pub struct NodeReconciler {
     /// The daemon's file.
     pub config: Arc<Config>,
     /// The node.
@@ -64,19 +63,19 @@ pub struct Upkeep {
     /// Gets the runtime's name and directories.
     pub metrics: Arc<Metrics>,
     /// The directories and notes that were logged last.
-    pub told: Mutex<Option<(CniDirs, Vec<String>)>>,
+    pub last_logged: Mutex<Option<(CniDirs, Vec<String>)>>,
 }
 
-impl Upkeep {
+impl NodeReconciler {
     /// Discovers the runtime and its directories, and repeats it, since both can change while the daemon runs.
     pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         let mut failing_since: Option<Instant> = None;
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
-            let (pause, watch) = match self.settle().await {
+            let (pause, watch) = match self.reconcile_once().await {
                 Ok((target, watch)) => {
                     failing_since = None;
-                    if std::mem::take(&mut is_told) {
+                    if std::mem::take(&mut is_logged) {
                         info!("the node can be inspected again");
                     }
                     self.remember(&target);
@@ -87,43 +86,43 @@ impl Upkeep {
                     });
                     (ASK_PERIOD, watch)
                 }
-                Err((part, reason)) => {
+                Err((gate, reason)) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
-                    let was_well = self.readiness.once_well(part).is_ok();
-                    match effect(part, was_well, since.elapsed()) {
-                        Effect::None => debug!(?part, reason, "cannot inspect the node"),
-                        Effect::Warning if is_told => {}
+                    let was_open = self.readiness.was_open(gate).is_ok();
+                    match effect(gate, was_open, since.elapsed()) {
+                        Effect::None => debug!(part = ?gate, reason, "cannot inspect the node"),
+                        Effect::Warning if is_logged => {}
                         Effect::Warning => {
                             warn!(
                                 reason,
                                 "cannot inspect the node; its last known state stays in use"
                             );
-                            is_told = true;
+                            is_logged = true;
                         }
-                        Effect::Missing => self.readiness.missing(part, reason),
+                        Effect::Close => self.readiness.close(gate, reason),
                     }
                     (ASK_AGAIN, Err(io::ErrorKind::NotFound.into()))
                 }
             };
-            let has_socket = self.readiness.reason(Part::Socket).is_none();
+            let has_socket = self.readiness.reason_closed(Gate::Socket).is_none();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = async { heard(watch).await; tokio::time::sleep(ASK_AGAIN).await } => {}
-                () = self.readiness.wait_for(&[Part::Socket]), if !has_socket => {}
+                () = self.readiness.wait_open(&[Gate::Socket]), if !has_socket => {}
             }
         }
     }
 
     /// Lets delegates run in the namespaces of the reported runtime. Returns whether it is the runtime that was known before.
-    fn enter(&self, report: &Report) -> Result<bool, (Part, String)> {
-        let known = self.exec.place().runtime.map(|known| known.pid);
+    fn enter(&self, report: &Report) -> Result<bool, (Gate, String)> {
+        let known = self.exec.context().runtime.map(|known| known.pid);
         let is_known = report.runtime.as_ref().map(|runtime| runtime.pid) == known;
         if let Some(runtime) = &report.runtime
             && !is_known
         {
             let process = Process::open(&self.root, runtime.pid).map_err(|error| {
                 (
-                    Part::Discovery,
+                    Gate::Discovery,
                     format!(
                         "cannot reach the namespaces of {} (pid {}): {error}",
                         runtime.name, runtime.pid
@@ -149,12 +148,12 @@ impl Upkeep {
     }
 
     /// Discovers runtime and directories, and installs the shim. The returned watch reports changes to the directories.
-    async fn settle(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Part, String)> {
+    async fn reconcile_once(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Gate, String)> {
         let report = self.report().await;
         let is_known = self.enter(&report)?;
         let Some(dirs) = report.dirs else {
             return Err((
-                Part::Discovery,
+                Gate::Discovery,
                 report
                     .problem
                     .unwrap_or_else(|| "the runtime's directories are not known".to_owned()),
@@ -164,23 +163,23 @@ impl Upkeep {
             && let Some(runtime) = &report.runtime
             && let Some(reason) = self.silence(runtime, &report.rejected, &dirs)
         {
-            return Err((Part::Discovery, reason));
+            return Err((Gate::Discovery, reason));
         }
         if self.pod_uid.is_some() && report.runtime.is_none() {
             let reason = report
                 .problem
                 .unwrap_or_else(|| "the runtime that runs this pod was not found".to_owned());
-            return Err((Part::Discovery, reason));
+            return Err((Gate::Discovery, reason));
         }
-        self.readiness.well(Part::Discovery);
-        if let Some(reason) = self.readiness.reason(Part::Socket) {
+        self.readiness.open(Gate::Discovery);
+        if let Some(reason) = self.readiness.reason_closed(Gate::Socket) {
             let reason = format!("it is installed once this daemon has the socket: {reason}");
-            return Err((Part::Shim, reason));
+            return Err((Gate::Shim, reason));
         }
         let named = |one: &Runtime| format!("{} {}", one.name, one.version);
         let name = report.runtime.as_ref().map(named).unwrap_or_default();
         self.metrics.place(&name, &dirs);
-        self.tell(&dirs, report.notes);
+        self.log_changes(&dirs, report.notes);
         // A runtime that restarts creates its socket again.
         let socket = report.runtime.as_ref().and_then(|one| one.socket.parent());
         let watched = [
@@ -191,9 +190,9 @@ impl Upkeep {
         let watched: Vec<&Path> = watched.into_iter().flatten().collect();
         let watch = DirectoryWatch::with_parents(&self.root, &watched);
         self.install(&dirs)
-            .map_err(|error| (Part::Shim, format!("{error:#}")))?;
-        self.readiness.well(Part::Shim);
-        self.leave_others(&dirs);
+            .map_err(|error| (Gate::Shim, format!("{error:#}")))?;
+        self.readiness.open(Gate::Shim);
+        self.remove_from_other_dirs(&dirs);
         let target = Target {
             dir: dirs.conf_dir,
             accepted: report.cni_version,
@@ -203,8 +202,11 @@ impl Upkeep {
 
     /// Returns why newly discovered directories are not used, or `None` when they are.
     fn silence(&self, runtime: &Runtime, rejected: &[Rejected], dirs: &CniDirs) -> Option<String> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, _) = told.as_ref()?;
+        let last = self
+            .last_logged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (known, _) = last.as_ref()?;
         silence(known.source, dirs.source, &runtime.socket, rejected)
     }
 
@@ -226,7 +228,7 @@ impl Upkeep {
     }
 
     /// Removes the shim from directories that the runtime used before, once no CNI configuration there sends pods to it.
-    fn leave_others(&self, dirs: &CniDirs) {
+    fn remove_from_other_dirs(&self, dirs: &CniDirs) {
         if !config_manager::are_all_in(&self.root, &dirs.conf_dir) {
             return;
         }
@@ -242,24 +244,30 @@ impl Upkeep {
     }
 
     /// Logs directories and notes that have changed.
-    fn tell(&self, dirs: &CniDirs, notes: Vec<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, said) = told.take().unzip();
+    fn log_changes(&self, dirs: &CniDirs, notes: Vec<String>) {
+        let mut last = self
+            .last_logged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (known, logged) = last.take().unzip();
         if known.as_ref() != Some(dirs) {
             let (bin, conf) = (dirs.install_dir.display(), dirs.conf_dir.display());
             info!(%bin, %conf, source = %dirs.source, "the runtime's CNI directories");
         }
-        let said: Vec<String> = said.unwrap_or_default();
-        for note in notes.iter().filter(|note| !said.contains(note)) {
+        let logged: Vec<String> = logged.unwrap_or_default();
+        for note in notes.iter().filter(|note| !logged.contains(note)) {
             warn!("{note}");
         }
-        *told = Some((dirs.clone(), notes));
+        *last = Some((dirs.clone(), notes));
     }
 
     /// The known directories of plugins, in the order of the search.
     pub fn plugin_dirs(&self) -> Vec<PathBuf> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = told.iter().flat_map(|(dirs, _)| dirs.bin_dirs.clone());
+        let last = self
+            .last_logged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = last.iter().flat_map(|(dirs, _)| dirs.bin_dirs.clone());
         let explicit = self.config.bin_dir.clone().into_iter();
         explicit
             .chain(known)
@@ -297,8 +305,8 @@ impl Upkeep {
 
     /// Removes everything that was installed. The CNI configuration goes first, so that no pod is sent to a deleted shim; the state of
     /// running pods stays. Does nothing while another daemon of this node serves.
-    pub fn leave(&self) {
-        let serves = self.readiness.reason(Part::Socket).is_none();
+    pub fn uninstall(&self) {
+        let serves = self.readiness.reason_closed(Gate::Socket).is_none();
         if !serves && socket::is_served(&self.root, &self.config.socket_dir) {
             return info!("another daemon serves this node: nothing is removed");
         }
@@ -339,17 +347,17 @@ enum Effect {
     None,
     /// A warning in the log.
     Warning,
-    /// The gate is not ready: pods are no longer served.
-    Missing,
+    /// The gate closes: pods are no longer served.
+    Close,
 }
 
 /// A discovered node stays in use for as long as the runtime does not answer: the runtime is busy or restarts, and pods must not lose
-/// their networks for that. The shim's gate stays ready for [`HICCUP`] alone.
-fn effect(part: Part, was_well: bool, failing: Duration) -> Effect {
-    match part {
-        _ if was_well && failing < HICCUP => Effect::None,
-        Part::Discovery if was_well => Effect::Warning,
-        _ => Effect::Missing,
+/// their networks for that. The shim's gate stays open only for [`HICCUP`].
+fn effect(gate: Gate, was_open: bool, failing: Duration) -> Effect {
+    match gate {
+        _ if was_open && failing < HICCUP => Effect::None,
+        Gate::Discovery if was_open => Effect::Warning,
+        _ => Effect::Close,
     }
 }
 
@@ -387,15 +395,15 @@ mod tests {
     #[test]
     fn discovery_stays_ready_while_the_runtime_does_not_answer() {
         let minutes = Duration::from_mins;
-        let check = |part, was_well, failing, expected| {
-            assert_eq!(effect(part, was_well, failing), expected, "{part:?}");
+        let check = |gate, was_open, failing, expected| {
+            assert_eq!(effect(gate, was_open, failing), expected, "{gate:?}");
         };
-        check(Part::Discovery, false, Duration::ZERO, Effect::Missing);
-        check(Part::Discovery, true, Duration::ZERO, Effect::None);
-        check(Part::Discovery, true, minutes(2), Effect::Warning);
-        check(Part::Discovery, true, minutes(60), Effect::Warning);
-        check(Part::Shim, true, Duration::ZERO, Effect::None);
-        check(Part::Shim, true, minutes(2), Effect::Missing);
+        check(Gate::Discovery, false, Duration::ZERO, Effect::Close);
+        check(Gate::Discovery, true, Duration::ZERO, Effect::None);
+        check(Gate::Discovery, true, minutes(2), Effect::Warning);
+        check(Gate::Discovery, true, minutes(60), Effect::Warning);
+        check(Gate::Shim, true, Duration::ZERO, Effect::None);
+        check(Gate::Shim, true, minutes(2), Effect::Close);
     }
 
     #[test]

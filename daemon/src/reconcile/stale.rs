@@ -12,8 +12,8 @@ use tracing::{info, warn};
 use crate::{
     engine::{HandedOver, Namespace},
     host::exec::open_netns,
-    readiness::Part,
-    reconcile::node::Upkeep,
+    readiness::Gate,
+    reconcile::node::NodeReconciler,
     serving::service::Service,
 };
 
@@ -21,18 +21,18 @@ use crate::{
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Detaches, once, the containers that are gone; earlier deletions come first.
-pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
-    upkeep
+pub async fn remove(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
+    reconciler
         .readiness
-        .wait_for(&[Part::Discovery, Part::Journal, Part::Socket])
+        .wait_open(&[Gate::Discovery, Gate::Journal, Gate::Socket])
         .await;
     service.journal.wait_for_first_pass().await;
     loop {
-        let report = upkeep.report().await;
-        match known(&upkeep, &report).await {
+        let report = reconciler.report().await;
+        match known(&reconciler, &report).await {
             Ok(known) => {
                 let swept = tokio::task::spawn_blocking(move || {
-                    sweep(&upkeep, &service, &report, &known);
+                    sweep(&reconciler, &service, &report, &known);
                 });
                 if let Err(error) = swept.await {
                     warn!(%error, "looking for leftovers of pods that are gone");
@@ -48,27 +48,32 @@ pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
 }
 
 /// The containers that the runtime knows; none where no runtime is to be asked.
-async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, String> {
+async fn known(reconciler: &NodeReconciler, report: &Report) -> Result<BTreeSet<String>, String> {
     let Some(runtime) = &report.runtime else {
         return match &report.problem {
-            None if upkeep.pod_uid.is_none() => Ok(BTreeSet::new()),
+            None if reconciler.pod_uid.is_none() => Ok(BTreeSet::new()),
             problem => Err(problem
                 .clone()
                 .unwrap_or_else(|| "no runtime was found".to_owned())),
         };
     };
-    let client = Client::connect(&upkeep.root, &runtime.socket).await;
+    let client = Client::connect(&reconciler.root, &runtime.socket).await;
     let mut client = client.map_err(|error| error.to_string())?;
     client.sandboxes().await.map_err(|error| error.to_string())
 }
 
-fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
+fn sweep(
+    reconciler: &NodeReconciler,
+    service: &Service,
+    report: &Report,
+    known: &BTreeSet<String>,
+) {
     let netconf = match service.standing_netconf() {
         Ok(netconf) => netconf,
         Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
     };
     service.engine.take_back(&netconf);
-    let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(upkeep, known, id, netns);
+    let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(reconciler, known, id, netns);
     for error in service.engine.sweep(plugin_dirs(report), &netconf, &gone) {
         warn!(%error, "a leftover of a pod that is gone");
     }
@@ -76,13 +81,16 @@ fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<S
 }
 
 /// Before the daemon is gone for good: detaches the containers that are gone, and leaves the runtime what it needs for the others.
-pub async fn hand_over(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandedOver, String> {
-    let report = upkeep.enter_runtime().await?;
-    let known = known(&upkeep, &report).await?;
+pub async fn hand_over(
+    reconciler: Arc<NodeReconciler>,
+    service: Arc<Service>,
+) -> Result<HandedOver, String> {
+    let report = reconciler.enter_runtime().await?;
+    let known = known(&reconciler, &report).await?;
     let netconf = service.standing_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
-        let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(&upkeep, &known, id, netns);
+        let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(&reconciler, &known, id, netns);
         let engine = &service.engine;
         engine.hand_over(plugin_dirs(&report), &netconf, &gone)
     });
@@ -94,13 +102,13 @@ fn plugin_dirs(report: &Report) -> &[PathBuf] {
 }
 
 fn is_gone(
-    upkeep: &Upkeep,
+    reconciler: &NodeReconciler,
     known: &BTreeSet<String>,
     id: &ContainerId,
     netns: Namespace<'_>,
 ) -> bool {
-    let place = upkeep.exec.place();
-    let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
+    let place = reconciler.exec.context();
+    let is_there = |netns: &str| match open_netns(&reconciler.root, &place, netns) {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     };

@@ -9,7 +9,7 @@ use super::Path;
 use crate::{
     call::Call,
     journal::About,
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
     serving::service::Service,
 };
 
@@ -47,24 +47,24 @@ impl Caller {
 /// The gates that must be open before a verb begins.
 #[derive(Debug, PartialEq, Eq)]
 enum Needs {
-    /// All that `/readyz` reports.
-    Readiness,
-    /// Each of these must have been ready at least once.
-    Once(&'static [Part]),
+    /// The daemon is ready, as `/readyz` reports it.
+    Ready,
+    /// Each of these gates was open at least once.
+    WasOpen(&'static [Gate]),
 }
 
 fn needs(path: Path, command: Command, caller: Caller) -> Needs {
-    const KNOWN: &[Part] = &[Part::Discovery];
-    const START: &[Part] = &[Part::Discovery, Part::Journal, Part::Watches];
+    const KNOWN: &[Gate] = &[Gate::Discovery];
+    const START: &[Gate] = &[Gate::Discovery, Gate::Journal, Gate::Watches];
     match (path, command, caller) {
         // STATUS reports what is not ready, and a DEL of the runtime is done or journaled in any case.
         (_, Command::Status | Command::Version, _) | (Path::Cni, Command::Del, _) => {
-            Needs::Once(&[])
+            Needs::WasOpen(&[])
         }
-        (Path::Cni, _, Caller::Holding(_)) => Needs::Readiness,
+        (Path::Cni, _, Caller::Holding(_)) => Needs::Ready,
         (Path::Cni, Command::Add, Caller::Polling)
-        | (Path::Delegate, Command::Add | Command::Del, _) => Needs::Once(START),
-        (_, Command::Check | Command::Gc, _) => Needs::Once(KNOWN),
+        | (Path::Delegate, Command::Add | Command::Del, _) => Needs::WasOpen(START),
+        (_, Command::Check | Command::Gc, _) => Needs::WasOpen(KNOWN),
     }
 }
 
@@ -79,8 +79,8 @@ pub(super) async fn hold(
     let needs = needs(path, call.command, caller);
     let ready = async {
         match &needs {
-            Needs::Readiness => readiness.wait_for_all().await,
-            Needs::Once(parts) => readiness.wait_for_once(parts).await,
+            Needs::Ready => readiness.wait_ready().await,
+            Needs::WasOpen(gates) => readiness.wait_was_open(gates).await,
         }
         if call.command == Command::Add {
             service.journal.wait_for(&About::of(call)).await;
@@ -113,15 +113,20 @@ pub(super) async fn withdrawn(service: &Service, caller: Caller) {
 }
 
 fn reason_not_ready(readiness: &Readiness, needs: &Needs) -> Option<String> {
-    let parts = match needs {
-        Needs::Readiness => return readiness.problem(),
-        Needs::Once(parts) => parts,
+    let gates = match needs {
+        Needs::Ready => return readiness.problem(),
+        Needs::WasOpen(gates) => gates,
     };
-    let not_ready = |part: &Part| readiness.once_well(*part).err().map(|why| (*part, why));
-    let (part, reason) = parts.iter().find_map(not_ready)?;
-    Some(match part {
-        Part::Discovery => format!("this node is not known yet: {reason}"),
-        Part::Journal => format!("earlier deletions come first: {reason}"),
+    let never_open = |gate: &Gate| {
+        readiness
+            .was_open(*gate)
+            .err()
+            .map(|reason| (*gate, reason))
+    };
+    let (gate, reason) = gates.iter().find_map(never_open)?;
+    Some(match gate {
+        Gate::Discovery => format!("this node is not known yet: {reason}"),
+        Gate::Journal => format!("earlier deletions come first: {reason}"),
         _ => format!("pods and networks are not known yet: {reason}"),
     })
 }
@@ -151,13 +156,13 @@ mod tests {
         let holding = Caller::Holding(Duration::ZERO);
         for caller in [holding, Caller::Polling] {
             for command in [Command::Del, Command::Status] {
-                assert_eq!(needs(Path::Cni, command, caller), Needs::Once(&[]));
+                assert_eq!(needs(Path::Cni, command, caller), Needs::WasOpen(&[]));
             }
         }
         for command in [Command::Add, Command::Check, Command::Gc] {
-            assert_eq!(needs(Path::Cni, command, holding), Needs::Readiness);
+            assert_eq!(needs(Path::Cni, command, holding), Needs::Ready);
         }
         let check = needs(Path::Cni, Command::Check, Caller::Polling);
-        assert_eq!(check, Needs::Once(&[Part::Discovery]));
+        assert_eq!(check, Needs::WasOpen(&[Gate::Discovery]));
     }
 }

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use crate::{
     host::dir_watch::heard,
     journal::{About, Loaded, PATIENCE, Verdict, load, read, watch},
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
     serving::service::{EntryFailure, Service},
 };
 
@@ -41,7 +41,7 @@ pub(crate) async fn replay(
         let reading = tokio::task::spawn_blocking(move || read(&tree, &dirs, &journal));
         let read_again = match reading.await {
             Ok(Ok(())) => {
-                service.readiness.well(Part::Journal);
+                service.readiness.open(Gate::Journal);
                 PERIOD
             }
             Ok(Err(error)) => unread(&service.readiness, &error.to_string()),
@@ -82,7 +82,7 @@ pub(crate) async fn replay(
 
 /// The journal cannot be read; when to try again.
 fn unread(readiness: &Readiness, reason: &str) -> Duration {
-    readiness.missing(Part::Journal, reason);
+    readiness.close(Gate::Journal, reason);
     TRY_AGAIN
 }
 

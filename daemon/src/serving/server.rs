@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use crate::{
     host::dir_watch::DirectoryWatch,
-    readiness::Part,
+    readiness::Gate,
     serving::{
         Path,
         response::reply,
@@ -55,11 +55,9 @@ pub async fn serve(
         let maintained = maintain(&mut socket);
         let holder = socket.holder();
         match (&maintained, unpublished(holder)) {
-            (Ok(_), None) => service.readiness.well(Part::Socket),
-            (Ok(_), Some(reason)) => service.readiness.waiting(Part::Socket, reason),
-            (Err(error), _) => service
-                .readiness
-                .missing(Part::Socket, format!("{error:#}")),
+            (Ok(_), None) => service.readiness.open(Gate::Socket),
+            (Ok(_), Some(reason)) => service.readiness.close_while_starting(Gate::Socket, reason),
+            (Err(error), _) => service.readiness.close(Gate::Socket, format!("{error:#}")),
         }
         let is_standby = holder == Holder::Another && socket.is_served();
         service.readiness.standby(is_standby);

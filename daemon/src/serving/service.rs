@@ -15,11 +15,14 @@ use crate::{
     call::Call,
     cluster::Cluster,
     config_manager,
-    engine::{self, AddError, Added, Engine},
-    errors::{failure::Failure, recent::Failures},
+    engine::{self, Added, Engine},
+    errors::{
+        failure::{Failure, VerbError},
+        recent::RecentFailures,
+    },
     journal::{self, Journal},
     metrics::Metrics,
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
     serving::{Bodies, Queue},
     state::PodRef,
 };
@@ -37,7 +40,7 @@ pub struct Service {
     /// The daemon's metrics.
     pub metrics: Arc<Metrics>,
     /// Recent failures, for `kubectl multus`.
-    pub failures: Failures,
+    pub failures: RecentFailures,
     /// The number of verbs in flight.
     pub busy: watch::Sender<usize>,
     /// True while shims connect to another daemon, or to none because this one is shutting down.
@@ -104,11 +107,11 @@ impl Service {
         }
     }
 
-    /// Serves one verb, and logs and counts its outcome.
+    /// Serves one verb, logs and counts its outcome, and reports a failure under one id.
     pub(crate) fn observed(
         &self,
         call: &Call,
-        serve: impl FnOnce() -> Result<Vec<u8>, CniError>,
+        serve: impl FnOnce() -> Result<Vec<u8>, VerbError>,
     ) -> Result<Vec<u8>, CniError> {
         let (id, ifname) = call
             .request
@@ -131,8 +134,12 @@ impl Service {
                 self.failures.forget(&pod_name);
             }
         }
-        outcome.map_err(|error| {
+        outcome.map_err(|VerbError { error, event }| {
             let failure = Failure::new(call, error);
+            if let (Some(cluster), Some(event)) = (self.cluster.get(), event) {
+                let message = event.message.as_deref().unwrap_or(&failure.error.msg);
+                cluster.event_about(&event.pod, true, event.reason, failure.for_event(message));
+            }
             let verb = call.command.as_str();
             self.failures
                 .note(&failure.id, &pod_name, verb, &failure.error);
@@ -147,32 +154,37 @@ impl Service {
         })
     }
 
-    fn dispatch(&self, call: &Call, raw_request: &Request) -> Result<Vec<u8>, CniError> {
-        let netconf = self.config.netconf(&raw_request.config)?;
+    fn dispatch(&self, call: &Call, raw_request: &Request) -> Result<Vec<u8>, VerbError> {
+        let netconf = self.config.netconf(&raw_request.config);
+        let netconf = netconf.map_err(CniError::from)?;
         if call.command != Command::Status
-            && let Err(reason) = self.readiness.once_well(Part::Discovery)
+            && let Err(reason) = self.readiness.was_open(Gate::Discovery)
         {
             // Delegates cannot run before the runtime is known, but the runtime must still be able to delete a pod.
             if let (Command::Del, Some(request)) = (call.command, &call.request) {
-                return self.journal_del(raw_request, request, &reason);
+                return Ok(self.journal_del(raw_request, request, &reason)?);
             }
-            return Err(not_known_yet(&reason));
+            return Err(not_known_yet(&reason).into());
         }
         if matches!(call.command, Command::Add | Command::Check) {
-            netconf.check_prev_result()?;
+            netconf.check_prev_result().map_err(CniError::from)?;
         }
         match (call.command, &call.request) {
             (Command::Add, Some(request)) => self.add(call, request, &netconf),
             (Command::Del, Some(request)) => self.del(call, request, &netconf),
             (Command::Check, Some(request)) => {
-                self.engine.check(request, &netconf).map(|()| Vec::new())
+                self.engine.check(request, &netconf)?;
+                Ok(Vec::new())
             }
-            (Command::Gc, _) => self.engine.gc(&call.path, &netconf).map(|()| Vec::new()),
-            (Command::Status, _) => self.status(call, &netconf),
-            (command, _) => Err(CniError::new(
-                CniError::INVALID_ENVIRONMENT,
-                format!("{command} is not served here"),
-            )),
+            (Command::Gc, _) => {
+                self.engine.gc(&call.path, &netconf)?;
+                Ok(Vec::new())
+            }
+            (Command::Status, _) => Ok(self.status(call, &netconf)?),
+            (command, _) => {
+                let text = format!("{command} is not served here");
+                Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into())
+            }
         }
     }
 
@@ -183,7 +195,7 @@ impl Service {
 
     /// Fails until discovery has found where delegates run.
     pub(crate) fn on_known_node(&self) -> Result<(), CniError> {
-        let known = self.readiness.once_well(Part::Discovery);
+        let known = self.readiness.was_open(Gate::Discovery);
         known.map_err(|reason| not_known_yet(&reason))
     }
 
@@ -199,19 +211,13 @@ impl Service {
         call: &Call,
         request: &engine::Request,
         netconf: &Netconf,
-    ) -> Result<Vec<u8>, CniError> {
+    ) -> Result<Vec<u8>, VerbError> {
         let (cluster, pod) = self.pod_for_add(call)?;
         let attached = self.engine.add(request, netconf, &pod).and_then(|added| {
             report(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
             Ok(added)
         });
-        let added = attached.map_err(|AddError { error, event }| {
-            let failure = Failure::new(call, error);
-            let (reason, message) =
-                event.unwrap_or_else(|| ("FailedAddNetwork", failure.error.msg.clone()));
-            cluster.event(&pod, true, reason, failure.for_event(&message));
-            failure.error
-        })?;
+        let added = attached.map_err(|error| VerbError::of_add(&pod, error))?;
         cluster.attached_as(&pod);
         info!(networks = added.attached.len(), "attached");
         Ok(Response::new(added.result).to_json())
@@ -219,12 +225,12 @@ impl Service {
 
     /// The pod of a request that attaches, and access to the API server, or an error while the daemon is not ready to attach.
     pub(crate) fn pod_for_add(&self, call: &Call) -> Result<(&Cluster, Arc<PodView>), CniError> {
-        for (part, first) in [
-            (Part::Journal, "earlier deletions come first"),
-            (Part::Watches, "pods and networks are not known yet"),
+        for (gate, first) in [
+            (Gate::Journal, "earlier deletions come first"),
+            (Gate::Watches, "pods and networks are not known yet"),
         ] {
-            // The request was held until both were ready, unless it timed out.
-            self.readiness.once_well(part).map_err(|reason| {
+            // The request was held until both were open, unless it timed out.
+            self.readiness.was_open(gate).map_err(|reason| {
                 CniError::new(CniError::TRY_AGAIN_LATER, format!("{first}: {reason}"))
             })?;
         }
@@ -245,19 +251,13 @@ impl Service {
         call: &Call,
         request: &engine::Request,
         netconf: &Netconf,
-    ) -> Result<Vec<u8>, CniError> {
+    ) -> Result<Vec<u8>, VerbError> {
         let pod = self.pod_for_del(call);
         let detached = self.engine.del(request, netconf, pod.as_deref());
-        detached.map_err(|error| {
-            let failure = Failure::new(call, error);
+        detached.map_err(|error| match &call.pod {
             // A journaled DEL is retried many times; `report_entry` reports its failures.
-            if let (Some(cluster), Some(pod), false) =
-                (self.cluster.get(), &call.pod, request.replayed)
-            {
-                let message = failure.for_event(&failure.error.msg);
-                cluster.event_about(&pod.about(), true, "FailedDelNetwork", message);
-            }
-            failure.error
+            Some(pod) if !request.replayed => VerbError::of_del(pod.about(), error),
+            _ => error.into(),
         })?;
         Ok(Vec::new())
     }

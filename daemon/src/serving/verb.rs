@@ -23,7 +23,7 @@ use super::{
 use crate::{
     call::Call,
     engine::Waiting,
-    readiness::Part,
+    readiness::Gate,
     serving::{delegate::delegate, response::reply, service::Service},
 };
 
@@ -100,7 +100,7 @@ async fn turn(
     call: &Call,
     caller: Caller,
 ) -> Result<Option<Turn>, CniError> {
-    let is_known = service.readiness.once_well(Part::Discovery).is_ok();
+    let is_known = service.readiness.was_open(Gate::Discovery).is_ok();
     if path == Path::Cni && call.command == Command::Del && !is_known {
         return Ok(None);
     }

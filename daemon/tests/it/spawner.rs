@@ -15,7 +15,7 @@ use cni::{
     exec::{Exec as _, ExecError},
     process::Limits,
 };
-use daemon::host::exec::{Fate, Place, RuntimeExec};
+use daemon::host::exec::{ExecContext, Fate, RuntimeExec};
 use node::root::Root;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -41,7 +41,7 @@ impl Fixture {
         };
         Self {
             dir: tempfile::tempdir().unwrap(),
-            exec: RuntimeExec::new(root, Place::default())
+            exec: RuntimeExec::new(root, ExecContext::default())
                 .with_limits(limits)
                 .with_spawner_program(env!("CARGO_BIN_EXE_multus-daemon").into()),
         }

@@ -66,11 +66,11 @@ fn limit_files(soft: u64) {
 
 /// Serves until the daemon closes the socket. Threads of lanes with a running program are left behind.
 pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
-    let Some(Control::Enter(place)) = wire::receive_control(control)? else {
+    let Some(Control::Enter(context)) = wire::receive_control(control)? else {
         return Err(io::Error::other("the first message is not Enter"));
     };
-    let entered = enter(&place);
-    drop(place);
+    let entered = enter(&context);
+    drop(context);
     wire::send_report(control, &entered.err().unwrap_or_default())?;
     let lanes = Lanes::default();
     while let Some(message) = wire::receive_control(control)? {
@@ -84,16 +84,16 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Enters cgroups and namespace of plugins. Must come before the first thread: only a single-threaded process can enter a mount namespace.
-fn enter(place: &Enter) -> Result<(), String> {
-    for procs in &place.cgroup_procs {
+fn enter(context: &Enter) -> Result<(), String> {
+    for procs in &context.cgroup_procs {
         // Best effort: a plugin also works in the daemon's cgroup.
         let _ = rustix::io::write(procs, b"0");
     }
-    if let Some(chroot) = &place.chroot {
+    if let Some(chroot) = &context.chroot {
         rustix::process::chroot(chroot)
             .and_then(|()| rustix::process::chdir("/"))
             .map_err(|error| format!("cannot change its root to {}: {error}", chroot.display()))
-    } else if let Some(namespace) = &place.mount_namespace {
+    } else if let Some(namespace) = &context.mount_namespace {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .map_err(|error| format!("cannot enter the runtime's mount namespace: {error}"))
     } else {

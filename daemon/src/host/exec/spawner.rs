@@ -1,6 +1,6 @@
 //! The daemon's side of the spawner: starts it, sends it programs, and notices when it ends.
 //!
-//! A spawner belongs to one place. Calls in flight keep it; it ends when no call needs it any longer, or with the daemon.
+//! A spawner belongs to one context. Calls in flight keep it; it ends when no call needs it any longer, or with the daemon.
 
 use std::{
     io,
@@ -23,12 +23,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tracing::{debug, warn};
 
 use super::{
-    Place, serve,
+    ExecContext, serve,
     wire::{self, Reply, Request},
 };
 use crate::host::orphans;
 
-/// The time for a spawner to enter its place, and for a killed program to end, unless the kernel blocks it.
+/// The time for a spawner to enter its context, and for a killed program to end, unless the kernel blocks it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The number of idle lanes that are kept for the next calls.
 const IDLE_LANES: usize = 16;
@@ -82,10 +82,10 @@ impl From<io::Error> for Failure {
 }
 
 impl Spawner {
-    /// Starts a spawner with the mark in its environment, and lets it enter the place. Every program that it starts must get the same mark.
+    /// Starts a spawner with the mark in its environment, and lets it enter the context. Every program that it starts must get the same mark.
     pub(super) fn start(
         launcher: &Launcher,
-        place: &Place,
+        context: &ExecContext,
         mark: orphans::Mark,
     ) -> Result<Self, String> {
         let (control, theirs) = pair(SocketType::SEQPACKET)
@@ -100,7 +100,7 @@ impl Spawner {
             lanes: AtomicU64::new(0),
             lost: Once::new(),
         };
-        spawner.enter(place).map_err(|error| {
+        spawner.enter(context).map_err(|error| {
             format!("the spawner does not confirm where plugins run: {error}")
         })??;
         debug!(
@@ -110,9 +110,9 @@ impl Spawner {
         Ok(spawner)
     }
 
-    fn enter(&self, place: &Place) -> io::Result<Result<(), String>> {
-        let chroot = place.chroot.as_ref().map(|path| path.as_os_str());
-        let runtime = place.runtime.as_deref();
+    fn enter(&self, context: &ExecContext) -> io::Result<Result<(), String>> {
+        let chroot = context.chroot.as_ref().map(|path| path.as_os_str());
+        let runtime = context.runtime.as_deref();
         let cgroup_procs: Vec<_> = runtime
             .iter()
             .flat_map(|runtime| runtime.cgroup_procs.iter().map(AsFd::as_fd))

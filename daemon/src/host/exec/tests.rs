@@ -15,7 +15,8 @@ fn script(dir: &Path, text: &str) -> PathBuf {
 }
 
 fn exec() -> RuntimeExec {
-    RuntimeExec::new(Arc::new(Root::open("/").unwrap()), Place::default()).with_spawner_thread()
+    RuntimeExec::new(Arc::new(Root::open("/").unwrap()), ExecContext::default())
+        .with_spawner_thread()
 }
 
 #[test]
@@ -29,7 +30,7 @@ fn plugins_are_searched_in_the_nodes_file_tree() {
     root.write_atomic("/data/cni/readme", b"text", 0o644)
         .unwrap();
     symlink("/data/hash/bridge", dir.path().join("data/cni/bridge")).unwrap();
-    let exec = RuntimeExec::new(root, Place::default());
+    let exec = RuntimeExec::new(root, ExecContext::default());
     let dirs = [PathBuf::from("/none"), PathBuf::from("/data/cni")];
     assert_eq!(
         exec.find("bridge", &dirs).unwrap(),

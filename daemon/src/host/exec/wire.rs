@@ -1,6 +1,6 @@
 //! The protocol between the daemon and its spawner. Both are the same program, so it has no versions.
 //!
-//! The control socket preserves message boundaries (`SOCK_SEQPACKET`): the place to enter, new lanes, kills. A lane is a stream; it carries
+//! The control socket preserves message boundaries (`SOCK_SEQPACKET`): the context to enter, new lanes, kills. A lane is a stream; it carries
 //! one request at a time, with the plugin's standard streams, and its replies.
 
 use std::{
@@ -40,7 +40,7 @@ pub(super) enum Control {
     Kill(u64),
 }
 
-/// The place where plugins run.
+/// The context to enter: where plugins run.
 #[derive(Debug, Default)]
 pub(super) struct Enter {
     pub(super) chroot: Option<PathBuf>,
@@ -136,7 +136,7 @@ pub(super) fn receive_report(control: impl AsFd) -> io::Result<Result<(), String
 pub(super) struct Request {
     /// True to get a reply at the start of the program as well as at its end.
     pub(super) reports_start: bool,
-    /// The program's path at the place where plugins run.
+    /// The program's path in the file tree where plugins run.
     pub(super) path: OsString,
     pub(super) arguments: Vec<OsString>,
     /// The complete environment.
