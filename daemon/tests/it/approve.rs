@@ -1,4 +1,4 @@
-//! The approver beside a node's daemon, and what it does with requests that it finds, gets and loses.
+//! The approver next to a node's daemon: requests that exist before it, that come later, and that change meanwhile.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ use crate::{
 };
 
 const KUBELET: &str = "system:node:node-a";
-/// Who the approver is.
+/// The approver's user.
 pub(crate) const USER: &str = "approver";
 
-/// A node whose daemon is to have a certificate that somebody approves.
+/// A node whose daemon requests a certificate, which must be approved.
 pub(crate) fn node() -> Node {
     let node = Node::with(ApiServer::start_secure());
     node.install_primary();
@@ -44,7 +44,7 @@ fn condition(request: &Value) -> String {
     format!("{} {}: {}", word("type"), word("reason"), word("message"))
 }
 
-/// Waits for the first request, and gives it as somebody else's under another name.
+/// Waits for the first request, and returns a copy of it with another requester and name.
 fn stolen(node: &Node) -> Value {
     let mut request = wait_for("a request", || requests(node).pop());
     request["metadata"] = json!({"name": "stolen"});
@@ -54,10 +54,10 @@ fn stolen(node: &Node) -> Value {
 }
 
 #[test]
-fn a_node_gets_its_certificate_and_another_does_not() {
+fn certificate_is_approved_for_its_node_and_denied_to_another() {
     let node = node();
     let daemon = node.start();
-    // Both are there before the approver is.
+    // Both requests exist before the approver starts.
     node.api.put(Kind::SigningRequest, stolen(&node));
     let mut approver = approver(&node);
     let _daemon = daemon.ready();
@@ -68,7 +68,7 @@ fn a_node_gets_its_certificate_and_another_does_not() {
     });
     assert_eq!(
         condition(&stolen),
-        "Denied CSRDenied: requester system:node:node-b may ask for system:multus:node-b, not for system:multus:node-a"
+        "Denied CSRDenied: requester system:node:node-b may request system:multus:node-b, not system:multus:node-a"
     );
     let events = node.api.events(2);
     assert!(
@@ -86,7 +86,7 @@ fn a_node_gets_its_certificate_and_another_does_not() {
 }
 
 #[test]
-fn requests_of_others_are_left_alone() {
+fn requests_of_other_signers_are_left() {
     let node = node();
     let _daemon = node.start();
     let mut foreign = stolen(&node);
@@ -95,7 +95,7 @@ fn requests_of_others_are_left_alone() {
     node.api.put(Kind::SigningRequest, foreign);
     let _approver = approver(&node);
     node.api.events(1);
-    // One that comes later is decided after it.
+    // A later request is decided after the foreign one was seen.
     node.api.put(Kind::SigningRequest, stolen(&node));
     node.api.events(2);
     let all = requests(&node);
@@ -104,7 +104,7 @@ fn requests_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_request_that_changed_meanwhile_is_looked_at_again() {
+fn changed_request_is_read_and_decided_again() {
     let node = node();
     node.api.signing(|signer| signer.conflicts = 2);
     let daemon = node.start();

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     api_server::{ApiServer, Kind},
-    daemon::{Attendant, Daemon},
+    daemon::{Daemon, SocketClient},
     rights, wait_for,
 };
 
@@ -193,8 +193,8 @@ impl Node {
     }
 
     /// Whoever answers on this socket.
-    pub(crate) fn attend(&self, socket: &str) -> Attendant {
-        Attendant(self.path(socket))
+    pub(crate) fn attend(&self, socket: &str) -> SocketClient {
+        SocketClient(self.path(socket))
     }
 
     /// The daemon's program with arguments and environment of this node.

@@ -1,4 +1,4 @@
-//! Requests that are held, queued and abandoned: what the daemon does before a verb begins.
+//! Requests that are held, queued or abandoned before their verb begins.
 
 use std::{os::unix::net::UnixStream, process::Command};
 
@@ -15,7 +15,7 @@ use crate::{
 /// Longer than any test.
 const LONG: u32 = 100_000;
 
-/// A daemon whose watches have nothing yet.
+/// A daemon whose watches have not been answered yet.
 fn starting() -> (Node, Daemon) {
     let node = Node::with(ApiServer::start_silent());
     node.install_primary();
@@ -25,11 +25,11 @@ fn starting() -> (Node, Daemon) {
 }
 
 #[test]
-fn an_add_that_came_early_is_answered_once_the_daemon_is_ready() {
+fn early_add_is_served_once_the_daemon_is_ready() {
     let (node, daemon) = starting();
     let adding = daemon.cni_held_meanwhile(&node.request("ADD", "c1"), LONG);
     let checking = daemon.cni_held_meanwhile(&node.request("CHECK", "c2"), LONG);
-    // Upstream's shim asks, and gets the answer that it knows.
+    // Upstream's shim polls `/readyz`.
     assert!(daemon.problem().is_some());
     daemon.cni(&node.request("DEL", "c3")).done();
     let status = daemon.cni(&node.request("STATUS", "")).error();
@@ -44,7 +44,7 @@ fn an_add_that_came_early_is_answered_once_the_daemon_is_ready() {
 }
 
 #[test]
-fn an_add_whose_time_is_over_hears_that_nothing_was_begun() {
+fn add_that_times_out_reports_that_nothing_was_begun() {
     let (node, daemon) = starting();
     let error = daemon.cni_held(&node.request("ADD", "c1"), 1).not_begun();
     assert_eq!(error.code, 11);
@@ -53,7 +53,7 @@ fn an_add_whose_time_is_over_hears_that_nothing_was_begun() {
 }
 
 #[test]
-fn held_requests_have_no_threads() {
+fn held_requests_need_no_threads() {
     let (node, daemon) = starting();
     let callers: Vec<_> = (0..250)
         .map(|number| daemon.cni_held_and_leave(&node.request("ADD", &format!("c{number}"))))
@@ -69,7 +69,7 @@ fn held_requests_have_no_threads() {
 }
 
 #[test]
-fn what_a_daemon_that_ends_has_not_begun_goes_to_the_next() {
+fn held_add_is_released_by_the_shutdown() {
     let (node, mut daemon) = starting();
     let adding = daemon.cni_held_meanwhile(&node.request("ADD", "c1"), LONG);
     wait_for("the held ADD", || {
@@ -82,7 +82,7 @@ fn what_a_daemon_that_ends_has_not_begun_goes_to_the_next() {
     assert_eq!(node.order(), [""; 0]);
 }
 
-/// A node with four places, three of which hang in the same plugin.
+/// A node with four slots, whose plugin hangs.
 fn hanging(version: &str) -> (Node, Daemon, Gate) {
     let node = Node::with(ApiServer::start());
     node.install_primary_of(version);
@@ -107,13 +107,13 @@ fn adds(node: &Node) -> usize {
 }
 
 #[test]
-fn plugins_that_hang_hold_up_their_own_namespace_alone() {
+fn hanging_plugins_block_only_their_own_namespace() {
     let (node, daemon, gate) = hanging("1.1.0");
     let before = daemon.status("VmRSS");
     let callers: Vec<UnixStream> = (0..250)
         .map(|number| daemon.cni_held_and_leave(&node.request("ADD", &format!("c{number}"))))
         .collect();
-    wait_for("three at work", || (adds(&node) == 3).then_some(()));
+    wait_for("three running ADDs", || (adds(&node) == 3).then_some(()));
     daemon.cni(&node.request("STATUS", "")).done();
     daemon.cni(&node.request("CHECK", "known")).done();
     assert_eq!(daemon.problem(), None);
@@ -128,7 +128,7 @@ fn plugins_that_hang_hold_up_their_own_namespace_alone() {
     let grown = daemon.status("VmRSS").saturating_sub(before);
     println!("250 requests: {grown} kB more than {before} kB");
     assert!(grown < 12_000, "250 requests take {grown} kB");
-    // Who leaves the queue is never begun.
+    // Requests that leave the queue are never begun.
     drop(callers);
     daemon.until_logged("a client disconnected", 250);
     drop(gate);
@@ -140,14 +140,14 @@ fn plugins_that_hang_hold_up_their_own_namespace_alone() {
 }
 
 #[test]
-fn a_del_whose_caller_has_gone_leaves_the_queue() {
+fn abandoned_del_leaves_the_queue() {
     let (node, daemon, gate) = hanging("1.0.0");
     let adding: Vec<_> = (0..3)
         .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
         .collect();
-    wait_for("three at work", || (adds(&node) == 3).then_some(()));
+    wait_for("three running ADDs", || (adds(&node) == 3).then_some(()));
     let abandoned = daemon.cni_held_and_leave(&node.request("DEL", "known"));
-    // It is in the queue by the time at which a later one is answered.
+    // It is in the queue once a later request is served.
     daemon.cni(&node.request("STATUS", "")).done();
     drop(abandoned);
     daemon.until_logged("a client disconnected", 1);
@@ -160,7 +160,7 @@ fn a_del_whose_caller_has_gone_leaves_the_queue() {
 }
 
 #[test]
-fn a_del_of_a_container_that_is_being_added_waits_without_a_place() {
+fn del_that_waits_for_an_add_takes_no_slot() {
     let (node, daemon, gate) = hanging("1.0.0");
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
@@ -178,7 +178,7 @@ fn a_del_of_a_container_that_is_being_added_waits_without_a_place() {
 }
 
 #[test]
-fn the_daemon_may_have_more_files_open_than_its_plugins() {
+fn daemon_has_a_higher_file_limit_than_its_plugins() {
     let node = Node::new();
     node.run_pod(None);
     let daemon = node.command();

@@ -1,4 +1,4 @@
-//! `multus-daemon verify`: what it says of a release, and that it waits for one.
+//! `multus-daemon verify`: its result for complete and incomplete releases.
 
 use std::process::Output;
 
@@ -8,7 +8,7 @@ use crate::{api_server::Kind, node::Node};
 
 const POD: &str = "multus-test";
 
-/// What the command says of the release with this many ready daemons on two nodes.
+/// Runs the command for a release with this many ready daemons on two nodes.
 pub(crate) fn verify(node: &Node, ready: u32) -> Output {
     node.api.put(
         Kind::DaemonSet,
@@ -44,7 +44,7 @@ fn release_that_serves_every_node_passes() {
 }
 
 #[test]
-fn release_that_lacks_a_node_fails() {
+fn release_without_a_ready_node_fails() {
     let output = verify(&Node::new(), 1);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
@@ -55,7 +55,7 @@ fn release_that_lacks_a_node_fails() {
 }
 
 #[test]
-fn outside_of_its_pod_the_missing_variable_is_named() {
+fn missing_variable_is_named_outside_of_a_pod() {
     let output = Node::new().command().arg("verify").output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("POD_NAMESPACE is not set"), "{error}");

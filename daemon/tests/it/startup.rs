@@ -1,4 +1,4 @@
-//! The way of a start: what has to be well before pods are sent here, and what is written last.
+//! The order of a start: the gates before pods are sent to the daemon, the configuration as the last step, and probes.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -10,11 +10,11 @@ use crate::{api_server::ApiServer, node::Node, wait_for};
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
-fn the_configuration_waits_for_the_watches() {
+fn configuration_waits_for_the_watches() {
     let node = Node::with(ApiServer::start_silent());
     node.install_primary();
     let daemon = node.start();
-    let problem = wait_for("all but watches", || {
+    let problem = wait_for("all gates but watches", || {
         daemon.problem().filter(|problem| {
             problem.starts_with("watches: the API server has not answered yet")
                 && !problem.contains("; shim: ")
@@ -29,7 +29,7 @@ fn the_configuration_waits_for_the_watches() {
 }
 
 #[test]
-fn a_normal_start_and_stop_log_no_warning() {
+fn normal_start_and_stop_log_no_warning() {
     let node = Node::with(ApiServer::start());
     node.install_primary();
     let random = node.path("proc/sys/kernel/random");
@@ -44,10 +44,10 @@ fn a_normal_start_and_stop_log_no_warning() {
 }
 
 #[test]
-fn the_configuration_waits_for_a_primary() {
+fn configuration_waits_for_a_default_network() {
     let node = Node::with(ApiServer::start());
     let daemon = node.start();
-    let problem = wait_for("all but a primary", || {
+    let problem = wait_for("all gates but the configuration", || {
         daemon
             .problem()
             .filter(|problem| problem.starts_with("configuration: no primary"))
@@ -66,7 +66,7 @@ fn the_configuration_waits_for_a_primary() {
 }
 
 #[test]
-fn what_the_configuration_leads_to_is_there_before_it() {
+fn shim_and_socket_exist_before_the_configuration() {
     let node = Node::new();
     let daemon = node.start();
     wait_for("the configuration", || {
@@ -81,7 +81,7 @@ fn what_the_configuration_leads_to_is_there_before_it() {
 }
 
 #[test]
-fn only_root_reaches_the_socket() {
+fn only_root_can_open_socket_and_configuration() {
     let node = Node::new();
     let _daemon = node.start().ready();
     let mode = |path: &str| fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o777;
@@ -91,7 +91,7 @@ fn only_root_reaches_the_socket() {
 }
 
 #[test]
-fn a_socket_directory_of_ours_is_closed_and_one_of_others_left_alone() {
+fn mode_of_the_socket_directory_is_changed_only_if_it_is_ours() {
     let node = Node::new();
     let dir = node.path("run/multus");
     let start_with_mode = |mode| {
@@ -104,14 +104,14 @@ fn a_socket_directory_of_ours_is_closed_and_one_of_others_left_alone() {
     assert_eq!(
         start_with_mode(0o755),
         0o700,
-        "with the names of a killed one"
+        "with the sockets of a killed daemon"
     );
     fs::write(dir.join("theirs"), "").unwrap();
     assert_eq!(start_with_mode(0o755), 0o755);
 }
 
 #[test]
-fn a_probe_gets_the_same_answer() {
+fn probe_reports_readiness() {
     let node = Node::with(ApiServer::start());
     let probe = || {
         let output = node.command().args(["status", "--ready"]).output().unwrap();
@@ -124,7 +124,7 @@ fn a_probe_gets_the_same_answer() {
         "{text}"
     );
     let daemon = node.start();
-    wait_for("a daemon without a primary", || {
+    wait_for("a daemon without a default network", || {
         daemon
             .problem()
             .filter(|problem| problem.starts_with("configuration: no primary"))
@@ -147,7 +147,7 @@ fn wrong(kind: Kind) -> Value {
     }
 }
 
-/// Every way in which one key of the daemon's file can be broken.
+/// Files with one broken key each, and files that cannot be parsed.
 fn broken_files() -> impl Iterator<Item = String> {
     let keys = OPTIONS.iter().flat_map(|option| {
         [
@@ -165,8 +165,8 @@ fn broken_file_leaves_a_running_daemon_ready_and_alive() {
     let daemon = node.start().ready();
     for file in broken_files() {
         node.write("daemon-config.json", &file);
-        for arguments in [&["status"][..], &["status", "--ready"]] {
-            let output = node.command().args(arguments).output().unwrap();
+        for args in [&["status"][..], &["status", "--ready"]] {
+            let output = node.command().args(args).output().unwrap();
             assert!(output.status.success(), "{file}: {output:?}");
         }
     }
@@ -174,7 +174,7 @@ fn broken_file_leaves_a_running_daemon_ready_and_alive() {
 }
 
 #[test]
-fn probe_of_a_pod_finds_its_daemon_wherever_the_file_says_now() {
+fn probe_finds_its_daemon_after_a_change_of_the_file() {
     let node = Node::new();
     for (own, later) in [("/run/multus", "/var/later"), ("/var/own", "/run/multus")] {
         node.configure(&json!({"socketDir": own}));
