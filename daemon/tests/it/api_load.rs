@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use testkit::api_server::{ApiServer, Kind, ReceivedRequest};
+
 use crate::{
-    api_server::{ApiServer, Ask, Kind},
     daemon::Daemon,
     node::{Node, pod},
     tcp_proxy::TcpProxy,
@@ -22,10 +23,12 @@ fn node_http2() -> Node {
 }
 
 /// Status patches so far.
-fn patches(node: &Node) -> Vec<Ask> {
-    let asks = node.api.asks().into_iter();
-    asks.filter(|ask| ask.what.starts_with("PATCH ") && ask.what.ends_with("/status"))
-        .collect()
+fn patches(node: &Node) -> Vec<ReceivedRequest> {
+    let asks = node.api.requests().into_iter();
+    asks.filter(|ask| {
+        ask.method_and_path.starts_with("PATCH ") && ask.method_and_path.ends_with("/status")
+    })
+    .collect()
 }
 
 #[test]
@@ -37,9 +40,9 @@ fn start_sends_two_lists_from_the_cache_and_two_watches() {
     node.api.wait_for_watch(Kind::Definition);
     // An ADD finds its pod in the watch's cache: no GET of the pod follows.
     daemon.cni(&node.request("ADD", "c1")).result();
-    let asks = node.api.asks();
-    let of = |method: &str| -> Vec<&Ask> {
-        let is = |ask: &&Ask| ask.what.starts_with(method);
+    let asks = node.api.requests();
+    let of = |method: &str| -> Vec<&ReceivedRequest> {
+        let is = |ask: &&ReceivedRequest| ask.method_and_path.starts_with(method);
         asks.iter().filter(is).collect()
     };
     let lists = of("GET ");
@@ -56,10 +59,10 @@ fn start_sends_two_lists_from_the_cache_and_two_watches() {
     }
     let pods: Vec<_> = asks
         .iter()
-        .filter(|ask| ask.what.ends_with("/pods"))
+        .filter(|ask| ask.method_and_path.ends_with("/pods"))
         .collect();
     for ask in pods {
-        let form = if ask.what.starts_with("WATCH") {
+        let form = if ask.method_and_path.starts_with("WATCH") {
             METADATA
         } else {
             METADATA_LIST
@@ -85,7 +88,7 @@ fn hangs_once(node: &Node) {
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    node.api.hang_patches(1);
+    node.api.hang_next_patches(1);
     let start = Instant::now();
     daemon.cni(&node.request("ADD", "c2")).result();
     let took = start.elapsed();
@@ -116,7 +119,7 @@ fn retry_after_of_a_busy_server_is_respected() {
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.retry_after(2);
-    node.api.refuse_some_patches(429, 1);
+    node.api.refuse_next_patches(429, 1);
     let start = Instant::now();
     daemon.cni(&node.request("ADD", "c1")).result();
     assert!(start.elapsed() >= Duration::from_secs(2));
@@ -162,14 +165,14 @@ fn lost_history_leads_to_new_lists() {
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
     node.api.wait_for_watch(Kind::Definition);
-    node.api.forget_history();
+    node.api.compact_history();
     node.define("zebra");
     node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
     let relisted = || {
-        let asks = node.api.asks();
-        let lists = asks
-            .iter()
-            .filter(|ask| ask.what.starts_with("GET ") && ask.query.contains("resourceVersion="));
+        let asks = node.api.requests();
+        let lists = asks.iter().filter(|ask| {
+            ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+        });
         lists.count() >= 4
     };
     wait_for("another list of both", || relisted().then_some(()));
@@ -204,10 +207,10 @@ fn goes_on_after_a_restart(mut node: Node) {
     node.api.wait_for_watch(Kind::Definition);
     wait_for_zebra(&node, &daemon);
     // The watches resumed at their version: nothing was listed again.
-    let asks = node.api.asks();
-    let lists = asks
-        .iter()
-        .filter(|ask| ask.what.starts_with("GET ") && ask.query.contains("resourceVersion="));
+    let asks = node.api.requests();
+    let lists = asks.iter().filter(|ask| {
+        ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+    });
     assert_eq!(lists.count(), 2, "{asks:?}");
 }
 

@@ -1,13 +1,9 @@
 //! The approver next to a node's daemon: requests that exist before it, that come later, and that change meanwhile.
 
 use serde_json::{Value, json};
+use testkit::api_server::{ApiServer, Kind};
 
-use crate::{
-    api_server::{ApiServer, Kind},
-    daemon::Daemon,
-    node::Node,
-    wait_for,
-};
+use crate::{daemon::Daemon, node::Node, wait_for};
 
 const KUBELET: &str = "system:node:node-a";
 /// The approver's user.
@@ -17,7 +13,8 @@ pub(crate) const USER: &str = "approver";
 pub(crate) fn node() -> Node {
     let node = Node::with(ApiServer::start_secure());
     node.install_primary();
-    node.api.signing(|signer| signer.approves = false);
+    node.api
+        .configure_signer(|signer| signer.approves_requests = false);
     node.write("kubeconfig", &node.api.kubeconfig_of(KUBELET));
     node.write("approver.kubeconfig", &node.api.kubeconfig_of(USER));
     node.configure(&json!({"perNodeCertificate": {"enabled": true}}));
@@ -70,7 +67,7 @@ fn certificate_is_approved_for_its_node_and_denied_to_another() {
         condition(&stolen),
         "Denied CSRDenied: requester system:node:node-b may request system:multus:node-b, not system:multus:node-a"
     );
-    let events = node.api.events(2);
+    let events = node.api.wait_for_events(2);
     assert!(
         events
             .iter()
@@ -94,10 +91,10 @@ fn requests_of_other_signers_are_left() {
     foreign["spec"]["signerName"] = json!("example.com/signer");
     node.api.put(Kind::SigningRequest, foreign);
     let _approver = approver(&node);
-    node.api.events(1);
+    node.api.wait_for_events(1);
     // A later request is decided after the foreign one was seen.
     node.api.put(Kind::SigningRequest, stolen(&node));
-    node.api.events(2);
+    node.api.wait_for_events(2);
     let all = requests(&node);
     let foreign = all.iter().find(|one| one["metadata"]["name"] == "foreign");
     assert!(foreign.unwrap()["status"].is_null(), "{foreign:?}");
@@ -106,12 +103,14 @@ fn requests_of_other_signers_are_left() {
 #[test]
 fn changed_request_is_read_and_decided_again() {
     let node = node();
-    node.api.signing(|signer| signer.conflicts = 2);
+    node.api.configure_signer(|signer| signer.conflicts = 2);
     let daemon = node.start();
     let _approver = approver(&node);
     let _daemon = daemon.ready();
-    let asks = node.api.asks();
-    let writes = asks.iter().filter(|ask| ask.what.starts_with("PUT "));
+    let asks = node.api.requests();
+    let writes = asks
+        .iter()
+        .filter(|ask| ask.method_and_path.starts_with("PUT "));
     assert!(writes.count() >= 3, "{asks:?}");
     let conditions = &requests(&node)[0]["status"]["conditions"];
     assert_eq!(conditions.as_array().unwrap().len(), 1, "{conditions}");

@@ -5,7 +5,7 @@ use crate::node::Node;
 #[test]
 fn missing_crd_leaves_pods_without_networks_served() {
     let node = Node::new();
-    node.api.forget_definitions();
+    node.api.remove_definition_crd();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -14,7 +14,7 @@ fn missing_crd_leaves_pods_without_networks_served() {
 #[test]
 fn missing_crd_is_reported_with_the_chart_that_installs_it() {
     let node = Node::new();
-    node.api.forget_definitions();
+    node.api.remove_definition_crd();
     node.run_pod(Some("zebra"));
     let mut command = node.command();
     command.env("MULTUS_CRD_CHART", "k3s-multus-crd");
@@ -23,7 +23,7 @@ fn missing_crd_is_reported_with_the_chart_that_installs_it() {
     let hint = "the CRD is not installed: install k3s-multus-crd";
     assert!(error.msg.contains(hint), "{error}");
     assert_eq!(error.code, 11, "it may be installed later: {error}");
-    let events = node.api.events(1);
+    let events = node.api.wait_for_events(1);
     assert!(
         events[0].starts_with("NoNetworkFound: ") && events[0].contains(hint),
         "{events:?}"

@@ -5,10 +5,9 @@ use node::podresources::{
     ListPodResourcesResponse, PodResources,
 };
 use serde_json::{Value, json};
+use testkit::{api_server::Kind, kubelet::Kubelet};
 
 use crate::{
-    api_server::Kind,
-    kubelet::Kubelet,
     node::{NODE, Node, pod},
     wait_for,
 };
@@ -93,7 +92,7 @@ fn device_ids(node: &Node) -> Vec<(String, Value)> {
 #[test]
 fn networks_get_devices_in_the_order_of_containers() {
     let node = node();
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["9", "8"], &["1"]])));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9", "8"], &["1"]])));
     node.run_pod(Some("zebra,plain,ape,zebra"));
     let dp = "var/run/k8s.cni.cncf.io/devinfo/dp";
     std::fs::create_dir_all(node.path(dp)).unwrap();
@@ -133,7 +132,7 @@ fn networks_get_devices_in_the_order_of_containers() {
 #[test]
 fn too_few_devices_and_a_failing_kubelet_are_errors() {
     let node = node();
-    let kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["9"]])));
+    let kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9"]])));
     node.run_pod(Some("zebra,ape"));
     let daemon = node.start().ready();
     let error = daemon.cni(&node.request("ADD", "c1")).error();
@@ -174,7 +173,7 @@ fn checkpoint_is_read_where_the_kubelet_does_not_listen() {
 #[test]
 fn devices_of_claims_come_after_those_of_device_plugins() {
     let node = node();
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["9"]])));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9"]])));
     let mut pod = pod(NODE, Some("zebra,ape"));
     claim(&node, &mut pod, "0000:18:02.5");
     node.api.put(Kind::Pod, pod);
@@ -213,7 +212,7 @@ fn definition_may_name_the_claim() {
             }],
         }],
     }];
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(all));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&all));
     node.run_pod(Some("ape"));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -224,7 +223,7 @@ fn definition_may_name_the_claim() {
 fn plugged_network_gets_a_free_device() {
     let node = node();
     node.configure(&json!({"dynamicNetworks": true}));
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["1", "2"]])));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["1", "2"]])));
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -234,7 +233,7 @@ fn plugged_network_gets_a_free_device() {
     assert_eq!(ids, [Value::Null, json!("1"), json!("2")]);
     node.api.put(Kind::Pod, pod(NODE, Some("ape,zebra,zebra")));
     wait_for("a third device", || {
-        let events = node.api.events(1);
+        let events = node.api.wait_for_events(1);
         let names_it = |event: &String| event.contains(RESOURCE) && event.contains("has 2");
         events.iter().any(names_it).then_some(())
     });

@@ -5,11 +5,8 @@
 
 #![cfg(test)]
 
-mod api_server;
-mod authority;
 mod daemon;
 mod node;
-mod signing;
 mod tcp_proxy;
 
 mod api_load;
@@ -20,7 +17,6 @@ mod definitions;
 mod devices;
 mod hotplug;
 mod journal;
-mod kubelet;
 mod lifecycle;
 mod logging;
 mod pod_report;

@@ -1,6 +1,8 @@
 //! What the daemon writes about a pod to the API server: the network status and events.
 
-use crate::{api_server::Kind, node::Node, wait_for};
+use testkit::api_server::Kind;
+
+use crate::{node::Node, wait_for};
 
 #[test]
 fn expired_event_is_created_again() {
@@ -13,11 +15,11 @@ fn expired_event_is_created_again() {
         daemon
             .cni(&node.request("ADD", &format!("c{times}")))
             .error();
-        assert_eq!(node.api.counts(times), [times]);
+        assert_eq!(node.api.wait_for_event_counts(times), [times]);
     }
-    node.api.forget_events();
+    node.api.expire_events();
     daemon.cni(&node.request("ADD", "c3")).error();
-    assert_eq!(node.api.counts(1), [1]);
+    assert_eq!(node.api.wait_for_event_counts(1), [1]);
 }
 
 #[test]
@@ -32,13 +34,13 @@ fn refused_network_status_undoes_the_add() {
     let parts = [
         "cannot write the network status",
         "shop/cart",
-        "told to refuse (code 403)",
+        "refused by the test (code 403)",
     ];
     assert!(parts.iter().all(|text| error.msg.contains(text)), "{error}");
     let undone = ["DEL zebra net1", "DEL primary pod0"];
     assert_eq!(node.take_order()[2..], undone);
     assert_eq!(node.state(), (vec![], vec![]));
-    let events = node.api.events(1);
+    let events = node.api.wait_for_events(1);
     assert!(events[0].starts_with("FailedAddNetwork: "), "{events:?}");
     node.api.refuse_patches(None);
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -50,7 +52,7 @@ fn refused_patch_falls_back_to_an_update() {
     let node = Node::new();
     node.run_pod(None);
     let daemon = node.start().ready();
-    node.api.refuse_some_patches(403, 1);
+    node.api.refuse_next_patches(403, 1);
     daemon.cni(&node.request("ADD", "c1")).result();
     let (_, written) = &node.api.patches()[0];
     // An update sends the complete object, with the version that was read.
@@ -87,7 +89,7 @@ fn conflicts_and_overload_are_retried() {
     node.run_pod(None);
     let daemon = node.start().ready();
     for (status, container) in [(409, "c1"), (429, "c2"), (503, "c3")] {
-        node.api.refuse_some_patches(status, 3);
+        node.api.refuse_next_patches(status, 3);
         daemon.cni(&node.request("ADD", container)).result();
     }
     assert_eq!(node.api.patches().len(), 3);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use serde_yaml::Value;
+use testkit::api_server::{Kind, ReceivedRequest};
 
 use crate::{
-    api_server::{Ask, Kind},
     approve, certificate, devices,
     node::{Node, pod},
     verify,
@@ -68,8 +68,8 @@ fn parse(template: &str) -> Value {
 }
 
 /// The right that a request needs.
-fn needed(ask: &Ask) -> String {
-    let (method, path) = ask.what.split_once(' ').unwrap();
+fn needed(ask: &ReceivedRequest) -> String {
+    let (method, path) = ask.method_and_path.split_once(' ').unwrap();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let (group, rest) = match segments.as_slice() {
         ["api", _, rest @ ..] => ("", rest),
@@ -100,7 +100,7 @@ fn needed(ask: &Ask) -> String {
 }
 
 /// Fails when a daemon or an approver has sent a request that the chart does not grant.
-pub(crate) fn check(asks: &[Ask]) {
+pub(crate) fn check(asks: &[ReceivedRequest]) {
     let all: BTreeMap<bool, Rights> = [
         (
             false,
@@ -122,7 +122,7 @@ pub(crate) fn check(asks: &[Ask]) {
     }
 }
 
-fn used(asks: &[Ask]) -> Rights {
+fn used(asks: &[ReceivedRequest]) -> Rights {
     asks.iter().map(needed).collect()
 }
 
@@ -144,20 +144,20 @@ fn daemon_uses_all_its_rights() {
         .env("POD_NAMESPACE", "kube-system")
         .env("MULTUS_DAEMONSET", "multus");
     let daemon = node.start_with(command).ready();
-    node.api.wait_for_ask("/daemonsets");
+    node.api.wait_for_request("/daemonsets");
     for times in 1..=2 {
         daemon.cni(&node.request("ADD", "c1")).result();
         daemon.cni(&node.request("DEL", "c1")).done();
-        node.api.counts(2 * times);
+        node.api.wait_for_event_counts(2 * times);
     }
-    assert_eq!(used(&node.api.asks()), granted(DAEMON));
+    assert_eq!(used(&node.api.requests()), granted(DAEMON));
 }
 
 #[test]
 fn certificate_requests_use_all_their_rights() {
     let node = certificate::node();
     let _daemon = node.start_with(certificate::command(&node)).ready();
-    let asks = node.api.asks();
+    let asks = node.api.requests();
     let asks: Vec<_> = asks
         .into_iter()
         .filter(|ask| ask.user == certificate::KUBELET)
@@ -168,12 +168,12 @@ fn certificate_requests_use_all_their_rights() {
 #[test]
 fn approver_uses_all_its_rights() {
     let node = approve::node();
-    node.api.signing(|signer| signer.conflicts = 1);
+    node.api.configure_signer(|signer| signer.conflicts = 1);
     let daemon = node.start();
     let _approver = approve::approver(&node);
     let _daemon = daemon.ready();
-    node.api.events(1);
-    let asks = node.api.asks();
+    node.api.wait_for_events(1);
+    let asks = node.api.requests();
     let asks: Vec<_> = asks
         .into_iter()
         .filter(|ask| ask.user == approve::USER)
@@ -195,5 +195,5 @@ fn test_of_a_release_uses_all_its_rights() {
             .map(|right| right.trim_start_matches("namespaced:").to_owned())
             .collect()
     };
-    assert_eq!(plain(used(&node.api.asks())), plain(granted(TEST)));
+    assert_eq!(plain(used(&node.api.requests())), plain(granted(TEST)));
 }

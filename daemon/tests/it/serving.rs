@@ -4,9 +4,9 @@ use std::{os::unix::net::UnixStream, process::Command};
 
 use api::Request;
 use serde_json::json;
+use testkit::api_server::ApiServer;
 
 use crate::{
-    api_server::ApiServer,
     daemon::Daemon,
     node::{Gate, Node},
     wait_for,
@@ -17,7 +17,7 @@ const LONG: u32 = 100_000;
 
 /// A daemon whose watches have not been answered yet.
 fn starting() -> (Node, Daemon) {
-    let node = Node::with(ApiServer::start_silent());
+    let node = Node::with(ApiServer::start_without_lists());
     node.install_primary();
     node.run_pod(None);
     let daemon = node.start().listening();
@@ -37,7 +37,7 @@ fn early_add_is_served_once_the_daemon_is_ready() {
     assert!(status.msg.contains("watches: "), "{status}");
     assert!(!adding.is_finished() && !checking.is_finished());
     assert_eq!(node.order(), [""; 0]);
-    node.api.answer();
+    node.api.answer_lists();
     adding.join().unwrap().unwrap().result();
     assert_eq!(checking.join().unwrap().unwrap().error().code, 3);
     assert_eq!(daemon.problem(), None);
