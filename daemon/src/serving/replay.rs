@@ -1,4 +1,4 @@
-//! Doing the journal's entries: through the queue as any DEL, a few at a time, for as long as the daemon lives.
+//! Replays the journal's entries: through the queue like any DEL, a few at a time, for as long as the daemon runs.
 
 use std::{
     fmt::Display,
@@ -19,14 +19,14 @@ use crate::{
     serving::service::{EntryFailure, Service},
 };
 
-/// So many entries at once; the queue has places for others beside them.
+/// The number of entries that are replayed at once; the queue has more slots, for other requests.
 const AT_ONCE: usize = 4;
-/// How often the journal is read again when nothing was reported of it.
+/// Pause before the journal is read again without a reported change.
 const PERIOD: Duration = Duration::from_mins(1);
-/// Pause before a journal that cannot be read is read again.
+/// Pause before another attempt to read the journal.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Reads the journals in the directories that `cni_dirs` names and does what they hold. The part is well once they were read.
+/// Reads the journals in the directories of `cni_dirs` and replays their entries. The gate opens once they were read.
 pub(crate) async fn replay(
     root: Arc<Root>,
     cni_dirs: impl Fn() -> Vec<PathBuf>,
@@ -35,7 +35,7 @@ pub(crate) async fn replay(
     let mut running: JoinSet<()> = JoinSet::new();
     loop {
         let dirs = cni_dirs();
-        // Watched before it is read, so that no entry falls between the two.
+        // The watch begins before the journal is read, so that no entry is missed.
         let watch = watch(&root, &dirs);
         let (tree, journal) = (Arc::clone(&root), Arc::clone(&service.journal));
         let reading = tokio::task::spawn_blocking(move || read(&tree, &dirs, &journal));
@@ -80,13 +80,13 @@ pub(crate) async fn replay(
     }
 }
 
-/// The journal cannot be read; when to try again.
+/// Closes the gate of a journal that cannot be read; returns the pause before the next attempt.
 fn unread(readiness: &Readiness, reason: &str) -> Duration {
     readiness.close(Gate::Journal, reason);
     TRY_AGAIN
 }
 
-/// Tries one entry.
+/// Replays one entry once.
 async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About) {
     let done = attempt(root, &service, &path, &about).await;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -108,7 +108,7 @@ async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About
                     entry = %name,
                     reason,
                     minutes = PATIENCE.as_secs() / 60,
-                    "a DEL from the journal failed for too long, the next start tries it again"
+                    "a DEL from the journal failed for too long, it will be retried at the next start"
                 ),
             }
             let failure = match verdict {

@@ -6,7 +6,7 @@ use testkit::api_server::{ApiServer, Kind, ReceivedRequest};
 
 use crate::{
     daemon::Daemon,
-    node::{Node, pod},
+    node::{NodeFixture, pod},
     tcp_proxy::TcpProxy,
     wait_for,
 };
@@ -15,15 +15,15 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// A node whose API server speaks HTTP/2.
-fn node_http2() -> Node {
-    let node = Node::with(ApiServer::start_http2());
+fn node_http2() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_http2());
     node.install_primary();
     node.write("kubeconfig", &node.api.kubeconfig_of("multus"));
     node
 }
 
 /// Status patches so far.
-fn patches(node: &Node) -> Vec<ReceivedRequest> {
+fn patches(node: &NodeFixture) -> Vec<ReceivedRequest> {
     let asks = node.api.requests().into_iter();
     asks.filter(|ask| {
         ask.method_and_path.starts_with("PATCH ") && ask.method_and_path.ends_with("/status")
@@ -33,7 +33,7 @@ fn patches(node: &Node) -> Vec<ReceivedRequest> {
 
 #[test]
 fn start_sends_two_lists_from_the_cache_and_two_watches() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
@@ -74,7 +74,7 @@ fn start_sends_two_lists_from_the_cache_and_two_watches() {
 
 #[test]
 fn status_patch_requests_only_metadata_in_the_response() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -84,7 +84,7 @@ fn status_patch_requests_only_metadata_in_the_response() {
 }
 
 /// The first patch of an ADD is never answered.
-fn hangs_once(node: &Node) {
+fn hangs_once(node: &NodeFixture) {
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -105,7 +105,7 @@ fn hangs_once(node: &Node) {
 
 #[test]
 fn hung_patch_is_retried_on_another_connection() {
-    hangs_once(&Node::new());
+    hangs_once(&NodeFixture::new());
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn hung_patch_is_retried_on_another_connection_of_http2() {
 
 #[test]
 fn retry_after_of_a_busy_server_is_respected() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.retry_after(2);
@@ -143,7 +143,7 @@ fn one_connection_of_http2_serves_a_burst() {
 
 #[test]
 fn few_connections_of_http1_serve_a_burst() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     let adding: Vec<_> = (0..50)
@@ -160,7 +160,7 @@ fn few_connections_of_http1_serve_a_burst() {
 
 #[test]
 fn lost_history_leads_to_new_lists() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
@@ -185,7 +185,7 @@ fn lost_history_leads_to_new_lists() {
 }
 
 /// Waits until the daemon knows the new definition and the pod's new annotation.
-fn wait_for_zebra(node: &Node, daemon: &Daemon) {
+fn wait_for_zebra(node: &NodeFixture, daemon: &Daemon) {
     wait_for("the pod's new network", || {
         // One of the two may arrive before the other.
         let added = daemon.cni(&node.request("ADD", "c9"));
@@ -195,7 +195,7 @@ fn wait_for_zebra(node: &Node, daemon: &Daemon) {
     });
 }
 
-fn goes_on_after_a_restart(mut node: Node) {
+fn goes_on_after_a_restart(mut node: NodeFixture) {
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
@@ -216,7 +216,7 @@ fn goes_on_after_a_restart(mut node: Node) {
 
 #[test]
 fn watches_resume_after_a_restart_of_the_server() {
-    goes_on_after_a_restart(Node::new());
+    goes_on_after_a_restart(NodeFixture::new());
 }
 
 #[test]

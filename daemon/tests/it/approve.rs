@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 use testkit::api_server::{ApiServer, Kind};
 
-use crate::{daemon::Daemon, node::Node, wait_for};
+use crate::{daemon::Daemon, node::NodeFixture, wait_for};
 
 const KUBELET: &str = "system:node:node-a";
 /// The approver's user.
 pub(crate) const USER: &str = "approver";
 
 /// A node whose daemon requests a certificate, which must be approved.
-pub(crate) fn node() -> Node {
-    let node = Node::with(ApiServer::start_secure());
+pub(crate) fn node() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_secure());
     node.install_primary();
     node.api
         .configure_signer(|signer| signer.approves_requests = false);
@@ -21,7 +21,7 @@ pub(crate) fn node() -> Node {
     node
 }
 
-pub(crate) fn approver(node: &Node) -> Daemon {
+pub(crate) fn approver(node: &NodeFixture) -> Daemon {
     let mut command = node.command();
     let kubeconfig = node.path("approver.kubeconfig");
     command
@@ -31,7 +31,7 @@ pub(crate) fn approver(node: &Node) -> Daemon {
     node.start_with(command)
 }
 
-fn requests(node: &Node) -> Vec<Value> {
+fn requests(node: &NodeFixture) -> Vec<Value> {
     node.api.objects(Kind::SigningRequest)
 }
 
@@ -42,7 +42,7 @@ fn condition(request: &Value) -> String {
 }
 
 /// Waits for the first request, and returns a copy of it with another requester and name.
-fn stolen(node: &Node) -> Value {
+fn stolen(node: &NodeFixture) -> Value {
     let mut request = wait_for("a request", || requests(node).pop());
     request["metadata"] = json!({"name": "stolen"});
     request["spec"]["username"] = json!("system:node:node-b");

@@ -12,7 +12,7 @@ use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
     lifecycle,
-    node::{NODE, Node},
+    node::{NODE, NodeFixture},
     wait_for,
 };
 
@@ -22,8 +22,8 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const CURRENT: &str = "var/lib/certs/multus-client-current.pem";
 
 /// A node with `perNodeCertificate` and the kubelet's kubeconfig.
-pub(crate) fn node() -> Node {
-    let node = Node::with(ApiServer::start_secure());
+pub(crate) fn node() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_secure());
     node.install_primary();
     node.write("kubelet.kubeconfig", &node.api.kubeconfig_of(KUBELET));
     node.configure(&json!({"perNodeCertificate": {
@@ -33,13 +33,13 @@ pub(crate) fn node() -> Node {
 }
 
 /// A command without other credentials.
-pub(crate) fn command(node: &Node) -> Command {
+pub(crate) fn command(node: &NodeFixture) -> Command {
     let mut command = node.command();
     command.env_remove("KUBECONFIG");
     command
 }
 
-fn creates(node: &Node, user: &str) -> usize {
+fn creates(node: &NodeFixture, user: &str) -> usize {
     let what = format!("POST {REQUESTS}");
     let asks = node.api.requests();
     asks.iter()
@@ -235,6 +235,6 @@ fn key_is_deleted_at_an_uninstallation() {
 }
 
 /// Files in the directory of certificates.
-fn left(node: &Node) -> usize {
+fn left(node: &NodeFixture) -> usize {
     fs::read_dir(node.path("var/lib/certs")).unwrap().count()
 }

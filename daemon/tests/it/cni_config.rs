@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::{daemon::Daemon, node::Node, wait_for};
+use crate::{daemon::Daemon, node::NodeFixture, wait_for};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 const SHIM: &str = "opt/cni/bin/multus-shim";
@@ -18,14 +18,14 @@ fn until_problem(daemon: &Daemon, text: &str) -> String {
     })
 }
 
-fn uninstall(node: &Node) -> String {
+fn uninstall(node: &NodeFixture) -> String {
     let output = node.command().arg("uninstall").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// A static configuration as it is mounted into the daemon's own file system.
-fn static_config(node: &Node, name: &str) -> String {
+fn static_config(node: &NodeFixture, name: &str) -> String {
     let config = json!({
         "cniVersion": "1.0.0", "name": "mine", "type": "multus-shim",
         "clusterNetwork": "/etc/cni/net.d/10-primary.conflist", "cniDir": "/var/lib/cni/mine",
@@ -37,7 +37,7 @@ fn static_config(node: &Node, name: &str) -> String {
 
 #[test]
 fn configuration_follows_the_default_network_and_stays_without_it() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     let uses = |file: &str| {
         let path = format!("/etc/cni/net.d/{file}");
@@ -68,7 +68,7 @@ fn configuration_follows_the_default_network_and_stays_without_it() {
 
 #[test]
 fn program_that_keeps_removing_the_configuration_is_named() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     let (ours, theirs) = (
         node.path(CONFIGURATION),
@@ -90,7 +90,7 @@ fn program_that_keeps_removing_the_configuration_is_named() {
 
 #[test]
 fn daemon_is_not_ready_while_the_default_network_is_not() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.configure(&json!({"readinessindicatorfile": "/host/run/primary/ready"}));
     let daemon = node.start();
     until_problem(
@@ -117,7 +117,7 @@ fn daemon_is_not_ready_while_the_default_network_is_not() {
 
 #[test]
 fn static_configuration_is_installed_and_removed() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let source = static_config(&node, "10-mine.conf");
     node.configure(&json!({"multusConfigFile": source}));
     let mut daemon = node.start().ready();
@@ -146,7 +146,7 @@ fn static_configuration_is_installed_and_removed() {
 /// Plugged networks are in the same state directory as the pod's other networks.
 #[test]
 fn static_configuration_sets_the_state_directory_of_plugged_networks() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.install_plugin("zebra");
     let source = static_config(&node, "10-mine.conf");
     node.configure(&json!({"multusConfigFile": source}));
@@ -175,7 +175,7 @@ fn static_configuration_sets_the_state_directory_of_plugged_networks() {
 
 #[test]
 fn static_configuration_checks_the_readiness_indicator_at_each_request() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let source = static_config(&node, "10-mine.conf");
     node.configure(&json!({"multusConfigFile": source, "readinessindicatorfile": "/ready"}));
     node.write("ready", "");
@@ -188,7 +188,7 @@ fn static_configuration_checks_the_readiness_indicator_at_each_request() {
 
 #[test]
 fn change_of_the_source_removes_the_other_file() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.start().ready().kill();
     assert!(node.path(CONFIGURATION).exists());
     let source = static_config(&node, "10-mine.conf");
@@ -206,7 +206,7 @@ fn change_of_the_source_removes_the_other_file() {
 
 #[test]
 fn invalid_static_configuration_is_not_installed() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let source = static_config(&node, "10-mine.conf");
     fs::write(&source, "{}").unwrap();
     node.configure(&json!({"multusConfigFile": source}));
@@ -218,7 +218,7 @@ fn invalid_static_configuration_is_not_installed() {
 
 #[test]
 fn uninstall_finds_files_by_the_record() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.start().ready().kill();
     let removed = {
         // Neither the directory nor a runtime is known now.
@@ -238,7 +238,7 @@ fn uninstall_finds_files_by_the_record() {
 
 #[test]
 fn uninstall_detaches_stale_containers_and_names_networks_that_stay() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
@@ -268,7 +268,7 @@ fn uninstall_detaches_stale_containers_and_names_networks_that_stay() {
 
 #[test]
 fn shim_stays_while_the_configuration_cannot_be_removed() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.start().ready().kill();
     node.remove(CONFIGURATION);
     fs::create_dir(node.path(CONFIGURATION)).unwrap();
@@ -279,7 +279,7 @@ fn shim_stays_while_the_configuration_cannot_be_removed() {
 
 #[test]
 fn shim_of_upstream_is_replaced_before_the_configuration_is_written() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     fs::write(node.path(SHIM), UPSTREAMS).unwrap();
     // The configuration of upstream's daemon.
     let theirs = r#"{"cniVersion":"0.3.1","name":"multus-cni-network","clusterNetwork":"/host/etc/cni/net.d/10-primary.conflist","type":"multus-shim"}"#;
@@ -303,7 +303,7 @@ fn shim_of_upstream_is_replaced_before_the_configuration_is_written() {
 
 #[test]
 fn shim_of_another_program_stays_and_is_reported() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     fs::write(node.path(SHIM), "of somebody else").unwrap();
     let daemon = node.start();
     until_problem(
@@ -316,7 +316,7 @@ fn shim_of_another_program_stays_and_is_reported() {
 
 #[test]
 fn keys_without_effect_are_logged_at_the_start() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.configure(
         &json!({"enablePprof": true, "forceCNIVersion": true, "logFile": "/var/log/multus.log"}),
     );
@@ -334,7 +334,7 @@ fn keys_without_effect_are_logged_at_the_start() {
 
 #[test]
 fn missing_credentials_are_waited_for() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let kubeconfig = fs::read_to_string(node.path("kubeconfig")).unwrap();
     node.remove("kubeconfig");
     let daemon = node.start();

@@ -1,10 +1,10 @@
 //! A cluster without the CRD NetworkAttachmentDefinition.
 
-use crate::node::Node;
+use crate::node::NodeFixture;
 
 #[test]
 fn missing_crd_leaves_pods_without_networks_served() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.api.remove_definition_crd();
     node.run_pod(None);
     let daemon = node.start().ready();
@@ -13,7 +13,7 @@ fn missing_crd_leaves_pods_without_networks_served() {
 
 #[test]
 fn missing_crd_is_reported_with_the_chart_that_installs_it() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.api.remove_definition_crd();
     node.run_pod(Some("zebra"));
     let mut command = node.command();

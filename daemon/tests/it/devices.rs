@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testkit::{api_server::Kind, kubelet::Kubelet};
 
 use crate::{
-    node::{NODE, Node, pod},
+    node::{NODE, NodeFixture, pod},
     wait_for,
 };
 
@@ -16,7 +16,7 @@ pub(crate) const RESOURCE: &str = "vendor.example/nic";
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
 
 /// Adds a definition with a resource.
-pub(crate) fn want(node: &Node, name: &str, resource: &str) {
+pub(crate) fn want(node: &NodeFixture, name: &str, resource: &str) {
     let config = json!({"cniVersion": "1.0.0", "type": name});
     node.api.put(
         Kind::Definition,
@@ -28,7 +28,7 @@ pub(crate) fn want(node: &Node, name: &str, resource: &str) {
 }
 
 /// Adds a claim with this device to a pod.
-pub(crate) fn claim(node: &Node, pod: &mut Value, id: &str) {
+pub(crate) fn claim(node: &NodeFixture, pod: &mut Value, id: &str) {
     pod["spec"]["resourceClaims"] = json!([{"name": "nic", "resourceClaimTemplateName": "nics"}]);
     pod["status"]["resourceClaimStatuses"] =
         json!([{"name": "nic", "resourceClaimName": "cart-nic"}]);
@@ -67,8 +67,8 @@ fn list(containers: &[&[&str]]) -> ListPodResourcesResponse {
 }
 
 /// A node with two networks of the same resource, and one without a resource.
-fn node() -> Node {
-    let node = Node::new();
+fn node() -> NodeFixture {
+    let node = NodeFixture::new();
     for name in ["zebra", "ape", "plain"] {
         node.define(name);
     }
@@ -79,7 +79,7 @@ fn node() -> Node {
 }
 
 /// The device in the configuration of each plugin, in the order of ADD.
-fn device_ids(node: &Node) -> Vec<(String, Value)> {
+fn device_ids(node: &NodeFixture) -> Vec<(String, Value)> {
     let calls = node.calls();
     let adds = calls.iter().filter(|call| call.what.starts_with("ADD"));
     adds.map(|call| {

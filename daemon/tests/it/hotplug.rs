@@ -6,15 +6,15 @@ use testkit::api_server::Kind;
 
 use crate::{
     daemon::Daemon,
-    node::{NODE, Node, pod},
+    node::{NODE, NodeFixture, pod},
     wait_for,
 };
 
 const DYNAMIC: &str = "dynamicNetworks";
 
 /// A node with `dynamicNetworks`, two definitions and a pod without networks.
-fn node() -> Node {
-    let node = Node::new();
+fn node() -> NodeFixture {
+    let node = NodeFixture::new();
     node.configure(&json!({DYNAMIC: true}));
     for name in ["zebra", "ape"] {
         node.define(name);
@@ -25,7 +25,7 @@ fn node() -> Node {
 
 /// Waits until the pod's status names these interfaces.
 #[track_caller]
-fn until_status(node: &Node, interfaces: &[&str]) {
+fn until_status(node: &NodeFixture, interfaces: &[&str]) {
     let what = format!("a status of {interfaces:?}");
     wait_for(&what, || {
         let (_, patch) = node.api.patches().pop()?;
@@ -37,13 +37,13 @@ fn until_status(node: &Node, interfaces: &[&str]) {
     });
 }
 
-fn change(node: &Node, networks: &str) {
+fn change(node: &NodeFixture, networks: &str) {
     node.api.put(Kind::Pod, pod(NODE, Some(networks)));
 }
 
 /// Waits for an event with this prefix.
 #[track_caller]
-fn until_event(node: &Node, begin: &str) {
+fn until_event(node: &NodeFixture, begin: &str) {
     wait_for(begin, || {
         let events = node.api.wait_for_events(1);
         events
@@ -139,7 +139,7 @@ fn change_during_a_restart_is_applied_at_the_start() {
 #[test]
 fn change_during_the_add_is_applied_after_it() {
     let node = node();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let daemon = node.start().ready();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
@@ -163,12 +163,12 @@ fn changes_are_ignored_without_dynamic_networks() {
         let seen = node.order().iter().any(|call| call == "ADD zebra net1");
         seen.then_some(())
     });
-    let of_first = |call: &crate::node::Call| call.env["CNI_CONTAINERID"] == "c1";
+    let of_first = |call: &crate::node::PluginCall| call.env["CNI_CONTAINERID"] == "c1";
     assert_eq!(node.calls().iter().filter(|call| of_first(call)).count(), 1);
 }
 
 /// A request of upstream's controller.
-fn delegate(node: &Node, command: &str, ifname: &str) -> Request {
+fn delegate(node: &NodeFixture, command: &str, ifname: &str) -> Request {
     let mut request = node.request(command, "c1");
     request
         .env

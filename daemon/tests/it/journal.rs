@@ -3,13 +3,13 @@
 use std::fs;
 
 use crate::{
-    node::{IFNAME, Node},
+    node::{IFNAME, NodeFixture},
     wait_for,
 };
 
 #[test]
 fn journaled_del_runs_before_the_next_add_of_its_pod() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
@@ -21,7 +21,7 @@ fn journaled_del_runs_before_the_next_add_of_its_pod() {
     let entry = node.journal().join(name);
     fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
 
-    let gate = node.close_gate("zebra", "DEL");
+    let gate = node.block_plugin("zebra", "DEL");
     // The daemon is ready once the journal is read, before it is replayed.
     let daemon = node.start().ready();
     node.wait_for_call("DEL zebra net1");
@@ -43,7 +43,7 @@ fn journaled_del_runs_before_the_next_add_of_its_pod() {
 
 #[test]
 fn failing_entry_stays_and_blocks_no_add() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -75,7 +75,7 @@ fn failing_entry_stays_and_blocks_no_add() {
 
 #[test]
 fn entry_written_after_the_start_is_replayed() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -91,7 +91,7 @@ fn entry_written_after_the_start_is_replayed() {
 
 #[test]
 fn del_before_discovery_is_journaled() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let mut command = node.command();
     // No runtime of this test runs a pod with this uid, so discovery fails.
     command.env("POD_UID", "uid-multus");
@@ -115,7 +115,7 @@ fn del_before_discovery_is_journaled() {
 
 #[test]
 fn long_journal_delays_neither_the_start_nor_other_pods() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     for container in ["own", "other"] {
@@ -134,7 +134,7 @@ fn long_journal_delays_neither_the_start_nor_other_pods() {
         entry(&format!("deleted-{number}"), &format!("deleted-{number}"));
     }
     entry("other", "other");
-    let gate = node.close_gate("primary", "DEL");
+    let gate = node.block_plugin("primary", "DEL");
     let daemon = node.start().ready();
     node.wait_for_call("DEL primary pod0");
     // Another pod does not wait.
@@ -149,7 +149,7 @@ fn long_journal_delays_neither_the_start_nor_other_pods() {
 
 #[test]
 fn entry_that_keeps_failing_sends_one_event() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();

@@ -7,7 +7,7 @@ use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
     daemon::{Daemon, HttpResponse},
-    node::{Gate, Node},
+    node::{NodeFixture, PluginBlock},
     wait_for,
 };
 
@@ -15,7 +15,7 @@ const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
 fn cni_configuration_outlives_the_daemon() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let mut daemon = node.start().ready();
     let before = fs::read(node.path(CONFIGURATION)).unwrap();
     daemon.terminate();
@@ -27,7 +27,7 @@ fn cni_configuration_outlives_the_daemon() {
 
 #[test]
 fn uninstallation_removes_configuration_and_shim() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     let mut daemon = owned(&node).ready();
     delete_daemon_set(&node, &daemon, 1);
@@ -45,7 +45,7 @@ fn uninstallation_removes_configuration_and_shim() {
 
 #[test]
 fn uninstallation_detaches_stale_containers_if_configured() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.configure(&json!({"detachOnUninstall": true}));
     node.define("zebra");
     node.run_pod(Some("zebra"));
@@ -67,7 +67,7 @@ fn uninstallation_detaches_stale_containers_if_configured() {
 
 #[test]
 fn daemon_set_that_was_never_seen_does_not_count_as_deleted() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let mut daemon = owned(&node).ready();
     daemon.terminate();
     assert!(daemon.ended().success());
@@ -76,7 +76,7 @@ fn daemon_set_that_was_never_seen_does_not_count_as_deleted() {
 
 #[test]
 fn daemon_set_is_read_and_not_watched() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     let mut daemon = owned(&node).ready();
     daemon.until_logged(STAYS, 1);
@@ -105,7 +105,7 @@ fn daemon_set_is_read_and_not_watched() {
 #[test]
 fn lost_permissions_mean_uninstallation_unless_a_daemon_follows() {
     let check = |pod_is_there: bool, may_read_pods: bool, successor: Option<&str>| {
-        let node = Node::new();
+        let node = NodeFixture::new();
         put_daemon_set(&node);
         node.start().ready().kill();
         let pod = |name: &str, uid: &str, revision: &str, minute: u8, program: &str| {
@@ -148,18 +148,18 @@ fn lost_permissions_mean_uninstallation_unless_a_daemon_follows() {
 }
 
 /// Starts a daemon that knows its DaemonSet.
-fn owned(node: &Node) -> Daemon {
+fn owned(node: &NodeFixture) -> Daemon {
     owned_with(node, node.command())
 }
 
-pub(crate) fn owned_with(node: &Node, mut command: Command) -> Daemon {
+pub(crate) fn owned_with(node: &NodeFixture, mut command: Command) -> Daemon {
     command
         .env("POD_NAMESPACE", "kube-system")
         .env("MULTUS_DAEMONSET", "multus");
     node.start_with(command)
 }
 
-pub(crate) fn put_daemon_set(node: &Node) {
+pub(crate) fn put_daemon_set(node: &NodeFixture) {
     node.api.put(
         Kind::DaemonSet,
         json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
@@ -170,14 +170,14 @@ pub(crate) fn put_daemon_set(node: &Node) {
 const STAYS: &str = "our DaemonSet stays";
 
 /// Waits until this many daemons have read their DaemonSet, and deletes it.
-pub(crate) fn delete_daemon_set(node: &Node, daemon: &Daemon, seen: usize) {
+pub(crate) fn delete_daemon_set(node: &NodeFixture, daemon: &Daemon, seen: usize) {
     daemon.until_logged(STAYS, seen);
     node.api.delete(Kind::DaemonSet, "kube-system", "multus");
 }
 
 #[test]
 fn uninstallation_needs_only_the_record() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     node.start().ready().kill();
     node.write("daemon-config.json", "{}");
@@ -196,7 +196,7 @@ fn uninstallation_needs_only_the_record() {
 
 #[test]
 fn replaced_daemon_removes_nothing() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     let mut old = owned(&node).ready().by_own_name();
     let mut new = owned(&node).by_own_name().ready();
@@ -213,11 +213,11 @@ fn replaced_daemon_removes_nothing() {
 }
 
 /// A daemon with an ADD in flight, and the gate that blocks its plugin.
-type Adding = (Daemon, Gate, JoinHandle<io::Result<HttpResponse>>);
+type Adding = (Daemon, PluginBlock, JoinHandle<io::Result<HttpResponse>>);
 
 /// Starts a daemon and blocks it in an ADD.
-fn adding(node: &Node) -> Adding {
-    let gate = node.close_gate("primary", "ADD");
+fn adding(node: &NodeFixture) -> Adding {
+    let gate = node.block_plugin("primary", "ADD");
     let daemon = node.start().ready();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
@@ -225,7 +225,7 @@ fn adding(node: &Node) -> Adding {
 }
 
 /// The same after SIGTERM.
-fn ending(node: &Node) -> Adding {
+fn ending(node: &NodeFixture) -> Adding {
     let adding = adding(node);
     let daemon = &adding.0;
     daemon.terminate();
@@ -239,7 +239,7 @@ fn ending(node: &Node) -> Adding {
 
 #[test]
 fn add_in_flight_is_finished_before_the_end() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let (mut daemon, gate, adding) = ending(&node);
     drop(gate);
@@ -252,10 +252,10 @@ fn add_in_flight_is_finished_before_the_end() {
 
 #[test]
 fn abandoned_add_is_undone() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let daemon = node.start().ready();
     let abandoned = daemon.cni_and_leave(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
@@ -276,7 +276,7 @@ fn abandoned_add_is_undone() {
 
 #[test]
 fn add_waits_for_the_watches_and_del_does_not() {
-    let node = Node::with(ApiServer::start_without_lists());
+    let node = NodeFixture::with(ApiServer::start_without_lists());
     node.install_primary();
     node.define("zebra");
     node.run_pod(Some("zebra"));
@@ -291,7 +291,7 @@ fn add_waits_for_the_watches_and_del_does_not() {
 
 #[test]
 fn del_is_served_during_the_shutdown() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let (mut daemon, gate, adding) = ending(&node);
     daemon.cni(&node.request("DEL", "c2")).done();
@@ -303,12 +303,12 @@ fn del_is_served_during_the_shutdown() {
 
 #[test]
 fn slow_plugin_delays_only_its_own_container() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     node.take_order();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
     node.wait_for_call("ADD primary pod0");
     daemon.cni(&node.request("CHECK", "c1")).done();
@@ -321,7 +321,7 @@ fn slow_plugin_delays_only_its_own_container() {
 
 #[test]
 fn next_daemon_detaches_networks_of_the_killed_one() {
-    let mut node = Node::new();
+    let mut node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra@stripes"));
     let daemon = node.start().ready();
@@ -342,11 +342,11 @@ fn next_daemon_detaches_networks_of_the_killed_one() {
 
 #[test]
 fn interrupted_add_is_undone_by_the_next_daemon() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     node.define("ape");
     node.run_pod(Some("zebra,ape"));
-    let gate = node.close_gate("zebra", "ADD");
+    let gate = node.block_plugin("zebra", "ADD");
     let daemon = node.start().ready();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD zebra net1");
@@ -363,7 +363,7 @@ fn interrupted_add_is_undone_by_the_next_daemon() {
 
 #[test]
 fn start_detaches_only_stale_containers() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
@@ -386,7 +386,7 @@ fn start_detaches_only_stale_containers() {
         node.state(),
         (vec!["c2".to_owned()], vec!["c2.json".to_owned()])
     );
-    let netns = |call: &crate::node::Call| call.env.get("CNI_NETNS").cloned();
+    let netns = |call: &crate::node::PluginCall| call.env.get("CNI_NETNS").cloned();
     assert!(
         node.calls()
             .iter()
@@ -396,7 +396,7 @@ fn start_detaches_only_stale_containers() {
 
 #[test]
 fn orphaned_plugin_is_ended_by_the_next_daemon() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let (daemon, gate, adding) = adding(&node);
     daemon.kill();
@@ -419,7 +419,7 @@ fn orphaned_plugin_is_ended_by_the_next_daemon() {
 
 #[test]
 fn unreachable_api_server_is_explained_in_the_log() {
-    let mut node = Node::new();
+    let mut node = NodeFixture::new();
     node.api.shut_down();
     let daemon = node.start();
     let is_warning = |line: &&str| line.contains("the watch was interrupted");

@@ -4,11 +4,11 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 #[test]
 fn log_file_replaces_stderr() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.configure(&json!({"logFile": "/var/log/multus/daemon.log", "logToStderr": false}));
     let daemon = node.start().ready();
     let file = node.path("var/log/multus/daemon.log");
@@ -21,7 +21,7 @@ fn log_file_replaces_stderr() {
 
 #[test]
 fn level_panic_logs_nothing() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.configure(&json!({"logLevel": "panic"}));
     node.run_pod(None);
     let daemon = node.start().ready();

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use crate::node::NodeFixture;
 
-fn run_pod_command(node: &Node, pod: &str) -> Value {
+fn run_pod_command(node: &NodeFixture, pod: &str) -> Value {
     let output = node.command().args(["pod", pod]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -12,7 +12,7 @@ fn run_pod_command(node: &Node, pod: &str) -> Value {
 
 #[test]
 fn failures_are_reported_until_the_pod_succeeds() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.configure(&json!({"namespaceIsolation": true}));
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();

@@ -2,11 +2,11 @@
 
 use testkit::api_server::Kind;
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 #[test]
 fn expired_event_is_created_again() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("ape");
     node.run_pod(Some("ape"));
     node.fail("ape", "ADD", 117, "no bananas");
@@ -24,7 +24,7 @@ fn expired_event_is_created_again() {
 
 #[test]
 fn refused_network_status_undoes_the_add() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
@@ -49,7 +49,7 @@ fn refused_network_status_undoes_the_add() {
 
 #[test]
 fn refused_patch_falls_back_to_an_update() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.refuse_next_patches(403, 1);
@@ -64,13 +64,13 @@ fn refused_patch_falls_back_to_an_update() {
 
 #[test]
 fn add_of_a_deleted_pod_succeeds_without_a_status() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.refuse_patches(Some(404));
     daemon.cni(&node.request("ADD", "c1")).result();
     // Another pod may take the deleted pod's name: the uid in the patch then makes it a conflict.
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
     wait_for("the second ADD of the plugin", || {
         let runs = node.order();
@@ -85,7 +85,7 @@ fn add_of_a_deleted_pod_succeeds_without_a_status() {
 
 #[test]
 fn conflicts_and_overload_are_retried() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     for (status, container) in [(409, "c1"), (429, "c2"), (503, "c3")] {

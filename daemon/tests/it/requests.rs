@@ -1,10 +1,10 @@
 //! Requests that cannot be parsed.
 
-use crate::node::Node;
+use crate::node::NodeFixture;
 
 #[test]
 fn malformed_body_is_refused_and_the_daemon_goes_on() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     let cases: [(&[u8], u32, &str); 5] = [

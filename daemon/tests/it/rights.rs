@@ -9,7 +9,7 @@ use testkit::api_server::{Kind, ReceivedRequest};
 
 use crate::{
     approve, certificate, devices,
-    node::{Node, pod},
+    node::{NodeFixture, pod},
     verify,
 };
 
@@ -128,7 +128,7 @@ fn used(asks: &[ReceivedRequest]) -> Rights {
 
 #[test]
 fn daemon_uses_all_its_rights() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     // A pod of another node is not in the watch, so the daemon gets it.
     let mut pod = pod("node-b", Some("zebra"));
@@ -186,7 +186,7 @@ fn approver_uses_all_its_rights() {
 
 #[test]
 fn test_of_a_release_uses_all_its_rights() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     assert!(verify::verify(&node, 2).status.success());
     // It reads only objects of its own namespace.
     let plain = |rights: Rights| -> Rights {

@@ -8,7 +8,7 @@ use testkit::api_server::ApiServer;
 
 use crate::{
     daemon::Daemon,
-    node::{Gate, Node},
+    node::{NodeFixture, PluginBlock},
     wait_for,
 };
 
@@ -16,8 +16,8 @@ use crate::{
 const LONG: u32 = 100_000;
 
 /// A daemon whose watches have not been answered yet.
-fn starting() -> (Node, Daemon) {
-    let node = Node::with(ApiServer::start_without_lists());
+fn starting() -> (NodeFixture, Daemon) {
+    let node = NodeFixture::with(ApiServer::start_without_lists());
     node.install_primary();
     node.run_pod(None);
     let daemon = node.start().listening();
@@ -83,15 +83,15 @@ fn held_add_is_released_by_the_shutdown() {
 }
 
 /// A node with four slots, whose plugin hangs.
-fn hanging(version: &str) -> (Node, Daemon, Gate) {
-    let node = Node::with(ApiServer::start());
+fn hanging(version: &str) -> (NodeFixture, Daemon, PluginBlock) {
+    let node = NodeFixture::with(ApiServer::start());
     node.install_primary_of(version);
     node.configure(&json!({"verbsAtOnce": 4}));
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "known")).result();
     node.take_order();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     (node, daemon, gate)
 }
 
@@ -101,7 +101,7 @@ fn in_another_namespace(mut request: Request) -> Request {
     request
 }
 
-fn adds(node: &Node) -> usize {
+fn adds(node: &NodeFixture) -> usize {
     let is_add = |call: &&String| *call == "ADD primary pod0";
     node.order().iter().filter(is_add).count()
 }
@@ -179,7 +179,7 @@ fn del_that_waits_for_an_add_takes_no_slot() {
 
 #[test]
 fn daemon_has_a_higher_file_limit_than_its_plugins() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.command();
     let mut command = Command::new("/bin/sh");

@@ -20,7 +20,7 @@ use node::root::Root;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{PATIENCE, node::Node, wait_for};
+use crate::{PATIENCE, node::NodeFixture, wait_for};
 
 /// An executor, and a directory for its plugins.
 struct Fixture {
@@ -310,7 +310,7 @@ fn spawner_ends_with_its_executor() {
 
 #[test]
 fn spawner_ends_with_a_killed_daemon() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "a")).result();
@@ -321,7 +321,7 @@ fn spawner_ends_with_a_killed_daemon() {
 
 #[test]
 fn daemon_without_work_has_no_spawner() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     assert_eq!(children_of(daemon.id()), []);
 }

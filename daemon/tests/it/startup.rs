@@ -6,13 +6,13 @@ use api::options::{Kind, OPTIONS};
 use serde_json::{Value, json};
 use testkit::api_server::ApiServer;
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
 fn configuration_waits_for_the_watches() {
-    let node = Node::with(ApiServer::start_without_lists());
+    let node = NodeFixture::with(ApiServer::start_without_lists());
     node.install_primary();
     let daemon = node.start();
     let problem = wait_for("all gates but watches", || {
@@ -31,7 +31,7 @@ fn configuration_waits_for_the_watches() {
 
 #[test]
 fn normal_start_and_stop_log_no_warning() {
-    let node = Node::with(ApiServer::start());
+    let node = NodeFixture::with(ApiServer::start());
     node.install_primary();
     let random = node.path("proc/sys/kernel/random");
     fs::create_dir_all(&random).unwrap();
@@ -46,7 +46,7 @@ fn normal_start_and_stop_log_no_warning() {
 
 #[test]
 fn configuration_waits_for_a_default_network() {
-    let node = Node::with(ApiServer::start());
+    let node = NodeFixture::with(ApiServer::start());
     let daemon = node.start();
     let problem = wait_for("all gates but the configuration", || {
         daemon
@@ -68,7 +68,7 @@ fn configuration_waits_for_a_default_network() {
 
 #[test]
 fn shim_and_socket_exist_before_the_configuration() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start();
     wait_for("the configuration", || {
         node.path(CONFIGURATION).exists().then_some(())
@@ -83,7 +83,7 @@ fn shim_and_socket_exist_before_the_configuration() {
 
 #[test]
 fn only_root_can_open_socket_and_configuration() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let _daemon = node.start().ready();
     let mode = |path: &str| fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("run/multus/multus.sock"), 0o600);
@@ -93,7 +93,7 @@ fn only_root_can_open_socket_and_configuration() {
 
 #[test]
 fn mode_of_the_socket_directory_is_changed_only_if_it_is_ours() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let dir = node.path("run/multus");
     let start_with_mode = |mode| {
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
@@ -113,7 +113,7 @@ fn mode_of_the_socket_directory_is_changed_only_if_it_is_ours() {
 
 #[test]
 fn probe_reports_readiness() {
-    let node = Node::with(ApiServer::start());
+    let node = NodeFixture::with(ApiServer::start());
     let probe = || {
         let output = node.command().args(["status", "--ready"]).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -162,7 +162,7 @@ fn broken_files() -> impl Iterator<Item = String> {
 
 #[test]
 fn broken_file_leaves_a_running_daemon_ready_and_alive() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     for file in broken_files() {
         node.write("daemon-config.json", &file);
@@ -176,7 +176,7 @@ fn broken_file_leaves_a_running_daemon_ready_and_alive() {
 
 #[test]
 fn probe_finds_its_daemon_after_a_change_of_the_file() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     for (own, later) in [("/run/multus", "/var/later"), ("/var/own", "/run/multus")] {
         node.configure(&json!({"socketDir": own}));
         let mut command = node.command();
@@ -197,7 +197,7 @@ fn probe_finds_its_daemon_after_a_change_of_the_file() {
 
 #[test]
 fn waiting_probe_succeeds_once_the_daemon_is_ready() {
-    let node = Node::with(ApiServer::start());
+    let node = NodeFixture::with(ApiServer::start());
     let _daemon = node.start();
     let mut probe = node.command();
     probe.args(["status", "--ready", "--wait=60"]);

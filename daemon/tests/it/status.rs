@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::node::Node;
+use crate::node::NodeFixture;
 
 #[test]
 fn status_command_and_metrics_show_served_verbs() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     let status = |args: &[&str]| {

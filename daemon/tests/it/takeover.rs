@@ -4,18 +4,18 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 const SOCKET: &str = "run/multus/multus.sock";
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
 fn next_daemon_takes_over_while_the_old_one_finishes() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let mut old = node.start().ready().by_own_name();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     let new = node.start().by_own_name().ready();
@@ -40,7 +40,7 @@ fn next_daemon_takes_over_while_the_old_one_finishes() {
     );
     assert_eq!(node.state(), (vec![], vec![]));
     assert!(node.path(SOCKET).exists() && node.path(CONFIGURATION).exists());
-    let found = node.attend("run/multus/multus.sock");
+    let found = node.socket("run/multus/multus.sock");
     assert!(
         found.problem().is_none(),
         "the old daemon removed nothing of the new one"
@@ -49,11 +49,11 @@ fn next_daemon_takes_over_while_the_old_one_finishes() {
 
 #[test]
 fn requests_waiting_at_the_old_daemon_are_sent_to_the_new_one() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.configure(&json!({"verbsAtOnce": 1}));
     node.run_pod(None);
     let old = node.start().ready().by_own_name();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     let queued = old.cni_held_meanwhile(&node.request("ADD", "c2"), 100_000);
@@ -66,14 +66,14 @@ fn requests_waiting_at_the_old_daemon_are_sent_to_the_new_one() {
     assert!(!adding.is_finished(), "a verb that has begun goes on");
     drop(gate);
     adding.join().unwrap().unwrap().result();
-    let found = node.attend(SOCKET);
+    let found = node.socket(SOCKET);
     found.cni(&node.request("ADD", "c2")).result();
     assert_eq!(node.state().0, ["c1", "c2"]);
 }
 
 #[test]
 fn daemon_that_cannot_serve_does_not_take_over() {
-    let mut node = Node::new();
+    let mut node = NodeFixture::new();
     let old = node.start().ready().by_own_name();
     node.api.shut_down();
     let new = node.start().by_own_name();
@@ -84,7 +84,7 @@ fn daemon_that_cannot_serve_does_not_take_over() {
     assert!(old.problem().is_none());
     old.kill();
     // Now it is the only daemon, and deleting a pod needs no API server.
-    let found = node.attend(SOCKET);
+    let found = node.socket(SOCKET);
     wait_for("the new daemon on the socket", || {
         found
             .problem()
@@ -95,7 +95,7 @@ fn daemon_that_cannot_serve_does_not_take_over() {
 
 #[test]
 fn deleted_socket_is_restored() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     for deleted in ["multus.sock", "daemon", ""] {
         let dir = node.path("run/multus");
@@ -127,12 +127,12 @@ fn deleted_socket_is_restored() {
 
 #[test]
 fn old_daemon_takes_the_socket_back_from_a_killed_one() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let old = node.start().ready().by_own_name();
     let new = node.start().by_own_name().ready();
     old.until_replaced();
     new.kill();
-    let found = node.attend(SOCKET);
+    let found = node.socket(SOCKET);
     wait_for("the old daemon on the socket", || {
         found.problem().is_none().then_some(())
     });

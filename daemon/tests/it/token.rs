@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use testkit::api_server::{ApiServer, ReceivedRequest};
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 /// A node whose daemon has the token in the file `token`.
-fn node() -> Node {
-    let node = Node::with(ApiServer::start_secure());
+fn node() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_secure());
     node.install_primary();
     let kubeconfig = node.api.kubeconfig_of("unused");
     let mut kubeconfig: Value = serde_json::from_str(&kubeconfig).unwrap();
@@ -17,7 +17,7 @@ fn node() -> Node {
 }
 
 /// The users that wrote the status of a pod, in order.
-fn writers(node: &Node) -> Vec<String> {
+fn writers(node: &NodeFixture) -> Vec<String> {
     let asks = node.api.requests().into_iter();
     let patches = asks.filter(
         |ReceivedRequest {
