@@ -237,7 +237,7 @@ impl App {
             tokio::spawn(metrics_port::serve(Arc::clone(service), port));
         }
         let (sender, targets) = watch::channel(None);
-        let reconciling = tokio::spawn(Arc::clone(reconciler).follow(sender));
+        let reconciling = tokio::spawn(Arc::clone(reconciler).run(sender));
         tokio::spawn(Arc::clone(self).replay());
         tokio::spawn(stale::remove(Arc::clone(reconciler), Arc::clone(service)));
         let configuring = tokio::spawn(Arc::clone(self).configure(targets));
@@ -386,7 +386,7 @@ impl App {
         Ok(client)
     }
 
-    /// Returns when this daemon should take the socket that shims connect to: at once while no daemon serves there, else as soon as this
+    /// Returns when this daemon should take the socket that shims connect to: at once if no daemon serves there, else as soon as this
     /// one can serve as well as the other.
     async fn its_turn(self: Arc<Self>) {
         let gates = [Gate::Discovery, Gate::Journal, Gate::Watches];

@@ -44,7 +44,7 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 /// Limit for one attempt to write a decision.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 /// Status codes of the API server for a deleted request, and for one that changed since it was read.
-const GONE: u16 = 404;
+const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
 
 /// Runs until SIGTERM or SIGINT.
@@ -126,7 +126,7 @@ impl Approver {
                     self.send_event(&request, &reason, message).await;
                     return;
                 }
-                Err(failure) if failure.code() == Some(GONE) => return,
+                Err(failure) if failure.code() == Some(NOT_FOUND) => return,
                 Err(failure) if failure.code() == Some(CONFLICT) => {
                     debug!(request = name, "the request changed meanwhile");
                 }
@@ -139,7 +139,7 @@ impl Approver {
             let read = patiently(REQUEST_PATIENCE, |time| self.client.object(&get, time));
             match read.await {
                 Ok(newer) => request = newer,
-                Err(failure) if failure.code() == Some(GONE) => return,
+                Err(failure) if failure.code() == Some(NOT_FOUND) => return,
                 // The next attempt writes the same decision; the API server refuses it if the request has changed.
                 Err(error) => debug!(request = name, %error, "cannot read the request again"),
             }

@@ -14,8 +14,8 @@ use plan::{Devices, PodView};
 
 /// A source of pods' devices.
 pub trait DeviceSource: Send + Sync {
-    /// Returns the devices of a pod by resource; `wanted` is the number that is needed of each resource. Fails when the source cannot be read.
-    fn of_pod(&self, pod: &PodView, wanted: &BTreeMap<String, usize>) -> Result<Devices, String>;
+    /// Returns the devices of a pod by resource; `required` is the number that is needed of each resource. Fails when the source cannot be read.
+    fn of_pod(&self, pod: &PodView, required: &BTreeMap<String, usize>) -> Result<Devices, String>;
 }
 
 /// A source without devices.
@@ -29,9 +29,9 @@ impl DeviceSource for NoDevices {
 }
 
 /// Returns whether there are as many devices as needed.
-fn suffices(devices: &Devices, wanted: &BTreeMap<String, usize>) -> bool {
+fn suffices(devices: &Devices, required: &BTreeMap<String, usize>) -> bool {
     let has = |resource: &String| devices.get(resource).map_or(0, Vec::len);
-    wanted
+    required
         .iter()
         .all(|(resource, count)| has(resource) >= *count)
 }

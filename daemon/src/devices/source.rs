@@ -74,7 +74,7 @@ impl NodeDevices {
             .map_err(|error| format!("{error}: see the kubelet's log"))
     }
 
-    /// What the kubelet has noted.
+    /// Returns the devices in the kubelet's checkpoint file.
     fn checkpointed(&self, pod: &PodView) -> Result<Devices, String> {
         let file = self.kubelet_dir.join(checkpoint::FILE);
         match self.root.read(&file, MAX_CHECKPOINT) {

@@ -39,12 +39,12 @@ const STARTED: usize = 22;
 
 /// Identifies a process for ever: the kernel uses a pid again, but with another start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name {
+pub struct ProcessIdentity {
     pid: u32,
     started: u64,
 }
 
-impl Name {
+impl ProcessIdentity {
     /// The identity of this process.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id())
@@ -69,7 +69,7 @@ impl Name {
     }
 }
 
-impl std::fmt::Display for Name {
+impl std::fmt::Display for ProcessIdentity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}-{}", self.pid, self.started)
     }
@@ -78,7 +78,7 @@ impl std::fmt::Display for Name {
 /// The variables in the environment of a spawner and of every process that it starts.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    daemon: Option<Name>,
+    daemon: Option<ProcessIdentity>,
     spawner: u64,
 }
 
@@ -86,7 +86,7 @@ impl Mark {
     /// The mark of one of this daemon's spawners, by its number.
     pub fn new(spawner: u64) -> Self {
         // Without /proc no process is marked, and none could be found.
-        let daemon = Name::own().ok();
+        let daemon = ProcessIdentity::own().ok();
         Self { daemon, spawner }
     }
 
@@ -201,7 +201,7 @@ fn is_orphan(pid: i32) -> bool {
 }
 
 /// A plugin is in its daemon's session, which the spawner between them does not change. Returns whether it left that for one of its own.
-fn has_own_session(pid: i32, daemon: Name) -> bool {
+fn has_own_session(pid: i32, daemon: ProcessIdentity) -> bool {
     let session = stat_field(pid, SESSION).ok().and_then(|id| id.parse().ok());
     session.is_none_or(|session| session == pid || daemon_of(session) == Some(daemon))
 }
@@ -214,8 +214,8 @@ fn is_in_our_pid_namespace(pid: i32) -> bool {
 }
 
 /// Returns the daemon in a process's environment, or `None` if that cannot be read.
-fn daemon_of(pid: i32) -> Option<Name> {
-    Name::parse(&carried(pid, VARIABLE)?)
+fn daemon_of(pid: i32) -> Option<ProcessIdentity> {
+    ProcessIdentity::parse(&carried(pid, VARIABLE)?)
 }
 
 /// Returns the value of a process's variable, or `None` if the environment cannot be read.
@@ -260,13 +260,15 @@ mod tests {
 
     #[test]
     fn identity_round_trips() {
-        let own = Name::own().unwrap();
+        let own = ProcessIdentity::own().unwrap();
         assert!(own.is_alive());
-        assert_eq!(Name::parse(&own.to_string()), Some(own));
-        let other = Name { started: 1, ..own };
+        assert_eq!(ProcessIdentity::parse(&own.to_string()), Some(own));
+        let other = ProcessIdentity { started: 1, ..own };
         assert!(!other.is_alive(), "the pid is another process's");
         let environment = format!("A=1\0{VARIABLE}={own}\0B=2\0");
-        let found = |environment: &str| Name::parse(&named_in(environment.as_bytes(), VARIABLE)?);
+        let found = |environment: &str| {
+            ProcessIdentity::parse(&named_in(environment.as_bytes(), VARIABLE)?)
+        };
         assert_eq!(found(&environment), Some(own));
         for none in ["", "A=1\0", "MULTUS_DAEMON=\0", "MULTUS_DAEMON=1\0"] {
             assert_eq!(found(none), None, "{none}");
@@ -275,9 +277,9 @@ mod tests {
 
     #[test]
     fn only_orphans_are_ended() {
-        let own = Name::own().unwrap();
-        let ended = Name { started: 1, ..own };
-        let spawn = |args: &[&str], daemon: Option<Name>| {
+        let own = ProcessIdentity::own().unwrap();
+        let ended = ProcessIdentity { started: 1, ..own };
+        let spawn = |args: &[&str], daemon: Option<ProcessIdentity>| {
             let mut command = Command::new(args[0]);
             if let Some(daemon) = daemon {
                 command.env(VARIABLE, daemon.to_string());

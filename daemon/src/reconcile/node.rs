@@ -68,7 +68,7 @@ pub struct NodeReconciler {
 
 impl NodeReconciler {
     /// Discovers the runtime and its directories, and repeats it, since both can change while the daemon runs.
-    pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
+    pub async fn run(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         let mut failing_since: Option<Instant> = None;
         let mut is_logged = false;
         loop {

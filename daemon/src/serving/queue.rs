@@ -135,11 +135,11 @@ mod tests {
     async fn dropped_entry_leaves_the_queue() {
         let queue = queue(8);
         let first = queue.turn(entry("a")).await.unwrap();
-        let mut gone = Box::pin(queue.turn(entry("a")));
-        assert!(gone.as_mut().now_or_never().is_none());
+        let mut dropped = Box::pin(queue.turn(entry("a")));
+        assert!(dropped.as_mut().now_or_never().is_none());
         let mut third = Box::pin(queue.turn(entry("b")));
         assert!(third.as_mut().now_or_never().is_none());
-        drop(gone);
+        drop(dropped);
         assert_eq!(queue.waiting(), 1);
         drop(first);
         third.await.unwrap();

@@ -24,7 +24,7 @@ use crate::{
         response::reply,
         service::Service,
         snapshot,
-        socket::{Holder, Socket},
+        socket::{Socket, SocketOwner},
         verb,
     },
 };
@@ -53,20 +53,20 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     loop {
         let maintained = maintain(&mut socket);
-        let holder = socket.holder();
-        match (&maintained, unpublished(holder)) {
+        let owner = socket.owner();
+        match (&maintained, unpublished(owner)) {
             (Ok(_), None) => service.readiness.open(Gate::Socket),
             (Ok(_), Some(reason)) => service.readiness.close_while_starting(Gate::Socket, reason),
             (Err(error), _) => service.readiness.close(Gate::Socket, format!("{error:#}")),
         }
-        let is_standby = holder == Holder::Another && socket.is_served();
+        let is_standby = owner == SocketOwner::OtherDaemon && socket.is_served();
         service.readiness.standby(is_standby);
         // Requests that are held here are sent again to the other daemon.
         service.withdrawn.send_replace(is_standby);
         let disturbed = async {
             match &maintained {
                 // No event reports the death of the other daemon.
-                Ok(watch) if holder == Holder::Another => {
+                Ok(watch) if owner == SocketOwner::OtherDaemon => {
                     let _ = tokio::time::timeout(RETRY, watch.changed()).await;
                 }
                 Ok(watch) => watch.changed().await,
@@ -144,11 +144,11 @@ async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: Join
     }
 }
 
-fn unpublished(holder: Holder) -> Option<&'static str> {
-    match holder {
-        Holder::Us => None,
-        Holder::Another => Some("another daemon of this node serves pods"),
-        Holder::Nobody => Some("shims do not find it yet"),
+fn unpublished(owner: SocketOwner) -> Option<&'static str> {
+    match owner {
+        SocketOwner::ThisDaemon => None,
+        SocketOwner::OtherDaemon => Some("another daemon of this node serves pods"),
+        SocketOwner::None => Some("shims do not connect to this daemon yet"),
     }
 }
 

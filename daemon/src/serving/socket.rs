@@ -57,15 +57,15 @@ enum Claim {
 /// Device and inode.
 type Identity = (u64, u64);
 
-/// The listener that the public name leads to.
+/// The owner of the listener that the public name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holder {
-    /// This daemon's.
-    Us,
-    /// Another daemon's, which may have ended.
-    Another,
+pub enum SocketOwner {
+    /// This daemon.
+    ThisDaemon,
+    /// Another daemon, which may have ended.
+    OtherDaemon,
     /// The name does not exist.
-    Nobody,
+    None,
 }
 
 /// Returns the name of a daemon's own socket; `id` is its pod's uid, or its process id outside a pod.
@@ -109,23 +109,23 @@ impl Socket {
     /// Removes the public name if it is ours.
     pub fn withdraw(&mut self) -> Result<(), RootError> {
         self.claim = Claim::None;
-        if self.holder() == Holder::Us {
+        if self.owner() == SocketOwner::ThisDaemon {
             self.root.remove(self.dir.join(api::SOCKET_NAME))?;
         }
         Ok(())
     }
 
-    /// Returns the listener that the public name leads to.
-    pub fn holder(&self) -> Holder {
+    /// Returns the owner of the listener that the public name leads to.
+    pub fn owner(&self) -> SocketOwner {
         let found = self
             .root
             .open_dir(&self.dir)
             .ok()
             .and_then(|dir| identity(&dir, api::SOCKET_NAME).ok());
         match found {
-            Some(found) if found == self.identity => Holder::Us,
-            Some(_) => Holder::Another,
-            None => Holder::Nobody,
+            Some(found) if found == self.identity => SocketOwner::ThisDaemon,
+            Some(_) => SocketOwner::OtherDaemon,
+            None => SocketOwner::None,
         }
     }
 
@@ -146,11 +146,11 @@ impl Socket {
         if match self.claim {
             Claim::None => false,
             Claim::Take => true,
-            Claim::Keep => match self.holder() {
-                Holder::Us => false,
+            Claim::Keep => match self.owner() {
+                SocketOwner::ThisDaemon => false,
                 // A killed daemon left the name behind.
-                Holder::Another => !self.is_served(),
-                Holder::Nobody => true,
+                SocketOwner::OtherDaemon => !self.is_served(),
+                SocketOwner::None => true,
             },
         } {
             self.take_name()?;

@@ -16,7 +16,7 @@ pub(crate) const RESOURCE: &str = "vendor.example/nic";
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
 
 /// Adds a definition with a resource.
-pub(crate) fn want(node: &NodeFixture, name: &str, resource: &str) {
+pub(crate) fn define_with_resource(node: &NodeFixture, name: &str, resource: &str) {
     let config = json!({"cniVersion": "1.0.0", "type": name});
     node.api.put(
         Kind::Definition,
@@ -73,7 +73,7 @@ fn node() -> NodeFixture {
         node.define(name);
     }
     for name in ["zebra", "ape"] {
-        want(&node, name, RESOURCE);
+        define_with_resource(&node, name, RESOURCE);
     }
     node
 }
@@ -202,7 +202,7 @@ fn unallocated_claim_is_an_error() {
 #[test]
 fn definition_may_name_the_claim() {
     let node = node();
-    want(&node, "ape", "cart-nic");
+    define_with_resource(&node, "ape", "cart-nic");
     let mut all = list(&[&[]]);
     all.pod_resources[0].containers[0].dynamic_resources = vec![DynamicResource {
         claim_name: "cart-nic".to_owned(),

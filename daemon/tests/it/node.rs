@@ -44,7 +44,7 @@ pub(crate) struct PluginCall {
 /// Blocks a plugin until it is dropped.
 pub(crate) struct PluginBlock {
     path: PathBuf,
-    _held: File,
+    _fifo: File,
 }
 
 impl NodeFixture {
@@ -131,8 +131,8 @@ impl NodeFixture {
     pub(crate) fn block_plugin(&self, plugin: &str, command: &str) -> PluginBlock {
         let path = self.path("gates").join(format!("{plugin}.{command}"));
         mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        let held = File::options().read(true).write(true).open(&path).unwrap();
-        PluginBlock { path, _held: held }
+        let fifo = File::options().read(true).write(true).open(&path).unwrap();
+        PluginBlock { path, _fifo: fifo }
     }
 
     /// Adds a definition to the namespace `shop`, and installs a plugin of the same name for it.

@@ -3,16 +3,16 @@
 here='@HERE@'
 me="${0##*/}"
 gate="$here/gates/$me.$CNI_COMMAND"
-held=
+blocked=
 if [ -p "$gate" ]; then
     exec 3<"$gate"
-    held=yes
+    blocked=yes
 fi
 { env; echo "OPEN_FILES=$(ulimit -S -n)"; } >"$here/calls/$$.env"
 cat >"$here/calls/$$.stdin"
 echo "$CNI_COMMAND $me ${CNI_IFNAME:--} $$" >>"$here/order"
 # This line comes after opening the gate: a test that sees it knows that the plugin is blocked.
-if [ -n "$held" ]; then
+if [ -n "$blocked" ]; then
     read -r _ <&3
 fi
 answer="$here/answers/$me.$CNI_COMMAND"

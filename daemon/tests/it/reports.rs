@@ -1,4 +1,4 @@
-//! What the daemon writes about a pod to the API server: the network status and events.
+//! The daemon's writes about a pod to the API server: the network status and events.
 
 use testkit::api_server::Kind;
 

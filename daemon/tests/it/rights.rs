@@ -133,7 +133,7 @@ fn daemon_uses_all_its_rights() {
     // A pod of another node is not in the watch, so the daemon gets it.
     let mut pod = pod("node-b", Some("zebra"));
     devices::claim(&node, &mut pod, "0000:18:02.5");
-    devices::want(&node, "zebra", devices::RESOURCE);
+    devices::define_with_resource(&node, "zebra", devices::RESOURCE);
     node.api.put(Kind::Pod, pod);
     node.api.put(
         Kind::DaemonSet,

@@ -12,7 +12,7 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
 };
 
-use super::{Name, STATE, stat_field};
+use super::{ProcessIdentity, STATE, stat_field};
 
 /// Pause between two checks of a process without a pidfd.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -23,7 +23,7 @@ pub(super) enum ProcessHandle {
     /// While it is open, the kernel does not use the pid again.
     PidFd(OwnedFd),
     /// By its start time: kernels before 5.3 and some seccomp filters have no pidfds.
-    Name(Pid, Name),
+    Identity(Pid, ProcessIdentity),
 }
 
 impl ProcessHandle {
@@ -38,16 +38,16 @@ impl ProcessHandle {
     }
 
     fn by_name(id: Pid) -> Option<Self> {
-        let name = Name::of(id.as_raw_nonzero().get().cast_unsigned()).ok()?;
-        Some(Self::Name(id, name))
+        let name = ProcessIdentity::of(id.as_raw_nonzero().get().cast_unsigned()).ok()?;
+        Some(Self::Identity(id, name))
     }
 
     /// Sends a signal; succeeds without effect if the process has ended.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let sent = match self {
             Self::PidFd(handle) => pidfd_send_signal(handle, signal),
-            Self::Name(id, name) if name.is_alive() => kill_process(*id, signal),
-            Self::Name(..) => Ok(()),
+            Self::Identity(id, name) if name.is_alive() => kill_process(*id, signal),
+            Self::Identity(..) => Ok(()),
         };
         match sent {
             Err(Errno::SRCH) => Ok(()),
@@ -68,16 +68,16 @@ impl ProcessHandle {
                         ended => return ended.map(|count| count > 0),
                     }
                 }
-                Self::Name(id, name) if !runs(*id, *name) => return Ok(true),
-                Self::Name(..) if left.is_zero() => return Ok(false),
-                Self::Name(..) => thread::sleep(PAUSE.min(left)),
+                Self::Identity(id, name) if !runs(*id, *name) => return Ok(true),
+                Self::Identity(..) if left.is_zero() => return Ok(false),
+                Self::Identity(..) => thread::sleep(PAUSE.min(left)),
             }
         }
     }
 }
 
 /// Returns whether a process runs; a zombie does not.
-fn runs(id: Pid, name: Name) -> bool {
+fn runs(id: Pid, name: ProcessIdentity) -> bool {
     let state = || stat_field(id.as_raw_nonzero().get(), STATE);
     name.is_alive() && state().is_ok_and(|state| state != "Z")
 }

@@ -60,7 +60,10 @@ async fn public_name_passes_to_the_next_daemon_and_back() {
     );
     publish(&mut new);
     assert!(is_reached(&fixture, &new).await);
-    assert_eq!((old.holder(), new.holder()), (Holder::Another, Holder::Us));
+    assert_eq!(
+        (old.owner(), new.owner()),
+        (SocketOwner::OtherDaemon, SocketOwner::ThisDaemon)
+    );
     old.restore_names().unwrap();
     assert!(
         is_reached(&fixture, &new).await,
