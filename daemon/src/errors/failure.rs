@@ -18,7 +18,7 @@ use crate::{
 /// An error of a verb that has no id yet, and the event that reports it to the pod's owner.
 pub(crate) struct VerbError {
     pub(crate) error: CniError,
-    pub(crate) event: Option<FailureEvent>,
+    pub(crate) event: Option<Box<FailureEvent>>,
 }
 
 pub(crate) struct FailureEvent {
@@ -38,11 +38,11 @@ impl VerbError {
         let pod = PodRef::from(pod);
         Self {
             error,
-            event: Some(FailureEvent {
+            event: Some(Box::new(FailureEvent {
                 pod,
                 reason,
                 message,
-            }),
+            })),
         }
     }
 
@@ -50,11 +50,11 @@ impl VerbError {
     pub(crate) fn of_del(pod: PodRef, error: CniError) -> Self {
         Self {
             error,
-            event: Some(FailureEvent {
+            event: Some(Box::new(FailureEvent {
                 pod,
                 reason: "FailedDelNetwork",
                 message: None,
-            }),
+            })),
         }
     }
 }

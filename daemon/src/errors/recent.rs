@@ -12,7 +12,7 @@ use cni::types::CniError;
 /// The number of failures that are kept.
 const KEPT: usize = 200;
 
-/// RecentFailures, the newest last.
+/// Failures of pods, the newest last.
 #[derive(Debug, Default)]
 pub struct RecentFailures(Mutex<VecDeque<RecentFailure>>);
 
