@@ -245,7 +245,7 @@ impl App {
         let (stopped, app) = (Arc::clone(&stop), Arc::clone(self));
         let serving = tokio::spawn(async move {
             let service = Arc::clone(&app.service);
-            server::serve(socket, service, app.its_turn(), stopped.notified()).await;
+            server::serve(socket, service, app.until_takeover(), stopped.notified()).await;
         });
         Tasks {
             stop,
@@ -388,7 +388,7 @@ impl App {
 
     /// Returns when this daemon should take the socket that shims connect to: at once if no daemon serves there, else as soon as this
     /// one can serve as well as the other.
-    async fn its_turn(self: Arc<Self>) {
+    async fn until_takeover(self: Arc<Self>) {
         let gates = [Gate::Discovery, Gate::Journal, Gate::Watches];
         while socket::is_served(&self.root, &self.config.socket_dir) {
             tokio::select! {

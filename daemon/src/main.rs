@@ -14,7 +14,7 @@ use cmdline::{BAD_USAGE, absolute, causes};
 use daemon::{
     app::{self, Identity},
     certificate::approve::ServiceAccount,
-    commands::{self, Setting, pod::PodName, status::Probe, verify::Release},
+    commands::{self, CommandContext, pod::PodName, status::Probe, verify::Release},
     host::{exec, limits},
     logging, serving,
 };
@@ -140,9 +140,9 @@ fn main() -> ExitCode {
     if let Some(uid) = variable("POD_UID")
         && let Some(probe) = Probe::from_arguments(args.iter().skip(1).map(AsRef::as_ref))
     {
-        return exit(commands::status::run(&probe_setting(uid), probe));
+        return exit(commands::status::run(&probe_context(uid), probe));
     }
-    let arguments: Arguments = match cmdline::parse(in_clap_style(args.into_iter())) {
+    let arguments: Arguments = match cmdline::parse(normalize_args(args.into_iter())) {
         Ok(arguments) => arguments,
         Err(error) => {
             print_error(&error);
@@ -163,8 +163,8 @@ fn exit(outcome: anyhow::Result<()>) -> ExitCode {
 }
 
 /// The input of a probe in the daemon's pod.
-fn probe_setting(uid: String) -> Setting {
-    Setting {
+fn probe_context(uid: String) -> CommandContext {
+    CommandContext {
         config: PathBuf::new(),
         root: PathBuf::from(HOST_ROOT),
         identity: Identity {
@@ -200,34 +200,34 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
     let root = arguments
         .root
         .unwrap_or_else(|| default_root(&identity, Path::new(HOST_ROOT)));
-    let setting = Setting {
+    let context = CommandContext {
         config: arguments.config,
         root,
         identity,
     };
     match arguments.command.unwrap_or(Command::Run) {
-        Command::Run => serve(setting, arguments.log_format),
+        Command::Run => serve(context, arguments.log_format),
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall { detach } => {
-            runtime()?.block_on(commands::uninstall::run(&setting, detach))
+            runtime()?.block_on(commands::uninstall::run(&context, detach))
         }
-        Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
+        Command::Discover { json } => runtime()?.block_on(commands::discover::run(&context, json)),
         Command::Approve { service_account } => {
             logging::to_stderr("verbose", arguments.log_format == LogFormat::Json);
             runtime()?.block_on(commands::approve::run(service_account))
         }
-        Command::Pod { pod } => commands::pod::run(&setting, &pod),
+        Command::Pod { pod } => commands::pod::run(&context, &pod),
         Command::Verify { wait } => {
-            let release = release(&setting.identity)?;
+            let release = release(&context.identity)?;
             let wait = Duration::from_secs(wait.into());
             runtime()?.block_on(commands::verify::run(&release, wait))
         }
-        Command::Status { json: true, .. } => commands::status::print_json(&setting),
+        Command::Status { json: true, .. } => commands::status::print_json(&context),
         Command::Status { ready, wait, .. } => {
             let wait = Duration::from_secs(wait.into());
-            let has_answer = commands::status::run(&setting, Probe { ready, wait });
+            let has_answer = commands::status::run(&context, Probe { ready, wait });
             if has_answer.is_ok() && !ready {
-                commands::status::print_summary(&setting);
+                commands::status::print_summary(&context);
             }
             has_answer
         }
@@ -259,15 +259,15 @@ fn default_root(identity: &Identity, mounted: &Path) -> PathBuf {
     }
 }
 
-fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
-    let config = Config::load(&setting.config)?;
-    let root = setting.root()?;
+fn serve(context: CommandContext, format: LogFormat) -> anyhow::Result<()> {
+    let config = Config::load(&context.config)?;
+    let root = context.root()?;
     logging::init(&config.logging, &root, format == LogFormat::Json)?;
     for sentence in config.without_effect() {
         warn!("{sentence}");
     }
     anyhow::ensure!(
-        !setting.identity.node.is_empty(),
+        !context.identity.node.is_empty(),
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
     let (user, owner) = (rustix::process::geteuid().as_raw(), root.owner()?);
@@ -277,7 +277,7 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     );
     limits::raise();
     let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
-    let outcome = runtime.block_on(app::run(config, root, setting.identity));
+    let outcome = runtime.block_on(app::run(config, root, context.identity));
     // Threads that wait for a hanging plugin are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome
@@ -299,7 +299,7 @@ fn runtime_with(blocking_threads: usize) -> anyhow::Result<tokio::runtime::Runti
 }
 
 /// Gives upstream's single-dash flags their second dash, and turns the program name `install_multus` into the command `install`.
-fn in_clap_style(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+fn normalize_args(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let program = arguments.next().unwrap_or_else(|| "multus-daemon".into());
     let mut out = vec![program.clone()];
     if PathBuf::from(&program)
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     fn parsed(args: &[&str]) -> Arguments {
-        Arguments::parse_from(in_clap_style(args.iter().map(OsString::from)))
+        Arguments::parse_from(normalize_args(args.iter().map(OsString::from)))
     }
 
     /// The pages are shipped with the program; `UPDATE_EXPECT=1 cargo test` writes them.
@@ -354,7 +354,7 @@ mod tests {
         ] {
             let args = [&["multus-daemon"], args].concat();
             let args = args.iter().map(OsString::from);
-            let line = cmdline::parse::<Arguments>(in_clap_style(args)).unwrap_err();
+            let line = cmdline::parse::<Arguments>(normalize_args(args)).unwrap_err();
             assert_eq!(line.lines().count(), 1, "{line}");
             assert!(line.contains(part), "{line}");
         }

@@ -4,17 +4,17 @@ use std::io::Write;
 
 use node::discover::{Question, discover};
 
-use super::Setting;
+use super::CommandContext;
 
 /// Prints the report; fails when the directories are unknown.
-pub async fn run(setting: &Setting, json: bool) -> anyhow::Result<()> {
-    let config = setting.config()?;
+pub async fn run(context: &CommandContext, json: bool) -> anyhow::Result<()> {
+    let config = context.config()?;
     let question = Question {
         socket: config.cri_socket.clone(),
-        pod_uid: setting.identity.pod_uid.clone(),
+        pod_uid: context.identity.pod_uid.clone(),
         overrides: crate::reconcile::node::overrides(&config),
     };
-    let report = discover(&setting.root()?, &question).await;
+    let report = discover(&context.root()?, &question).await;
     let text = if json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {

@@ -18,7 +18,7 @@ use crate::app::Identity;
 
 /// The input of every command.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct CommandContext {
     /// The daemon's file.
     pub config: PathBuf,
     /// The directory that is the node's `/`.
@@ -27,7 +27,7 @@ pub struct Setting {
     pub identity: Identity,
 }
 
-impl Setting {
+impl CommandContext {
     /// Reads the daemon's file; a missing file at the default path means defaults for all keys.
     pub fn config(&self) -> anyhow::Result<Config> {
         match Config::load(&self.config) {

@@ -10,7 +10,7 @@ use plan::daemon_config::Config;
 
 use serde_json::Map;
 
-use super::{Setting, status::ask};
+use super::{CommandContext, status::query};
 use crate::state::pod_report;
 
 /// A pod as `namespace/name`.
@@ -35,11 +35,11 @@ impl FromStr for PodName {
 }
 
 /// Prints the report.
-pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
-    let root = Arc::new(setting.root()?);
+pub fn run(context: &CommandContext, pod: &PodName) -> anyhow::Result<()> {
+    let root = Arc::new(context.root()?);
     let PodName { namespace, name } = pod;
     // The daemon runs with the file that it read at its start, so a file that is broken now must not prevent the report.
-    let (config, broken) = match setting.config() {
+    let (config, broken) = match context.config() {
         Ok(config) => (config, None),
         Err(error) => (Config::parse(Map::new())?, Some(causes(error.as_ref()))),
     };
@@ -47,12 +47,12 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         pod_report::containers(&root, &config.cni_dir, (namespace, name))
             .context("cannot read the node's state")?;
     unread.extend(broken);
-    let problem = match ask(setting, api::PATH_READYZ) {
+    let problem = match query(context, api::PATH_READYZ) {
         Ok((200, _)) => None,
         Ok((_, body)) => Some(body.trim().to_owned()),
         Err(error) => Some(causes(error.as_ref())),
     };
-    let failures = failures(setting).unwrap_or_else(|error| {
+    let failures = failures(context).unwrap_or_else(|error| {
         unread.push(format!("recent failures: {}", causes(error.as_ref())));
         Vec::new()
     });
@@ -60,7 +60,7 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
     let report = PodReport {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        node: setting.identity.node.clone(),
+        node: context.identity.node.clone(),
         problem,
         options: config.raw,
         containers,
@@ -72,8 +72,8 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn failures(setting: &Setting) -> anyhow::Result<Vec<RecentFailure>> {
-    let (status, body) = ask(setting, api::PATH_FAILURES)?;
+fn failures(context: &CommandContext) -> anyhow::Result<Vec<RecentFailure>> {
+    let (status, body) = query(context, api::PATH_FAILURES)?;
     anyhow::ensure!(status == 200, "the daemon responds with status {status}");
     serde_json::from_str(&body).context("the daemon's response is not a list of failures")
 }

@@ -16,7 +16,7 @@ use anyhow::Context;
 use node::root::{Root, proc_path};
 use plan::daemon_config::Config;
 
-use super::Setting;
+use super::CommandContext;
 use crate::{
     metrics::Status,
     serving::socket::{location, own_name},
@@ -62,11 +62,11 @@ impl Probe {
 }
 
 /// Prints one word and the daemon's notes on success; fails with the reason when there was no success in time.
-pub fn run(setting: &Setting, probe: Probe) -> anyhow::Result<()> {
+pub fn run(context: &CommandContext, probe: Probe) -> anyhow::Result<()> {
     let deadline = Instant::now() + probe.wait;
     let mut pause = FIRST_PAUSE;
     loop {
-        let outcome = once(setting, probe.ready);
+        let outcome = once(context, probe.ready);
         if outcome.is_ok() || Instant::now() + pause > deadline {
             return outcome;
         }
@@ -75,13 +75,13 @@ pub fn run(setting: &Setting, probe: Probe) -> anyhow::Result<()> {
     }
 }
 
-fn once(setting: &Setting, ready: bool) -> anyhow::Result<()> {
+fn once(context: &CommandContext, ready: bool) -> anyhow::Result<()> {
     let path = if ready {
         api::PATH_READYZ
     } else {
         api::PATH_HEALTHZ
     };
-    let (status, body) = ask(setting, path)?;
+    let (status, body) = query(context, path)?;
     if status == 200 {
         let word = if ready { "ready" } else { "running" };
         let mut out = std::io::stdout().lock();
@@ -95,8 +95,8 @@ fn once(setting: &Setting, ready: bool) -> anyhow::Result<()> {
 }
 
 /// Prints the running daemon's state and counters as JSON.
-pub fn print_json(setting: &Setting) -> anyhow::Result<()> {
-    let (status, body) = ask(setting, api::PATH_STATUS)?;
+pub fn print_json(context: &CommandContext) -> anyhow::Result<()> {
+    let (status, body) = query(context, api::PATH_STATUS)?;
     anyhow::ensure!(
         status == 200,
         "the running daemon is older than this program and has no status as JSON: run this without --json"
@@ -106,8 +106,8 @@ pub fn print_json(setting: &Setting) -> anyhow::Result<()> {
 }
 
 /// Prints the running daemon's state for users. Prints nothing for an older daemon, which has no such state.
-pub fn print_summary(setting: &Setting) {
-    let status = ask(setting, api::PATH_STATUS).ok();
+pub fn print_summary(context: &CommandContext) {
+    let status = query(context, api::PATH_STATUS).ok();
     let status = status.filter(|(status, _)| *status == 200);
     let parsed = status.and_then(|(_, body)| serde_json::from_str::<Status>(&body).ok());
     if let Some(status) = parsed {
@@ -117,9 +117,9 @@ pub fn print_summary(setting: &Setting) {
 }
 
 /// Requests a path of the daemon's socket; returns status and body.
-pub(super) fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
-    let root = setting.root()?;
-    let (dir, name) = socket(&root, setting);
+pub(super) fn query(context: &CommandContext, path: &str) -> anyhow::Result<(u16, String)> {
+    let root = context.root()?;
+    let (dir, name) = socket(&root, context);
     let opened = root
         .open_dir(&dir)
         .context("the daemon has not opened its socket: start it with `multus-daemon run`")?;
@@ -157,10 +157,10 @@ pub(super) fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)
 
 /// Directory and name of the socket to query. In a pod it is the socket of the pod's own daemon: shims may still be served by the previous
 /// daemon, and the file that the pod sees may already name the directory of the next one.
-fn socket(root: &Root, setting: &Setting) -> (PathBuf, String) {
-    match setting.identity.pod_uid.as_deref() {
+fn socket(root: &Root, context: &CommandContext) -> (PathBuf, String) {
+    match context.identity.pod_uid.as_deref() {
         Some(uid) => (location::find(root, uid), own_name(uid)),
-        None => (socket_dir(&setting.config), api::SOCKET_NAME.to_owned()),
+        None => (socket_dir(&context.config), api::SOCKET_NAME.to_owned()),
     }
 }
 

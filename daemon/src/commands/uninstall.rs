@@ -8,16 +8,16 @@ use node::{
     install,
 };
 
-use super::Setting;
+use super::CommandContext;
 use crate::{app, certificate, config_manager, reconcile::dhcp, state};
 
 /// Removes the CNI configuration first, then the installed files. A failure to detach does not stop the removal, but is returned at its end.
-pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
-    let (config, root) = (setting.config()?, setting.root()?);
+pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
+    let (config, root) = (context.config()?, context.root()?);
     let mut failures = Vec::new();
     if detach {
-        let identity = setting.identity.clone();
-        let left = app::hand_over(setting.config()?, setting.root()?, identity).await;
+        let identity = context.identity.clone();
+        let left = app::hand_over(context.config()?, context.root()?, identity).await;
         match left {
             Ok(left) => {
                 let mut err = std::io::stderr();
@@ -35,7 +35,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
         // Installed configurations are on record. Without a record, ours is recognised by its name in the runtime's directory.
         let question = Question {
             socket: config.cri_socket.clone(),
-            pod_uid: setting.identity.pod_uid.clone(),
+            pod_uid: context.identity.pod_uid.clone(),
             overrides: Overrides::default(),
         };
         let report = discover(&root, &question).await;
@@ -45,7 +45,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
         let dirs = report.dirs.ok_or_else(|| {
             anyhow::anyhow!(
                 "{problem}; set cniConfigDir in {}",
-                setting.config.display()
+                context.config.display()
             )
         })?;
         Some(dirs.conf_dir)

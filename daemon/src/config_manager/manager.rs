@@ -18,7 +18,7 @@ use super::{
     written::{self, Before, MAX_FILE},
 };
 use crate::{
-    host::dir_watch::{DirectoryWatch, heard},
+    host::dir_watch::{DirectoryWatch, changed_or_never},
     readiness::{self, Gate, Readiness},
 };
 
@@ -117,7 +117,7 @@ impl Manager {
             let watch = DirectoryWatch::with_parents(&self.root, &dirs);
             let pause = self.look(&target);
             tokio::select! {
-                () = async { heard(watch).await; sleep(pause).await } => {}
+                () = async { changed_or_never(watch).await; sleep(pause).await } => {}
                 () = sleep(PERIOD) => {}
                 changed = targets.changed() => if changed.is_err() { return },
             }

@@ -57,7 +57,7 @@ impl DirectoryWatch {
 }
 
 /// Returns on a change, or never if the watch could not be created; then the caller must poll.
-pub(crate) async fn heard(watch: io::Result<DirectoryWatch>) {
+pub(crate) async fn changed_or_never(watch: io::Result<DirectoryWatch>) {
     match watch {
         Ok(watch) => watch.changed().await,
         Err(_) => std::future::pending().await,

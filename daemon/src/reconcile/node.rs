@@ -25,7 +25,7 @@ use crate::{
     config_manager::{self, Target},
     engine::OWN_PLUGIN_DIR,
     host::{
-        dir_watch::{DirectoryWatch, heard},
+        dir_watch::{DirectoryWatch, changed_or_never},
         exec::RuntimeExec,
     },
     metrics::Metrics,
@@ -107,7 +107,7 @@ impl NodeReconciler {
             let has_socket = self.readiness.reason_closed(Gate::Socket).is_none();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = async { heard(watch).await; tokio::time::sleep(ASK_AGAIN).await } => {}
+                () = async { changed_or_never(watch).await; tokio::time::sleep(ASK_AGAIN).await } => {}
                 () = self.readiness.wait_open(&[Gate::Socket]), if !has_socket => {}
             }
         }

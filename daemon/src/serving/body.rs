@@ -23,7 +23,7 @@ pub struct Bodies(Arc<Semaphore>);
 pub(super) type Share = Option<OwnedSemaphorePermit>;
 
 /// The reason why a body was not read.
-pub(super) enum Unread {
+pub(super) enum BodyError {
     /// It is invalid or incomplete.
     Broken(CniError),
     /// Other bodies take too much memory; the client may send this one again.
@@ -38,13 +38,13 @@ impl Default for Bodies {
 
 impl Bodies {
     /// Reads a complete body, and returns it with its share of the memory for large bodies.
-    pub(super) async fn read<B>(&self, body: B) -> Result<(Bytes, Share), Unread>
+    pub(super) async fn read<B>(&self, body: B) -> Result<(Bytes, Share), BodyError>
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         let broken = |reason: String| {
             let text = format!("cannot read the request: {reason}");
-            Unread::Broken(CniError::new(CniError::DECODING_FAILURE, text))
+            BodyError::Broken(CniError::new(CniError::DECODING_FAILURE, text))
         };
         let late = || format!("it was incomplete after {} s", TIME.as_secs());
         let share = self.share(body.size_hint().upper()).await?;
@@ -57,7 +57,7 @@ impl Bodies {
     }
 
     /// A body without a length counts as one of the maximum size.
-    async fn share(&self, length: Option<u64>) -> Result<Share, Unread> {
+    async fn share(&self, length: Option<u64>) -> Result<Share, BodyError> {
         let length = length.and_then(|length| usize::try_from(length).ok());
         let length = length.unwrap_or(api::MAX_MESSAGE).min(api::MAX_MESSAGE);
         if length <= SMALL {
@@ -67,7 +67,7 @@ impl Bodies {
         let acquired = Arc::clone(&self.0).acquire_many_owned(share);
         match tokio::time::timeout(TIME, acquired).await {
             Ok(Ok(share)) => Ok(Some(share)),
-            _ => Err(Unread::Busy(CniError::new(
+            _ => Err(BodyError::Busy(CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 "other large requests take all the memory for requests",
             ))),
@@ -102,6 +102,6 @@ mod tests {
     #[tokio::test]
     async fn oversized_body_is_refused() {
         let refused = Bodies::default().read(body(api::MAX_MESSAGE + 1)).await;
-        assert!(matches!(refused, Err(Unread::Broken(_))));
+        assert!(matches!(refused, Err(BodyError::Broken(_))));
     }
 }

@@ -77,7 +77,7 @@ pub(crate) type Id = u64;
 
 /// Waiting and running entries.
 #[derive(Debug)]
-pub(crate) struct Fair {
+pub(crate) struct FairQueue {
     limits: Limits,
     next: Id,
     waiting: BTreeMap<Lane, Waiting>,
@@ -93,7 +93,7 @@ struct Waiting {
     entries: HashMap<String, VecDeque<(Id, Entry)>>,
 }
 
-impl Fair {
+impl FairQueue {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -260,13 +260,13 @@ mod tests {
         }
     }
 
-    fn join(fair: &mut Fair, entry: Entry) -> Id {
+    fn join(fair: &mut FairQueue, entry: Entry) -> Id {
         fair.join(entry).expect("the queue has room")
     }
 
     #[test]
     fn last_slots_are_denied_to_a_busy_namespace_and_a_busy_verb() {
-        let mut fair = Fair::new(LIMITS);
+        let mut fair = FairQueue::new(LIMITS);
         for number in 0..10 {
             join(&mut fair, add("a", &format!("a{number}")));
         }
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn namespaces_take_turns_in_order_of_arrival() {
-        let mut fair = Fair::new(Limits {
+        let mut fair = FairQueue::new(Limits {
             changes: 1,
             ..LIMITS
         });
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn requests_of_one_container_run_one_at_a_time_in_order() {
-        let mut fair = Fair::new(LIMITS);
+        let mut fair = FairQueue::new(LIMITS);
         let first = join(&mut fair, add("a", "c1"));
         let second = join(&mut fair, del("a", "c1"));
         let third = join(&mut fair, add("a", "c2"));
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn del_waits_for_an_earlier_add_that_has_no_slot() {
-        let mut fair = Fair::new(LIMITS);
+        let mut fair = FairQueue::new(LIMITS);
         for number in 0..3 {
             join(&mut fair, add("a", &format!("a{number}")));
         }
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn status_has_slots_of_its_own() {
-        let mut fair = Fair::new(LIMITS);
+        let mut fair = FairQueue::new(LIMITS);
         for number in 0..20 {
             join(&mut fair, add(&number.to_string(), &number.to_string()));
         }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn full_queue_refuses_entries() {
-        let mut fair = Fair::new(Limits {
+        let mut fair = FairQueue::new(Limits {
             waiting: 2,
             ..LIMITS
         });
@@ -412,7 +412,7 @@ mod tests {
         #[test]
         fn invariants_hold_for_any_sequence(steps in steps(), changes in 1..6_usize, waiting in 1..40_usize) {
             let limits = Limits { changes, waiting, ..LIMITS };
-            let mut fair = Fair::new(limits);
+            let mut fair = FairQueue::new(limits);
             let mut present: BTreeMap<Id, Entry> = BTreeMap::new();
             let mut started: Vec<Id> = Vec::new();
             let finish = std::iter::repeat_n(Step::Leave(0), 200);

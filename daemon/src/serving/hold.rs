@@ -5,7 +5,7 @@ use std::time::Duration;
 use cni::{env::Command, types::CniError};
 use hyper::HeaderMap;
 
-use super::Path;
+use super::Endpoint;
 use crate::{
     call::Call,
     journal::About,
@@ -53,17 +53,17 @@ enum Needs {
     WasOpen(&'static [Gate]),
 }
 
-fn needs(path: Path, command: Command, caller: Caller) -> Needs {
+fn needs(endpoint: Endpoint, command: Command, caller: Caller) -> Needs {
     const KNOWN: &[Gate] = &[Gate::Discovery];
     const START: &[Gate] = &[Gate::Discovery, Gate::Journal, Gate::Watches];
-    match (path, command, caller) {
+    match (endpoint, command, caller) {
         // STATUS reports what is not ready, and a DEL of the runtime is done or journaled in any case.
-        (_, Command::Status | Command::Version, _) | (Path::Cni, Command::Del, _) => {
+        (_, Command::Status | Command::Version, _) | (Endpoint::Cni, Command::Del, _) => {
             Needs::WasOpen(&[])
         }
-        (Path::Cni, _, Caller::Holding(_)) => Needs::Ready,
-        (Path::Cni, Command::Add, Caller::Polling)
-        | (Path::Delegate, Command::Add | Command::Del, _) => Needs::WasOpen(START),
+        (Endpoint::Cni, _, Caller::Holding(_)) => Needs::Ready,
+        (Endpoint::Cni, Command::Add, Caller::Polling)
+        | (Endpoint::Delegate, Command::Add | Command::Del, _) => Needs::WasOpen(START),
         (_, Command::Check | Command::Gc, _) => Needs::WasOpen(KNOWN),
     }
 }
@@ -71,12 +71,12 @@ fn needs(path: Path, command: Command, caller: Caller) -> Needs {
 /// Returns when the verb may begin, or the reason why it may not; then nothing of it was begun.
 pub(super) async fn hold(
     service: &Service,
-    path: Path,
+    endpoint: Endpoint,
     call: &Call,
     caller: Caller,
 ) -> Result<(), CniError> {
     let readiness = &*service.readiness;
-    let needs = needs(path, call.command, caller);
+    let needs = needs(endpoint, call.command, caller);
     let ready = async {
         match &needs {
             Needs::Ready => readiness.wait_ready().await,
@@ -156,13 +156,13 @@ mod tests {
         let holding = Caller::Holding(Duration::ZERO);
         for caller in [holding, Caller::Polling] {
             for command in [Command::Del, Command::Status] {
-                assert_eq!(needs(Path::Cni, command, caller), Needs::WasOpen(&[]));
+                assert_eq!(needs(Endpoint::Cni, command, caller), Needs::WasOpen(&[]));
             }
         }
         for command in [Command::Add, Command::Check, Command::Gc] {
-            assert_eq!(needs(Path::Cni, command, holding), Needs::Ready);
+            assert_eq!(needs(Endpoint::Cni, command, holding), Needs::Ready);
         }
-        let check = needs(Path::Cni, Command::Check, Caller::Polling);
+        let check = needs(Endpoint::Cni, Command::Check, Caller::Polling);
         assert_eq!(check, Needs::WasOpen(&[Gate::Discovery]));
     }
 }

@@ -29,7 +29,7 @@ use crate::{
 
 pub use body::Bodies;
 pub use queue::Queue;
-pub(crate) use verb::{Path, verb};
+pub(crate) use verb::{Endpoint, verb};
 
 /// The number of ADDs and DELs that run at once: for each processor, and at least.
 const PER_PROCESSOR: usize = 4;

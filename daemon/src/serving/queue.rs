@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::fair::{Entry, Fair, Id, Limits};
+use super::fair::{Entry, FairQueue, Id, Limits};
 
 /// The queue of all verbs of a daemon.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Queue(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    fair: Fair,
+    fair: FairQueue,
     /// Wakes the tasks that wait for their turn.
     wakers: HashMap<Id, oneshot::Sender<()>>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Turn {
 impl Queue {
     pub(crate) fn new(limits: Limits) -> Self {
         Self(Mutex::new(Inner {
-            fair: Fair::new(limits),
+            fair: FairQueue::new(limits),
             wakers: HashMap::new(),
         }))
     }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::{
-    host::dir_watch::heard,
+    host::dir_watch::changed_or_never,
     journal::{About, Loaded, PATIENCE, Verdict, load, read, watch},
     readiness::{Gate, Readiness},
     serving::service::{EntryFailure, Service},
@@ -50,7 +50,7 @@ pub(crate) async fn replay(
         let read_again = tokio::time::sleep(read_again);
         let changed = async {
             tokio::select! {
-                () = heard(watch) => {}
+                () = changed_or_never(watch) => {}
                 () = read_again => {}
             }
         };

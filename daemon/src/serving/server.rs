@@ -20,7 +20,7 @@ use crate::{
     host::dir_watch::DirectoryWatch,
     readiness::Gate,
     serving::{
-        Path,
+        Endpoint,
         response::reply,
         service::Service,
         snapshot,
@@ -192,8 +192,8 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
     let method = request.method().clone();
     let read = matches!(method, Method::GET | Method::POST);
     match (request.uri().path(), method) {
-        (api::PATH_CNI, Method::POST) => verb(service, request, Path::Cni).await,
-        (api::PATH_DELEGATE, Method::POST) => verb(service, request, Path::Delegate).await,
+        (api::PATH_CNI, Method::POST) => verb(service, request, Endpoint::Cni).await,
+        (api::PATH_DELEGATE, Method::POST) => verb(service, request, Endpoint::Delegate).await,
         (api::PATH_HEALTHZ, _) if read => reply(StatusCode::OK, service.readiness.notes()),
         (api::PATH_READYZ, _) if read => match service.readiness.problem() {
             None => reply(StatusCode::OK, service.readiness.notes()),

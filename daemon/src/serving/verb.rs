@@ -14,7 +14,7 @@ use hyper::{
 use tracing::{debug, error};
 
 use super::{
-    body::Unread,
+    body::BodyError,
     entry,
     hold::{Caller, hold, withdrawn},
     lane,
@@ -27,9 +27,9 @@ use crate::{
     serving::{delegate::delegate, response::reply, service::Service},
 };
 
-/// The path of a CNI request.
+/// The path that a CNI request was sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Path {
+pub(crate) enum Endpoint {
     /// `/cni`: all networks of a pod.
     Cni,
     /// `/delegate`: one network of a running pod.
@@ -39,13 +39,13 @@ pub(crate) enum Path {
 pub(crate) async fn verb(
     service: Arc<Service>,
     request: hyper::Request<Incoming>,
-    path: Path,
+    endpoint: Endpoint,
 ) -> Response<Full<Bytes>> {
     let caller = Caller::of(request.headers());
     let (body, share) = match service.bodies.read(request.into_body()).await {
         Ok(read) => read,
-        Err(Unread::Broken(error)) => return failed(&error),
-        Err(Unread::Busy(error)) => return not_begun(caller, &error),
+        Err(BodyError::Broken(error)) => return failed(&error),
+        Err(BodyError::Busy(error)) => return not_begun(caller, &error),
     };
     let (raw_request, mut call) = match parse(&body) {
         Ok(parsed) => parsed,
@@ -57,13 +57,13 @@ pub(crate) async fn verb(
     if let Some(request) = &mut call.request {
         request.waiting = client.waiting.clone();
     }
-    if let Err(error) = hold(&service, path, &call, caller).await {
+    if let Err(error) = hold(&service, endpoint, &call, caller).await {
         client.is_served = true;
         return not_begun(caller, &error);
     }
     let busy = service.busy();
     let queued = service.metrics.queue_enter(lane(call.command).as_str());
-    let turn = match turn(&service, path, &call, caller).await {
+    let turn = match turn(&service, endpoint, &call, caller).await {
         Ok(turn) => turn,
         Err(error) => {
             client.is_served = true;
@@ -73,9 +73,9 @@ pub(crate) async fn verb(
     let served = tokio::task::spawn_blocking(move || {
         // The thread owns these, not the connection: a verb that has begun goes on when its client disconnects.
         let _running = (busy, turn, share, queued.start());
-        match path {
-            Path::Cni => service.cni(&call, &raw_request),
-            Path::Delegate => delegate(&service, &call, &raw_request),
+        match endpoint {
+            Endpoint::Cni => service.cni(&call, &raw_request),
+            Endpoint::Delegate => delegate(&service, &call, &raw_request),
         }
     });
     let served = served.await;
@@ -96,12 +96,12 @@ pub(crate) async fn verb(
 /// Waits for the verb's turn. A DEL that can only be journaled needs none, since it runs no plugin.
 async fn turn(
     service: &Arc<Service>,
-    path: Path,
+    endpoint: Endpoint,
     call: &Call,
     caller: Caller,
 ) -> Result<Option<Turn>, CniError> {
     let is_known = service.readiness.was_open(Gate::Discovery).is_ok();
-    if path == Path::Cni && call.command == Command::Del && !is_known {
+    if endpoint == Endpoint::Cni && call.command == Command::Del && !is_known {
         return Ok(None);
     }
     let try_again = |text: String| CniError::new(CniError::TRY_AGAIN_LATER, text);
