@@ -1,4 +1,4 @@
-//! One request's environment, checked.
+//! The environment of one CNI call, parsed and validated.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::{
     state::PodRef,
 };
 
-/// Who asks for what.
+/// A parsed CNI call: the verb, and the container and pod that it is about.
 pub(crate) struct Call {
     pub(crate) command: Command,
     pub(crate) request: Option<engine::Request>,
@@ -29,7 +29,7 @@ pub(crate) struct PodName {
 }
 
 impl PodName {
-    /// The pod for an event; without a uid any of that name is meant.
+    /// Returns the pod for an event. Without a uid, any pod of that name is meant.
     pub(crate) fn about(&self) -> PodRef {
         PodRef {
             namespace: self.namespace.clone(),
@@ -40,16 +40,17 @@ impl PodName {
 }
 
 impl Call {
-    /// Checks what the shim has checked once more: whoever reaches the socket may write what he likes.
-    pub(crate) fn parse(request: &Request) -> Result<Self, CniError> {
+    /// Parses the environment of a request. The shim has checked it already, but any process that reaches the socket may send
+    /// anything.
+    pub(crate) fn parse(raw_request: &Request) -> Result<Self, CniError> {
         let variable = |name: &str| {
-            request
+            raw_request
                 .env
                 .get(name)
                 .map(String::as_str)
                 .unwrap_or_default()
         };
-        let word = variable("CNI_COMMAND");
+        let verb = variable("CNI_COMMAND");
         let command = [
             Command::Add,
             Command::Del,
@@ -58,12 +59,12 @@ impl Call {
             Command::Status,
         ]
         .into_iter()
-        .find(|command| command.as_str() == word)
+        .find(|command| command.as_str() == verb)
         .ok_or_else(|| {
-            let text = if word.is_empty() {
+            let text = if verb.is_empty() {
                 "unexpected or missing CNI_COMMAND".to_owned()
             } else {
-                format!("unknown cmd type: {word}")
+                format!("unknown cmd type: {verb}")
             };
             CniError::new(CniError::INVALID_ENVIRONMENT, text)
         })?;
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_checked_here_too() {
+    fn container_id_with_path_is_refused() {
         let error = Call::parse(&request(&[
             ("CNI_COMMAND", "DEL"),
             ("CNI_CONTAINERID", "../evil"),
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_netns_is_none_and_the_interface_is_eth0() {
+    fn absent_netns_is_none_and_ifname_defaults_to_eth0() {
         let call = Call::parse(&request(&[
             ("CNI_COMMAND", "DEL"),
             ("CNI_CONTAINERID", "a"),
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_named_when_unknown() {
+    fn unknown_command_is_named_in_the_error() {
         assert!(
             Call::parse(&request(&[]))
                 .err()

@@ -1,7 +1,7 @@
-//! What a start finds of pods that are gone: their DEL was lost with a power failure, or with a runtime that forgot them.
+//! Detaches stale containers at the daemon's start: those whose DEL was lost in a power cut, or with a runtime that forgot them.
 //!
-//! A container is gone when its network namespace is, and the runtime does not know it. What the runtime knows is left to the runtime,
-//! which sends its own DEL; what has a namespace may be about to become known.
+//! A container is stale when its network namespace was deleted and the runtime does not list it. A container that the runtime lists
+//! gets the runtime's own DEL, and one with a namespace may be about to be listed.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use crate::{
     upkeep::Upkeep,
 };
 
-/// Pause before a runtime that did not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// The pause before a runtime that did not answer is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Detaches, once, the containers that are gone; earlier deletions come first.
+/// Detaches the stale containers once. It waits for the first pass over the journal, so that DELs that came earlier run first.
 pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
     upkeep
         .readiness
@@ -35,19 +35,22 @@ pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
                     sweep(&upkeep, &service, &report, &known);
                 });
                 if let Err(error) = swept.await {
-                    warn!(%error, "looking for leftovers of pods that are gone");
+                    warn!(%error, "the search for stale containers ended early");
                 }
                 return;
             }
             Err(reason) => {
-                warn!(reason, "cannot look for leftovers of pods that are gone");
-                tokio::time::sleep(ASK_AGAIN).await;
+                warn!(
+                    reason,
+                    "cannot search for stale containers, the runtime does not list its own"
+                );
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
 }
 
-/// The containers that the runtime knows; none where no runtime is to be asked.
+/// Returns the containers that the runtime lists; none where the daemon serves without a runtime.
 async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, String> {
     let Some(runtime) = &report.runtime else {
         return match &report.problem {
@@ -65,17 +68,19 @@ async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, Str
 fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
     let netconf = match service.standing_netconf() {
         Ok(netconf) => netconf,
-        Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
+        Err(error) => {
+            return warn!(%error, "cannot search for stale containers, the configuration is invalid");
+        }
     };
     service.engine.take_back(&netconf);
     let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(upkeep, known, id, netns);
     for error in service.engine.sweep(plugin_dirs(report), &netconf, &gone) {
-        warn!(%error, "a leftover of a pod that is gone");
+        warn!(%error, "cannot detach a stale container");
     }
-    info!("looked for leftovers of pods that are gone");
+    info!("searched for stale containers");
 }
 
-/// Before the daemon is gone for good: detaches the containers that are gone, and leaves the runtime what it needs for the others.
+/// Prepares the node for the time after an uninstall: detaches the stale containers and hands the others off to the runtime.
 pub async fn hand_over(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandedOver, String> {
     let report = upkeep.enter_runtime().await?;
     let known = known(&upkeep, &report).await?;

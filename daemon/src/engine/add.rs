@@ -1,4 +1,5 @@
-//! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
+//! ADD plans, checks everything that can be checked, writes state, runs the delegates in order, and undoes all of them on
+//! the first failure.
 
 use std::sync::PoisonError;
 
@@ -16,22 +17,22 @@ use crate::plan::{self, PlanError, PodView, requests};
 use crate::readiness;
 use crate::state::{Begun, Delegate, PodRef, Progress, State, Store};
 
-/// What an ADD gave.
+/// The outcome of a successful ADD.
 #[derive(Debug, Clone)]
 pub struct Added {
     /// The default network's result, for the runtime.
     pub result: CniResult,
-    /// Every network in order, for status and events.
+    /// Every attached network in order, for status and events.
     pub attached: Vec<Attached>,
 }
 
-/// Why an ADD failed, and the warning event that the pod deserves for it.
+/// The error of an ADD, and the warning event that the pod gets for it.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct AddError {
     /// The answer to the runtime.
     pub error: CniError,
-    /// Reason and message.
+    /// Reason and message of the event.
     pub event: Option<(&'static str, String)>,
 }
 
@@ -102,7 +103,7 @@ impl Engine {
             store.begin(&state)
         };
         let begun = begun.map_err(|error| {
-            // Nothing ran, so what was written of the state is of no use to anyone.
+            // Nothing ran, so a partly written record serves no purpose.
             let _ = store.remove(&request.container_id);
             CniError::from(error)
         })?;
@@ -127,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Everything that would fail later anyway: a plugin that is missing, an interface name that is taken.
+    /// Refuses what would fail later anyway: a missing plugin, an interface name that is taken.
     fn check_before(&self, call: &Call<'_>, state: &State) -> Result<(), CniError> {
         for delegate in &state.delegates {
             for plugin in &delegate.config.plugins {
@@ -162,7 +163,8 @@ impl Engine {
             Ok(false) => Ok(()),
             Ok(true) => Err(failed(pod, delegate, name_taken(delegate))),
             Err(error) => {
-                let text = format!("cannot look into network namespace {netns}: {error}");
+                let text =
+                    format!("cannot list the interfaces of network namespace {netns}: {error}");
                 Err(failed(
                     pod,
                     delegate,
@@ -172,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Runs the delegates in order. State says that a delegate is started before it is.
+    /// Runs the delegates in order. State records a delegate as started before its plugins run.
     fn run_all(
         &self,
         call: &Call<'_>,
@@ -198,7 +200,7 @@ impl Engine {
         Ok(attached)
     }
 
-    /// Runs one delegate, which state says is started.
+    /// Runs one delegate, which the caller has recorded as started.
     pub(super) fn run_one(
         &self,
         call: &Call<'_>,
@@ -207,8 +209,8 @@ impl Engine {
         unserved: Unserved,
     ) -> Result<Attached, CniError> {
         let invocation = call.invocation(delegate, master);
-        self.bring_device_info(delegate, &call.request.container_id);
-        debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
+        self.copy_device_info(delegate, &call.request.container_id);
+        debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
         let kind = delegate.config.kind();
         let add = || chain::add(&*self.exec, &delegate.config, &invocation);
         let result = match self.metrics.timed_delegate(kind, "ADD", add) {
@@ -237,7 +239,7 @@ impl Engine {
         })
     }
 
-    /// What there is to tell of a delegate that gave this result.
+    /// The report about a delegate that returned this result.
     pub(super) fn attached(
         &self,
         call: &Call<'_>,
@@ -255,8 +257,9 @@ impl Engine {
         }
     }
 
-    /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL; not so a plugin
-    /// that refuses DEL as it refused ADD, for it has done nothing, unless `keep` says that every failure is retried.
+    /// Undoes the delegates that were started, the failing one first. A delegate that cannot be undone stays in the state for the
+    /// runtime's DEL. One whose plugin refuses DEL with the error of its ADD has done nothing and is dropped, unless `keep` says
+    /// that every failure is retried.
     fn roll_back(
         &self,
         call: &Call<'_>,
@@ -265,7 +268,7 @@ impl Engine {
         add: &CniError,
         keep: bool,
     ) {
-        // That this delegate failed is to be known even if the rest is cut off.
+        // The failure of this delegate has to be on record even if the daemon ends before the rollback does.
         let mut written = vec![store.record(state)];
         let Outcome {
             failures,
@@ -273,7 +276,7 @@ impl Engine {
         } = self.remove_started(call, state);
         given_up.retain(|one| keep || !one.is_like(add));
         for one in failures.iter().chain(&given_up) {
-            warn!(error = %one.error, "undoing a failed ADD");
+            warn!(error = %one.error, "cannot undo a delegate of a failed ADD");
         }
         written.push(if failures.is_empty() && given_up.is_empty() {
             store.remove(&state.container_id)
@@ -281,7 +284,7 @@ impl Engine {
             store.record(state)
         });
         for error in written.into_iter().filter_map(Result::err) {
-            warn!(%error, "state after a failed ADD");
+            warn!(%error, "cannot write the state of a failed ADD");
         }
     }
 
@@ -304,7 +307,7 @@ impl Engine {
     }
 }
 
-/// An ADD for a container with attachments would lose track of them.
+/// Refuses an ADD for a container that has attachments: the new record would replace theirs, and no DEL would find them.
 fn refuse_known(store: &Store, request: &Request) -> Result<(), CniError> {
     let id = &request.container_id;
     match store.load(id, &request.ifname)? {
@@ -312,7 +315,7 @@ fn refuse_known(store: &Store, request: &Request) -> Result<(), CniError> {
         Some(_) => Err(CniError::new(
             CniError::TRY_AGAIN_LATER,
             format!(
-                "container {id} has attachments already: the runtime has to DEL it before it adds it again"
+                "container {id} has attachments already: the runtime has to send DEL before it sends ADD again"
             ),
         )),
     }

@@ -1,4 +1,4 @@
-//! CHECK: every attachment that state knows, in order, up to the first that is not as it should be.
+//! CHECK verifies the attachments in state in order, up to the first one that fails.
 
 use cni::chain;
 use cni::types::CniError;
@@ -10,7 +10,7 @@ use crate::netconf::Netconf;
 use crate::state::Progress;
 
 impl Engine {
-    /// Verifies a container's attachments. Versions before 0.4.0 know no CHECK; their networks are passed over.
+    /// Verifies a container's attachments. Networks with a version before 0.4.0 are skipped, as CHECK came with that version.
     pub fn check(&self, request: &Request, netconf: &Netconf) -> Result<(), CniError> {
         if netconf.disable_check {
             return Ok(());

@@ -1,29 +1,29 @@
-//! When a DEL that keeps failing ends. A runtime repeats DEL until it succeeds, and the pod stays Terminating meanwhile, so what can never
-//! be detached is given up in the end. This module decides; it runs nothing and reads no clock.
+//! Decides when a DEL that keeps failing is given up. A runtime repeats DEL until it succeeds, and the pod stays Terminating until then, so a
+//! network that can never be detached is abandoned in the end. This module runs nothing and reads no clock.
 
 use std::time::Duration;
 
 use cni::chain::ChainError;
 use cni::exec::ExecError;
 
-/// For so long a DEL is retried that cannot succeed as things are.
+/// How long a DEL is retried that cannot succeed in the present state of the node.
 pub(super) const HOPELESS: Duration = Duration::from_mins(10);
-/// For so long a DEL is retried that a plugin refuses: what the plugin needs may come back, as the agent of a network.
+/// How long a DEL is retried that a plugin refuses: what the plugin needs may come back, such as a network's agent.
 pub(super) const REFUSED: Duration = Duration::from_hours(1);
 
 /// Why a network cannot be detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// The plugin is not installed on the node any more.
+    /// The plugin is no longer installed on the node.
     PluginMissing,
-    /// The plugin fails, and the network namespace in which it would work is gone.
+    /// The plugin fails, and the network namespace in which it would work was deleted.
     NamespaceGone,
     /// The plugin fails in a namespace that still exists.
     Refused,
 }
 
 impl Obstacle {
-    /// The obstacle behind an error of a DEL with this network namespace.
+    /// Classifies the error of a DEL in this network namespace.
     pub(super) fn of(error: &ChainError, netns: Option<&str>) -> Self {
         match error {
             ChainError::Plugin {
@@ -35,7 +35,6 @@ impl Obstacle {
         }
     }
 
-    /// How long a DEL with this obstacle is retried.
     pub(super) fn patience(self) -> Duration {
         match self {
             Self::PluginMissing | Self::NamespaceGone => HOPELESS,
@@ -44,17 +43,17 @@ impl Obstacle {
     }
 }
 
-/// What follows from a failed DEL.
+/// The consequence of a failed DEL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The runtime gets the error and asks again.
+    /// The runtime gets the error and sends DEL again.
     Retry,
-    /// The network is given up, and its pod can go.
+    /// The network is abandoned, so that its pod can be deleted.
     GiveUp,
 }
 
-/// Decides by the times of the container's first failed DEL and of now, both since the kernel was started.
-/// A first failure in the future is of another boot and counts for nothing.
+/// Decides by the time of the container's first failed DEL and the present time, both since the kernel was started.
+/// A first failure in the future is of another boot and is ignored.
 pub(super) fn decide(first_failure: Duration, now: Duration, obstacle: Obstacle) -> Verdict {
     match now.checked_sub(first_failure) {
         Some(failing) if failing >= obstacle.patience() => Verdict::GiveUp,
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn hopeless_dels_end_after_ten_minutes() {
+    fn hopeless_del_is_given_up_after_ten_minutes() {
         for obstacle in [Obstacle::PluginMissing, Obstacle::NamespaceGone] {
             check(100, 100, obstacle, Verdict::Retry);
             check(100, 699, obstacle, Verdict::Retry);
@@ -82,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn refused_dels_end_after_an_hour() {
+    fn refused_del_is_given_up_after_an_hour() {
         check(100, 3699, Obstacle::Refused, Verdict::Retry);
         check(100, 3700, Obstacle::Refused, Verdict::GiveUp);
     }
 
     #[test]
-    fn a_first_failure_in_the_future_counts_for_nothing() {
+    fn first_failure_in_the_future_is_ignored() {
         check(100_000, 5, Obstacle::PluginMissing, Verdict::Retry);
     }
 }

@@ -1,5 +1,5 @@
-//! What an uninstalled daemon leaves to others. After it the runtime detaches pods by its own list of networks alone: the default network,
-//! for which its libcni looks up a result under that network's name, and no further network of any pod.
+//! Hands the containers of a node off to the runtime when the daemon is uninstalled. From then on the runtime detaches pods by its own
+//! list of networks alone: the default network, whose result its libcni looks up under that network's name, and no other network of a pod.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +14,19 @@ use super::{Engine, recall};
 use crate::netconf::Netconf;
 use crate::state::{PodRef, Progress, Store};
 
-/// What is left on a node after [`Engine::hand_over`].
+/// The outcome of [`Engine::hand_over`].
 #[derive(Debug, Default)]
 pub struct HandedOver {
-    /// What could not be detached or handed over.
+    /// Failures to detach a stale container or to hand off another.
     pub errors: Vec<CniError>,
-    /// Networks of running pods that nobody will detach without a daemon.
+    /// Networks of running pods that only a daemon can detach.
     pub kept: Vec<Kept>,
 }
 
-/// A further network of a pod that runs.
+/// A network of a running pod other than its default network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// The pod; empty where it is not known.
+    /// The pod; empty if it is not known.
     pub pod: PodRef,
     /// The container.
     pub container_id: ContainerId,
@@ -37,7 +37,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What an operator has to know.
+    /// Returns the warning for the operator.
     pub fn sentence(&self) -> String {
         let Self {
             pod,
@@ -45,22 +45,22 @@ impl Kept {
             network,
             ifname,
         } = self;
-        let who = if pod.name.is_empty() {
+        let owner = if pod.name.is_empty() {
             format!("container {container_id}")
         } else {
             format!("pod {}/{}", pod.namespace, pod.name)
         };
         format!(
-            "{who} keeps network {network} on {ifname}: without a daemon nobody detaches it when the pod goes, and its address stays taken until multus is installed again; delete the pod first to free it"
+            "{owner} keeps network {network} on {ifname}: without a daemon the network is not detached when the pod is deleted, and its address stays allocated until multus is installed again; delete the pod first to free it"
         )
     }
 }
 
 impl HandedOver {
-    /// For the log of a daemon that ends.
+    /// Logs the outcome, for a daemon that ends.
     pub fn log(&self) {
         for error in &self.errors {
-            warn!(%error, "a leftover of a pod that is gone");
+            warn!(%error, "cannot detach a stale container or hand off another");
         }
         for one in &self.kept {
             warn!("{}", one.sentence());
@@ -69,7 +69,7 @@ impl HandedOver {
 }
 
 impl Engine {
-    /// Detaches the containers that `gone` says are, and gives the runtime's libcni the results of the default networks of all others.
+    /// Detaches the deleted containers, as `gone` says, and gives the runtime's libcni the results of the default networks of all others.
     pub fn hand_over(&self, path: &[PathBuf], netconf: &Netconf, gone: Gone<'_>) -> HandedOver {
         let mut left = HandedOver {
             errors: self.sweep(path, netconf, gone),
@@ -123,13 +123,14 @@ impl Engine {
                 let dir = dir.map_err(|error| io_failure(&error))?;
                 let stored = cache::store(&root::proc_path(&dir), entry);
                 stored.map_err(|error| io_failure(&error))?;
-                info!(container_id = %id, network = entry.network_name, "handed over to the runtime");
+                info!(container_id = %id, network = entry.network_name, "handed the default network off to the runtime");
             }
         }
         Ok(())
     }
 
-    /// Takes back what an earlier uninstall handed over: the runtime's DEL comes here again, and would leave those results behind.
+    /// Removes the results that an earlier uninstall handed off: the runtime's DEL comes to the daemon again, and would leave those
+    /// results behind.
     pub fn take_back(&self, netconf: &Netconf) {
         let store = self.store(netconf);
         if store.results_dir() == Path::new(recall::RUNTIME_RESULTS) {
@@ -140,19 +141,19 @@ impl Engine {
         };
         let own = match self.cache_dir(&store).and_then(|own| listed(&own.path)) {
             Ok(own) => own,
-            Err(error) => return warn!(%error, "cached results"),
+            Err(error) => return warn!(%error, "cannot read our cached results"),
         };
-        let theirs = root::proc_path(&dir);
+        let runtime_cache = root::proc_path(&dir);
         for entry in own {
             let (Ok(id), Ok(ifname)) = (entry.container_id.parse(), entry.if_name.parse()) else {
                 continue;
             };
-            let handed_over = cache::load(&theirs, &entry.network_name, &id, &ifname);
+            let handed_off = cache::load(&runtime_cache, &entry.network_name, &id, &ifname);
             if store.has_state(&id)
-                && matches!(handed_over, Ok(Some(theirs)) if theirs == entry)
-                && let Err(error) = cache::remove(&theirs, &entry.network_name, &id, &ifname)
+                && matches!(handed_off, Ok(Some(handed_off)) if handed_off == entry)
+                && let Err(error) = cache::remove(&runtime_cache, &entry.network_name, &id, &ifname)
             {
-                warn!(%error, "a result that was handed over to the runtime");
+                warn!(%error, "cannot remove a result that was handed off to the runtime");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Doing what was decided: each CNI verb as a sequence of delegates, with state written before each step and undone on
-//! failure. Everything here blocks; whoever calls it brings a thread.
+//! The engine carries out plans: it runs each CNI verb as a sequence of delegates, writes state before each step, and
+//! undoes the steps of an ADD that fails. Every function here blocks, so callers run it on a thread of its own.
 
 mod add;
 mod attached;
@@ -49,14 +49,15 @@ use crate::state::{PodRef, Store, boot_id};
 
 use self::on_node::OnNode;
 
-/// Our own plugins on the node; searched last.
+/// The directory of our own plugins on the node, which is searched last.
 pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
 
-/// Looks into a container's network namespace.
+/// Reads the interfaces and sets the default routes of a container's network namespace.
 pub trait LinkProbe: Send + Sync {
-    /// Opens the namespace's list of interfaces, which keeps the namespace alive until it is dropped.
+    /// Opens the namespace's list of interfaces. The list keeps the namespace alive until it is dropped.
     fn interfaces(&self, netns: &str) -> io::Result<Box<dyn Interfaces>>;
-    /// Makes these the only default routes of the family in the namespace; of two with one metric, the later is in force.
+    /// Makes these routes the only default routes of the family in the namespace. Of two with the same metric, the later one
+    /// takes effect.
     fn set_default_routes(
         &self,
         netns: &str,
@@ -65,7 +66,7 @@ pub trait LinkProbe: Send + Sync {
     ) -> io::Result<()>;
 }
 
-/// The interfaces of one network namespace, at the moment of each call.
+/// The interfaces of one network namespace, as they are at the moment of each call.
 pub trait Interfaces: Send {
     /// Returns whether the namespace has an interface of that name.
     fn contains(&self, ifname: &str) -> io::Result<bool>;
@@ -74,44 +75,45 @@ pub trait Interfaces: Send {
 /// A default route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultRoute {
-    /// Its interface.
+    /// The interface.
     pub ifname: String,
-    /// Its gateway; without one it leads to the link.
+    /// The gateway; a route without one is on-link.
     pub gateway: Option<IpAddr>,
-    /// Its metric; 0 is the family's usual one.
+    /// The metric; 0 stands for the kernel's default of the family.
     pub metric: u32,
 }
 
-/// One ADD, DEL or CHECK of the runtime, its environment already parsed.
+/// One ADD, DEL or CHECK of the runtime, with its environment already parsed.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The container.
+    /// The sandbox's container ID.
     pub container_id: ContainerId,
-    /// Its network namespace; DEL may come without.
+    /// The network namespace; a DEL may come without one.
     pub netns: Option<String>,
-    /// The interface that the runtime asks for.
+    /// The interface that the runtime requests.
     pub ifname: IfName,
     /// `CNI_ARGS`.
     pub args: Vec<(String, String)>,
     /// `CNI_PATH`.
     pub path: Vec<PathBuf>,
-    /// Whether the answer is still awaited.
+    /// Says whether the runtime still waits for the answer.
     pub waiting: Waiting,
-    /// Whether it was written down earlier: process ids in it may be those of other processes by now.
+    /// Whether the request was recorded earlier. Its process ids may since belong to other processes.
     pub replayed: bool,
 }
 
-/// Tells that nobody waits for an answer any more: the runtime has given up, and its DEL may come at any moment.
+/// Says that the runtime no longer waits for an answer. Its DEL may then come at any moment.
 #[derive(Debug, Clone, Default)]
 pub struct Waiting(Arc<AtomicBool>);
 
 impl Waiting {
-    /// From now on nobody waits.
+    /// Marks the request as one that the runtime no longer waits for.
     pub fn gone(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// An ADD that nobody waits for must not go on: its DEL may have been answered already.
+    /// Returns an error when the runtime no longer waits: an ADD must not go on then, since its DEL may have been answered
+    /// already.
     fn or_give_up(&self) -> Result<(), CniError> {
         if self.0.load(Ordering::SeqCst) {
             let text = "the runtime has given up waiting for this ADD";
@@ -121,10 +123,10 @@ impl Waiting {
     }
 }
 
-/// Hears of what cannot be told to whoever asked: the network that nobody will detach any more, and why.
+/// Is called with a network that will never be detached, and the reason, since no answer to the runtime reports it.
 pub type Witness = dyn Fn(&PodRef, &Abandoned) + Send + Sync;
 
-/// The time since the kernel was started, sleep included.
+/// Returns the time since the kernel was started, sleep included.
 pub type Clock = dyn Fn() -> Duration + Send + Sync;
 
 fn uptime() -> Duration {
@@ -132,7 +134,7 @@ fn uptime() -> Duration {
     Duration::from_secs(u64::try_from(now.tv_sec).unwrap_or_default())
 }
 
-/// Runs verbs. One for the life of the daemon: it holds the locks of containers and the last answer to STATUS.
+/// Runs CNI verbs. The daemon has one engine for its whole lifetime: it holds the containers' locks and the last answer to STATUS.
 pub struct Engine {
     exec: Arc<dyn Exec>,
     links: Arc<dyn LinkProbe>,
@@ -140,11 +142,12 @@ pub struct Engine {
     definitions: Arc<dyn Definitions>,
     devices: Arc<dyn DeviceSource>,
     locks: locks::Locks,
-    /// Held by every ADD while it makes itself known, and by GC while it tells plugins who is known.
+    /// An ADD holds it shared while it writes its first record, GC holds it exclusively while it reports valid attachments to
+    /// plugins.
     adding: RwLock<()>,
     status: status::Cache,
     readiness: Patience,
-    /// Whose containers are, as far as somebody asked.
+    /// The pod of each container that was looked up so far.
     owners: Mutex<HashMap<ContainerId, PodRef>>,
     given_up: Box<Witness>,
     clock: Box<Clock>,
@@ -152,12 +155,12 @@ pub struct Engine {
     metrics: Arc<Metrics>,
 }
 
-/// How long to wait for the readiness indicator, and how often to look.
+/// How long an ADD waits for the readiness indicator file.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Pause between two looks.
+    /// The pause between two checks.
     pub interval: Duration,
-    /// How often to look.
+    /// The number of checks.
     pub attempts: u32,
 }
 
@@ -171,7 +174,7 @@ impl Default for Patience {
 }
 
 impl Engine {
-    /// An engine on the node below `root`.
+    /// Returns an engine for the node below `root`.
     pub fn new(
         exec: Arc<dyn Exec>,
         links: Arc<dyn LinkProbe>,
@@ -196,35 +199,35 @@ impl Engine {
         }
     }
 
-    /// The same engine with somebody who is told of networks that were given up.
+    /// Calls `given_up` for each network that is abandoned.
     #[must_use]
     pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
         self.given_up = given_up;
         self
     }
 
-    /// The same engine with another clock.
+    /// Replaces the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Box<Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The same engine with somebody who counts delegates.
+    /// Counts delegates in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// The same engine with another patience for the readiness indicator.
+    /// Replaces the time that an ADD waits for the readiness indicator file.
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.readiness = patience;
         self
     }
 
-    /// The same engine with somebody who knows the pods' devices.
+    /// Asks `devices` for the devices of pods.
     #[must_use]
     pub fn with_devices(mut self, devices: Arc<dyn DeviceSource>) -> Self {
         self.devices = devices;
@@ -236,17 +239,16 @@ impl Engine {
         &self.root
     }
 
-    /// The same for work that may outlive a call.
+    /// The node's file tree, for work that may outlive a call.
     pub fn shared_root(&self) -> Arc<Root> {
         Arc::clone(&self.root)
     }
 
-    /// What a plan is made from where no plugin needs to be asked.
+    /// The inputs of a plan that needs no plugin's VERSION.
     fn inputs<'a>(&'a self, netconf: &'a Netconf) -> Inputs<'a> {
         self.inputs_with(netconf, &NoPlugins)
     }
 
-    /// What a plan is made from; `plugins` are those of a request.
     fn inputs_with<'a>(&'a self, netconf: &'a Netconf, plugins: &'a dyn Plugins) -> Inputs<'a> {
         Inputs {
             netconf,
@@ -256,7 +258,6 @@ impl Engine {
         }
     }
 
-    /// The plugins that a request finds.
     fn plugins(&self, netconf: &Netconf, path: &[PathBuf]) -> OnNode<'_> {
         OnNode {
             exec: &*self.exec,
@@ -269,7 +270,7 @@ impl Engine {
         Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(boot.clone())
     }
 
-    /// Where delegates are looked for: a directory that someone set, those of the runtime, our own.
+    /// The directories that are searched for plugins, in order: the configured one, the runtime's `CNI_PATH`, our own.
     fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
         let own = PathBuf::from(OWN_PLUGIN_DIR);
         let mut path: Vec<PathBuf> = Vec::new();

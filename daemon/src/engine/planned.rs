@@ -1,4 +1,4 @@
-//! Attachments as the state has them before anything is run.
+//! The state of planned attachments, before any plugin runs.
 
 use cni::env::IfName;
 use cni::types::CniError;
@@ -8,7 +8,7 @@ use crate::netconf::Netconf;
 use crate::plan::{Attachment, PodView};
 use crate::state::{Delegate, Progress, State};
 
-/// The state of a pod. A name that no interface can have is an error.
+/// Returns the state of a pod in which all attachments are planned, or an error when an interface name is invalid.
 pub(super) fn state(
     request: &Request,
     netconf: &Netconf,
@@ -33,7 +33,6 @@ pub(super) fn state(
     })
 }
 
-/// One network of it.
 pub(super) fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netconf) -> Delegate {
     Delegate {
         name: attachment.name.clone(),

@@ -1,5 +1,5 @@
-//! Hot plug: networks for a container that runs already, and networks that it loses. Each is attached and detached as by ADD and DEL,
-//! and state tells of it before it is done. A failure takes along what came with it and leaves alone what was there before.
+//! Hot plug attaches networks to a running container and detaches them from it. Each is attached and detached as by ADD and DEL, and
+//! state is written before each step. A failure undoes what was attached with the failed network, and nothing that was there before.
 
 mod follow;
 mod given;
@@ -23,20 +23,20 @@ use crate::netconf::{Netconf, Unserved};
 use crate::plan::{Attachment, requests};
 use crate::state::{Delegate, Progress, State, Store};
 
-/// A container that is held while its networks change.
+/// A locked container whose networks change.
 struct Running<'a> {
     engine: &'a Engine,
     call: Call<'a>,
     store: &'a Store,
     state: State,
-    /// Whether there is state to be kept. Of a container that nobody attached through us the result cache alone knows.
+    /// Whether the container has state to keep up to date. A container that another program attached is in the result cache alone.
     is_known: bool,
-    /// What comes of requests that nobody serves.
+    /// The handling of requests that no plugin supports.
     unserved: Unserved,
 }
 
 impl Running<'_> {
-    /// Attaches a network and makes it known first. What a failure leaves is for the caller to undo.
+    /// Records a network and attaches it. The caller has to undo what a failure leaves.
     fn attach(&mut self, delegate: Delegate) -> Result<Attached, CniError> {
         let engine = self.engine;
         engine.check_link(&self.call, &self.state.pod, &delegate)?;
@@ -64,7 +64,7 @@ impl Running<'_> {
         Ok(attached)
     }
 
-    /// Detaches a network and forgets it; one that cannot be detached stays known.
+    /// Detaches a network and removes it from the state; one that cannot be detached stays in the state.
     fn detach(&mut self, ifname: &IfName) -> Result<(), CniError> {
         let Some(index) = self.position(ifname) else {
             return Ok(());
@@ -75,7 +75,7 @@ impl Running<'_> {
             .remove_one(&self.call, delegate, index, &mut outcome);
         let Outcome { failures, given_up } = outcome;
         for Failure { error, .. } in given_up {
-            warn!(%error, "given up, as nothing may have been attached there");
+            warn!(%error, "DEL of a network that may never have been attached failed, it is not retried");
         }
         if failures.is_empty() {
             self.state.delegates.remove(index);
@@ -88,11 +88,11 @@ impl Running<'_> {
         recorded
     }
 
-    /// The same for what is undone: its failures are told, and what they leave stays known.
+    /// Detaches networks in reverse order. Failures are logged, and networks that cannot be detached stay in the state.
     fn undo(&mut self, ifnames: &[IfName]) {
         for ifname in ifnames.iter().rev() {
             if let Err(error) = self.detach(ifname) {
-                warn!(%error, "undoing what was plugged");
+                warn!(%error, "cannot undo a plugged network");
             }
         }
     }
@@ -109,7 +109,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Everything that would fail later anyway.
+    /// Refuses a delegate of which a plugin is missing.
     fn check_plugins(&self, delegate: &Delegate) -> Result<(), CniError> {
         for plugin in &delegate.config.plugins {
             let found = self.engine.exec.find(&plugin.kind, &self.call.path);
@@ -118,7 +118,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Every name is said outright from now on: with networks that come and go, places in the list mean nothing.
+    /// Records every interface name explicitly: once networks are added and removed, names no longer follow from positions in the list.
     fn name_all(&mut self) {
         for delegate in self.state.delegates.iter_mut().skip(1) {
             let name = delegate.ifname.as_str();
@@ -136,7 +136,7 @@ impl Running<'_> {
 }
 
 impl Engine {
-    /// What is known of a container, completed with what the cache knows, and that; `None` where nothing is.
+    /// Returns the state of a container, completed from the cached results, and these; `None` where there is no state.
     fn known(
         store: &Store,
         cache: &CacheDir,
@@ -152,7 +152,7 @@ impl Engine {
     }
 }
 
-/// A delegate that is plugged.
+/// Returns a delegate for a running container.
 fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netconf) -> Delegate {
     let mut delegate = planned::delegate(attachment, ifname, netconf);
     delegate.requested.interface = Some(delegate.ifname.to_string());

@@ -1,6 +1,6 @@
-//! The default routes of a pod whose annotation says which of its networks has them: what each family's is decided by the
-//! results, set in the kernel, and told in results and their cache, so that all of them agree. What others had is kept in the
-//! state, and theirs again once nobody asks any more.
+//! The default routes of a pod whose annotation requests them for one of its networks. Each family's route is decided from the
+//! results, set in the kernel, and written into the results and their cache, so that all of them agree. The state keeps the default
+//! routes that other networks lose, and they are restored when no network of the pod requests the family's any longer.
 
 mod back;
 
@@ -19,21 +19,21 @@ use crate::state::{Delegate, State, Store};
 
 pub(super) use back::owed;
 
-/// The main table, where it is named.
+/// The number of the main routing table.
 const MAIN_TABLE: i64 = 254;
 
-/// What a family's default route is to be, and whose.
+/// The default route that a family is to have, and the network that has it.
 #[derive(Debug, PartialEq, Eq)]
 struct Decision {
-    /// Position of the network.
+    /// The position of the network.
     index: usize,
     family: Family,
     route: DefaultRoute,
 }
 
 impl Engine {
-    /// Makes the default routes those that were asked for; who is about to leave asks for none any more. Nothing is touched where
-    /// none were. What others lose is recorded first.
+    /// Sets the default routes that the networks request, without requests of networks that are `leaving`. Without any request it
+    /// changes nothing. Routes that other networks lose are recorded before the kernel is changed.
     pub(super) fn settle_routes(
         &self,
         call: &Call<'_>,
@@ -78,17 +78,17 @@ impl Engine {
         for (index, attached) in attached.iter_mut().enumerate() {
             let before = attached.result.clone();
             for decision in &decisions {
-                tell(decision, index, &mut attached.result);
+                write_into_result(decision, index, &mut attached.result);
             }
             if attached.result != before {
-                Self::remember_routes(call, state, index, attached)?;
+                Self::cache_routes(call, state, index, attached)?;
             }
         }
         Ok(())
     }
 
-    /// The result of a network as it is now, for CHECK and DEL.
-    fn remember_routes(
+    /// Stores the changed result of a network in the result cache, where CHECK and DEL read it.
+    fn cache_routes(
         call: &Call<'_>,
         state: &State,
         index: usize,
@@ -105,7 +105,8 @@ fn netns<'a>(call: &Call<'a>) -> &'a str {
     call.request.netns.as_deref().unwrap_or_default()
 }
 
-/// Keeps what networks are about to lose; whether there is anything that was not kept already.
+/// Adds to each delegate the default routes that its network is about to lose. Returns whether there were any that the delegates
+/// did not hold already.
 fn displace(decisions: &[Decision], delegates: &mut [Delegate], attached: &[Attached]) -> bool {
     let mut is_new = false;
     for Decision { index, family, .. } in decisions {
@@ -127,12 +128,13 @@ fn displace(decisions: &[Decision], delegates: &mut [Delegate], attached: &[Atta
     is_new
 }
 
-/// Whether this is a default route of the family in the table that counts for everybody.
+/// Returns whether this is a default route of the family in the main table.
 fn is_default(family: Family, route: &Route) -> bool {
     family.is_default(&route.dst) && route.table.is_none_or(|table| table == MAIN_TABLE)
 }
 
-/// The default route of each family that someone asked for. A network with an empty list keeps what its own plugins said.
+/// Decides the default route of each family that a network requests. A network whose request is an empty list keeps the default
+/// routes of its own result.
 fn decide(
     delegates: &[Delegate],
     attached: &[Attached],
@@ -160,7 +162,7 @@ fn decide(
         };
         if routes.is_empty() {
             return Err(format!(
-                "\"default-route\": [] keeps the default route of network {}, but its plugins gave none: name a gateway in the list",
+                "\"default-route\": [] keeps the default route of network {}, but its plugins returned none: name a gateway in the list",
                 delegate.name
             ));
         }
@@ -177,8 +179,8 @@ fn decide(
     Ok(decisions)
 }
 
-/// The family, if the result has a default route of it, and the gateway; a route to a link has none. One that names none has that
-/// of the address, as the reference plugins take it.
+/// Returns the family and the gateway of the result's default route of that family. A route that names no gateway has that of the
+/// address, as in the reference plugins; an on-link route has none.
 fn own_route(result: &CniResult, family: Family) -> Option<(Family, Option<IpAddr>)> {
     let route = result
         .routes
@@ -187,7 +189,6 @@ fn own_route(result: &CniResult, family: Family) -> Option<(Family, Option<IpAdd
     Some((family, gateway(family, route, result)))
 }
 
-/// Where a route of a result leads to.
 fn gateway(family: Family, route: &Route, result: &CniResult) -> Option<IpAddr> {
     let of_addresses = result.ips.iter().map(|ip| ip.gateway.as_str());
     [route.gw.as_str()]
@@ -197,8 +198,9 @@ fn gateway(family: Family, route: &Route, result: &CniResult) -> Option<IpAddr> 
         .find(|gateway| Family::of(*gateway) == family)
 }
 
-/// Writes a decision into the result of the network at `index`: the route is there, and nowhere else.
-fn tell(decision: &Decision, index: usize, result: &mut CniResult) {
+/// Writes a decision into the result of the network at `index`: the decided network's result gets the route, any other result
+/// loses its default route of the family.
+fn write_into_result(decision: &Decision, index: usize, result: &mut CniResult) {
     let (family, route) = (decision.family, &decision.route);
     let first = result.routes.iter().position(|one| is_default(family, one));
     let kept = first.map(|first| result.routes[first].clone());
@@ -208,7 +210,7 @@ fn tell(decision: &Decision, index: usize, result: &mut CniResult) {
     }
     let gateway = route.gateway.map(|gateway| gateway.to_string());
     let gateway = gateway.unwrap_or_default();
-    let told = match kept {
+    let route = match kept {
         Some(kept) if kept.gw == gateway => kept,
         _ => Route {
             dst: match family {
@@ -220,8 +222,8 @@ fn tell(decision: &Decision, index: usize, result: &mut CniResult) {
             ..Route::default()
         },
     };
-    let place = first.unwrap_or(result.routes.len());
-    result.routes.insert(place.min(result.routes.len()), told);
+    let at = first.unwrap_or(result.routes.len());
+    result.routes.insert(at.min(result.routes.len()), route);
 }
 
 fn via(gateway: Option<IpAddr>) -> String {

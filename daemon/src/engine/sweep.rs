@@ -1,4 +1,4 @@
-//! Containers that are gone without a DEL: of a node that lost its power, or of a runtime that forgot them.
+//! Detaches stale containers: those that were deleted without a DEL, as after a power cut, or whose runtime forgot them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,23 @@ use crate::state::Store;
 /// What is known of a container's network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace<'a> {
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
-    /// The kernel was started anew since, and forgot it; whatever has its path now is another one.
+    /// A reboot deleted it; a namespace at its path is another one.
     Lost,
     /// Its path on the node.
     At(&'a str),
 }
 
-/// Whether a container is gone, by its id and its network namespace.
+/// Says by a container's ID and its network namespace whether the container was deleted.
 pub type Gone<'a> = &'a dyn Fn(&ContainerId, Namespace<'_>) -> bool;
 
 impl Engine {
-    /// Detaches and forgets every container that `gone` says is, of all that have left anything here: state, a sidecar,
-    /// cached results, files that were never completed. Goes on after failures and returns all of them.
+    /// Detaches and forgets every deleted container, as `gone` says, among all that have any file here: state, a sidecar, cached
+    /// results, files that were never completed. Goes on after failures and returns all of them.
     ///
-    /// `gone` has to be sure: a runtime may list a container only some time after its ADD. It is asked while nobody else is
-    /// at that container.
+    /// `gone` has to be certain: a runtime may list a container only some time after its ADD. It is called with the
+    /// container's lock held.
     pub fn sweep(&self, path: &[PathBuf], netconf: &Netconf, gone: Gone<'_>) -> Vec<CniError> {
         let store = self.store(netconf);
         let known = || -> Result<BTreeSet<ContainerId>, CniError> {
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Detaches those of `known` that are gone; who is busy is not.
+    /// Detaches the deleted containers of `known`, except for those that another verb is working on.
     pub(super) fn detach_all(
         &self,
         path: &[PathBuf],
@@ -82,12 +82,12 @@ impl Engine {
             Some(netns) => Namespace::At(netns),
             None => Namespace::Unknown,
         };
-        // What another program has detached leaves only files of ours, which are nobody's while nobody is at the container.
+        // A container that another program detached leaves only files of ours. While this lock is held they can be removed.
         let may_be_attached = state.rebooted || store.has_state(id) || !entries.is_empty();
         if may_be_attached && !gone(id, namespace) {
             return Ok(());
         }
-        info!(container_id = %id, "detaching a container that is gone");
+        info!(container_id = %id, "detaching a stale container");
         let netns = if state.rebooted { None } else { netns };
         let mut request = Request {
             container_id: id.clone(),
@@ -113,17 +113,17 @@ impl Engine {
     }
 }
 
-/// All containers with a file in the state directory.
+/// Returns all containers with a file in the state directory.
 pub(super) fn in_store(store: &Store) -> Result<BTreeSet<ContainerId>, CniError> {
     Ok(store.known()?)
 }
 
-/// All cached results.
+/// Returns all cached results.
 pub(super) fn listed(cache: &Path) -> Result<Vec<Entry>, CniError> {
     cache::list(cache).map_err(|error| cache_error(&error))
 }
 
-/// What a runtime asks for, as a rule.
+/// The interface that runtimes request.
 pub(super) fn default_ifname() -> IfName {
     "eth0".parse().expect("a valid interface name")
 }

@@ -375,7 +375,7 @@ fn a_start_detaches_containers_that_are_gone_and_no_others() {
     fs::write(&sidecar, gone).unwrap();
     let daemon = node.start().ready();
     wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
-    daemon.until_logged("looked for leftovers", 2);
+    daemon.until_logged("searched for stale containers", 2);
     assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
     assert_eq!(
         node.state(),

@@ -1,4 +1,5 @@
-//! The annotation of a pod that runs, followed: what it asks for by now is attached, what it does not ask for any more is detached.
+//! Reconciles a running pod with its annotation: networks that the annotation requests now are attached, those that it no longer requests
+//! are detached.
 
 use std::collections::hash_map::Entry;
 use std::path::PathBuf;
@@ -20,23 +21,23 @@ use crate::netconf::Netconf;
 use crate::plan::{self, Attachment, Inputs, PlanError, PodView, Selection, requests};
 use crate::state::{Delegate, PodRef, Progress, State};
 
-/// What came of it.
+/// The outcome of one reconciliation of a container.
 #[derive(Debug, Default)]
 pub struct Followed {
-    /// Networks that are new.
+    /// Networks that were attached.
     pub attached: Vec<Attached>,
-    /// Networks that have gone: name and interface.
+    /// Networks that were detached: name and interface.
     pub detached: Vec<(String, String)>,
     /// All networks of the pod, when its status has to be written.
     pub now: Option<Vec<Attached>>,
-    /// Networks that could not be detached.
+    /// Errors of networks that could not be detached.
     pub stuck: Vec<CniError>,
-    /// Why nothing new was attached.
+    /// The error for which no new network was attached.
     pub failure: Option<AddError>,
 }
 
 impl Engine {
-    /// The containers of a pod, as far as they were attached here.
+    /// Returns the containers of a pod that have state on this node.
     pub fn containers_of(
         &self,
         netconf: &Netconf,
@@ -47,14 +48,14 @@ impl Engine {
         let ids = in_store(&store)?;
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         owners.retain(|id, _| ids.contains(id));
-        // Whose a container is never changes.
+        // The pod of a container never changes, so it is read once.
         for id in ids {
             if let Entry::Vacant(unknown) = owners.entry(id) {
                 match Self::known(&store, &cache, unknown.key(), netconf) {
                     Ok((Some(state), _)) => drop(unknown.insert(state.pod)),
                     Ok((None, _)) => {}
                     Err(error) => {
-                        warn!(%error, container_id = %unknown.key(), "whose container it is");
+                        warn!(%error, container_id = %unknown.key(), "cannot read which pod a container belongs to");
                     }
                 }
             }
@@ -63,7 +64,7 @@ impl Engine {
         Ok(of_pod.map(|(id, _)| id.clone()).collect())
     }
 
-    /// Makes a container have what the pod's annotation asks for; `path` is where the runtime looks for plugins.
+    /// Gives a container the networks that the pod's annotation requests; `path` returns the runtime's plugin directories.
     pub fn follow(
         &self,
         id: &ContainerId,
@@ -87,7 +88,7 @@ impl Engine {
         let wants: Vec<Wants> = selections.iter().map(wanted).collect();
         let todo = changes(&has, &wants);
         let owes_routes = || {
-            let result = |index: usize| kept_result(&state.delegates[index], &entries);
+            let result = |index: usize| cached_result(&state.delegates[index], &entries);
             !routes::owed(&state.delegates, result).is_empty()
         };
         if todo.is_empty() && !state.untold && !owes_routes() {
@@ -121,7 +122,7 @@ impl Engine {
         Ok(followed)
     }
 
-    /// The pod's status was written.
+    /// Records that the pod's status was written.
     pub fn told(&self, id: &ContainerId, netconf: &Netconf) -> Result<(), CniError> {
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, id);
@@ -134,19 +135,21 @@ impl Engine {
         }
     }
 
-    /// The request that a container's networks are changed by; `None` unless it runs, is this pod's, and was attached as a whole.
+    /// Returns the request by which a container's networks are changed, or `None` unless it runs, belongs to this pod, and its ADD
+    /// was completed.
     fn running(&self, state: &State, entries: &[Cached], pod: &PodView) -> Option<Request> {
-        let is_whole =
-            |delegate: &Delegate| delegate.requested.plugged || self::is_whole(delegate, entries);
-        let master = state.delegates.first()?;
-        if !is_of(&state.pod, pod) || !state.delegates.iter().all(is_whole) {
+        let is_complete = |delegate: &Delegate| {
+            delegate.requested.plugged || self::is_complete(delegate, entries)
+        };
+        let default_network = state.delegates.first()?;
+        if !is_of(&state.pod, pod) || !state.delegates.iter().all(is_complete) {
             return None;
         }
         let mut request = Request {
             container_id: state.container_id.clone(),
             netns: state.netns.clone().or_else(|| recall::netns(entries)),
             ifname: state.ifname.clone(),
-            args: master.args.clone().unwrap_or_default(),
+            args: default_network.args.clone().unwrap_or_default(),
             path: Vec::new(),
             waiting: Waiting::default(),
             replayed: false,
@@ -155,7 +158,7 @@ impl Engine {
         request.netns.is_some().then_some(request)
     }
 
-    /// Everything that is to be attached, resolved before anything is touched.
+    /// Resolves everything that is to be attached, before anything is changed.
     fn work(
         &self,
         state: &State,
@@ -169,7 +172,7 @@ impl Engine {
         let out: Vec<IfName> = ifnames(has, &todo.out);
         let named = selections.iter().filter_map(|one| one.interface.clone());
         let mut taken: Vec<String> = named.collect();
-        // Devices of those that go first are free again.
+        // Networks that are detached before others are attached free their devices.
         let mut staying = state.clone();
         staying
             .delegates
@@ -187,14 +190,14 @@ impl Engine {
             |attachments: &[Attachment], free: &[IfName]| -> Result<Vec<Delegate>, AddError> {
                 let mut delegates = Vec::new();
                 for attachment in attachments {
-                    let asked = attachment.selection.as_ref();
-                    let name = asked.and_then(|selection| selection.interface.clone());
+                    let selection = attachment.selection.as_ref();
+                    let name = selection.and_then(|selection| selection.interface.clone());
                     let name = name.unwrap_or_else(|| {
                         free_name(|name| {
-                            let holds = |d: &Delegate| d.ifname.as_str() == name;
+                            let has_name = |d: &Delegate| d.ifname.as_str() == name;
                             let is_freed = free.iter().any(|ifname| ifname.as_str() == name);
-                            let is_held = state.delegates.iter().any(holds) && !is_freed;
-                            is_held || taken.iter().any(|other| other == name)
+                            let is_used = state.delegates.iter().any(has_name) && !is_freed;
+                            is_used || taken.iter().any(|other| other == name)
                         })
                     });
                     taken.push(name.clone());
@@ -215,31 +218,32 @@ impl Engine {
     }
 }
 
-/// What a container has because the annotation asked for it, and where in the state.
+/// Returns the networks that a container has because of the annotation, each with its position in the state.
 fn annotated(state: &State, entries: &[Cached], netconf: &Netconf) -> Vec<(usize, Has)> {
     let known = |d: &Delegate| d.requested.wishes.is_some() || d.requested.plugged;
-    // Written by a program that did not remember who asked: a definition that is no default network was the annotation's.
-    let nobody_knows = !state.delegates.iter().skip(1).any(known);
+    // Upstream's file does not say which networks the annotation requested. In it, a definition that is no default network was the
+    // annotation's.
+    let is_upstreams = !state.delegates.iter().skip(1).any(known);
     let is_default = |name: &str| {
         let (namespace, defaults) = (&netconf.multus_namespace, &netconf.default_networks);
         defaults
             .iter()
             .any(|own| name == format!("{namespace}/{own}"))
     };
-    let is_asked = |delegate: &Delegate| {
+    let is_requested = |delegate: &Delegate| {
         let name = delegate.name.as_str();
         delegate.requested.wishes.is_some()
-            || (nobody_knows && name.contains('/') && !is_default(name))
+            || (is_upstreams && name.contains('/') && !is_default(name))
     };
     let delegates = state.delegates.iter().enumerate().skip(1);
     delegates
-        .filter(|(_, delegate)| is_asked(delegate))
+        .filter(|(_, delegate)| is_requested(delegate))
         .map(|(index, delegate)| {
             let has = Has {
                 network: delegate.name.clone(),
                 ifname: delegate.ifname.to_string(),
                 wishes: delegate.requested.wishes.clone(),
-                is_whole: is_whole(delegate, entries),
+                is_whole: is_complete(delegate, entries),
             };
             (index, has)
         })
@@ -254,16 +258,16 @@ fn wanted(selection: &Selection) -> Wants {
     }
 }
 
-/// What a network gave, as far as it was kept.
-fn kept_result(delegate: &Delegate, entries: &[Cached]) -> Option<CniResult> {
+/// Returns the cached result of a network, if there is one.
+fn cached_result(delegate: &Delegate, entries: &[Cached]) -> Option<CniResult> {
     let entry = entries
         .iter()
         .find(|entry| recall::is_of(entry, delegate))?;
     entry.parse_result(delegate.config.version()).ok()
 }
 
-/// A result is cached when the last plugin has succeeded.
-fn is_whole(delegate: &Delegate, entries: &[Cached]) -> bool {
+/// Returns whether all plugins of a network have succeeded: only then is its result cached.
+fn is_complete(delegate: &Delegate, entries: &[Cached]) -> bool {
     delegate.progress == Progress::Started
         && entries.iter().any(|entry| recall::is_of(entry, delegate))
 }

@@ -1,5 +1,5 @@
-//! One network whose configuration somebody else made, as `/delegate` has it: another controller decides what a pod gets, and tells
-//! the pod. So nothing is written into the pod's status here; state is kept, so that the container's DEL finds what it left.
+//! One network whose configuration comes with the request, as on `/delegate`. There another controller decides which networks a pod gets and
+//! writes the pod's status, so the daemon does not. It keeps state, so that the container's DEL finds the network.
 
 use cni::cache::Entry;
 use cni::chain;
@@ -16,7 +16,7 @@ use crate::plan::{self, Attachment, PlanError, PodView, requests};
 use crate::state::{Delegate, PodRef, Progress, Requested, State};
 
 impl Engine {
-    /// The attachment for a configuration that came with a request, and wishes as an annotation writes them.
+    /// Returns the attachment for a configuration that came with a request; `wishes` are written as in an annotation.
     pub fn given(
         &self,
         netconf: &Netconf,
@@ -27,7 +27,7 @@ impl Engine {
         plan::given(pod, config, wishes, self.inputs(netconf))
     }
 
-    /// Attaches it under the interface that the request names, or leaves no trace of it.
+    /// Attaches the network under the interface that the request names. A failure leaves no trace of it.
     pub fn plug(
         &self,
         request: &Request,
@@ -40,7 +40,7 @@ impl Engine {
             return Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into());
         }
         let mut new = delegate(attachment, request.ifname.clone(), netconf);
-        // No annotation asked for it, so none takes it away.
+        // The annotation did not request it, so a changed annotation must not detach it.
         new.requested.wishes = None;
         requests::check(std::slice::from_ref(attachment), netconf.unserved)
             .map_err(CniError::from)?;
@@ -63,7 +63,7 @@ impl Engine {
         .map_err(AddError::from)
     }
 
-    /// Detaches it. A failure is returned, as no sandbox goes after it.
+    /// Detaches the network. A failure is returned, since the sandbox is not deleted afterwards.
     pub fn unplug(
         &self,
         request: &Request,
@@ -78,7 +78,7 @@ impl Engine {
             match running.state.delegates.iter().position(is_meant) {
                 Some(0) if running.is_known => {
                     let text = format!(
-                        "{} is the pod's default network: it goes with the pod",
+                        "{} is the pod's default network: it can be detached with the pod only",
                         request.ifname
                     );
                     return Err(CniError::new(CniError::INVALID_NETWORK_CONFIG, text));
@@ -86,7 +86,7 @@ impl Engine {
                 Some(_) => {}
                 None => {
                     let delegates = &mut running.state.delegates;
-                    delegates.push(remembered(request, config, entries));
+                    delegates.push(cached_delegate(request, config, entries));
                 }
             }
             running.name_all();
@@ -95,7 +95,7 @@ impl Engine {
         })
     }
 
-    /// Verifies it.
+    /// Runs CHECK for the network.
     pub fn check_plugged(
         &self,
         request: &Request,
@@ -103,13 +103,13 @@ impl Engine {
         config: &NetworkConfig,
     ) -> Result<(), CniError> {
         self.with_container(request, netconf, &PodRef::default(), |running, entries| {
-            let delegate = remembered(request, config, entries);
+            let delegate = cached_delegate(request, config, entries);
             let invocation = running.call.invocation(&delegate, false);
             chain::check(&*self.exec, config, &invocation).map_err(|error| error.to_cni())
         })
     }
 
-    /// Asks its plugins whether they could serve.
+    /// Runs STATUS for the plugins of the network.
     pub fn status_of(
         &self,
         path: &[std::path::PathBuf],
@@ -150,8 +150,8 @@ impl Engine {
     }
 }
 
-/// What was attached, with the arguments that it was attached with.
-fn remembered(request: &Request, config: &NetworkConfig, entries: &[Entry]) -> Delegate {
+/// Returns a delegate for a network that state does not list, with the cached arguments of its ADD.
+fn cached_delegate(request: &Request, config: &NetworkConfig, entries: &[Entry]) -> Delegate {
     let mut delegate = Delegate {
         name: config.name.clone(),
         ifname: request.ifname.clone(),

@@ -1,4 +1,4 @@
-//! What is done to one container, step by step, and undone when one of them fails.
+//! The steps of a change to one container's networks, which are undone when one of them fails.
 
 use cni::cache;
 use cni::env::IfName;
@@ -9,20 +9,20 @@ use super::{Followed, Running, failed, name_taken};
 use crate::engine::Attached;
 use crate::state::{Delegate, Progress};
 
-/// What is to be done to one container.
+/// The steps of a change to one container's networks, in order.
 pub(super) struct Work {
-    /// Attached first.
+    /// Networks that are attached first.
     pub(super) first: Vec<Delegate>,
-    /// Detached next, by interface.
+    /// The interfaces of networks that are detached next.
     pub(super) out: Vec<IfName>,
-    /// Attached in their place.
+    /// Networks that are attached in their place.
     pub(super) replacing: Vec<Delegate>,
-    /// Detached last.
+    /// The interfaces of networks that are detached last.
     pub(super) last: Vec<IfName>,
 }
 
 impl Running<'_> {
-    /// What would fail later anyway fails now, while nothing was touched.
+    /// Refuses what would fail later anyway, before anything is changed.
     pub(super) fn check(&self, work: &Work) -> Result<(), CniError> {
         let all: Vec<&Delegate> = work.first.iter().chain(&work.replacing).collect();
         for (index, new) in all.iter().enumerate() {
@@ -60,7 +60,8 @@ impl Running<'_> {
         followed
     }
 
-    /// Attaches what is new, and what comes in the place of others; all of it, or the pod keeps what it had.
+    /// Attaches the new networks, including those that take the place of others. If one of them fails, the pod keeps the networks that
+    /// it had.
     fn replace(
         &mut self,
         first: Vec<Delegate>,
@@ -69,20 +70,20 @@ impl Running<'_> {
         leaving: &[IfName],
     ) -> Result<Followed, CniError> {
         let mut followed = Followed::default();
-        let mut fresh: Vec<IfName> = Vec::new();
-        let mut gone: Vec<Delegate> = Vec::new();
+        let mut added: Vec<IfName> = Vec::new();
+        let mut detached: Vec<Delegate> = Vec::new();
         let steps = |running: &mut Self| -> Result<(), CniError> {
             let mut attach =
                 |running: &mut Self, delegates: Vec<Delegate>| -> Result<(), CniError> {
                     for delegate in delegates {
-                        fresh.push(delegate.ifname.clone());
+                        added.push(delegate.ifname.clone());
                         let attached = running.attach(delegate).inspect_err(|_| {
-                            // A name that turned out to be taken is somebody else's.
-                            if fresh
+                            // The interface of a delegate that was not even recorded is not ours to undo.
+                            if added
                                 .last()
                                 .is_some_and(|name| running.position(name).is_none())
                             {
-                                fresh.pop();
+                                added.pop();
                             }
                         })?;
                         followed.attached.push(attached);
@@ -95,46 +96,50 @@ impl Running<'_> {
                     .position(ifname)
                     .map(|at| running.state.delegates[at].clone());
                 running.detach(ifname)?;
-                gone.extend(old);
+                detached.extend(old);
             }
             attach(running, replacing)?;
-            running.settle(&fresh, leaving)
+            running.set_routes_of_added(&added, leaving)
         };
         if let Err(error) = steps(self) {
-            self.undo(&fresh);
-            self.restore(gone);
-            if let Err(error) = self.routes_as_before() {
-                warn!(%error, "the default routes of before");
+            self.undo(&added);
+            self.reattach(detached);
+            if let Err(error) = self.restore_routes() {
+                warn!(%error, "cannot restore the default routes after a failed change");
             }
             return Err(error);
         }
-        let names = gone.into_iter().map(|d| (d.name, d.ifname.to_string()));
+        let names = detached.into_iter().map(|d| (d.name, d.ifname.to_string()));
         followed.detached.extend(names);
         Ok(followed)
     }
 
-    /// The pod's default routes, where a network that is new has them.
-    fn settle(&mut self, fresh: &[IfName], leaving: &[IfName]) -> Result<(), CniError> {
+    /// Sets the pod's default routes if one of the added networks requests them.
+    fn set_routes_of_added(
+        &mut self,
+        added: &[IfName],
+        leaving: &[IfName],
+    ) -> Result<(), CniError> {
         let has_route = |delegate: &Delegate| {
-            fresh.contains(&delegate.ifname) && delegate.requested.default_route.is_some()
+            added.contains(&delegate.ifname) && delegate.requested.default_route.is_some()
         };
         if self.state.delegates.iter().any(has_route) {
-            self.settle_all(leaving)?;
+            self.set_routes(leaving)?;
         }
         Ok(())
     }
 
-    fn settle_all(&mut self, leaving: &[IfName]) -> Result<(), CniError> {
+    fn set_routes(&mut self, leaving: &[IfName]) -> Result<(), CniError> {
         let mut all = self.now();
         if all.len() != self.state.delegates.len() {
-            let text = "default routes need the results of all networks of the pod, and some were not kept";
+            let text = "cannot set default routes: they need the results of all networks of the pod, and some are not in the result cache";
             return Err(CniError::new(CniError::IO_FAILURE, text));
         }
         self.engine
             .settle_routes(&self.call, &mut self.state, &mut all, leaving, self.store)
     }
 
-    /// Default routes that were another network's as long as that asked for them.
+    /// Restores default routes that were lost to a network which no longer requests them.
     pub(super) fn give_routes_back(&mut self) -> Result<(), CniError> {
         let lost = |delegate: &Delegate| !delegate.displaced.is_empty();
         if !self.state.delegates.iter().any(lost) {
@@ -145,26 +150,26 @@ impl Running<'_> {
             .give_routes_back(&self.call, &mut self.state, &mut all, self.store)
     }
 
-    /// What a change that failed may have done to them.
-    fn routes_as_before(&mut self) -> Result<(), CniError> {
-        let asks = |delegate: &Delegate| delegate.requested.default_route.is_some();
-        if self.state.delegates.iter().any(asks) {
-            self.settle_all(&[])?;
+    /// Sets the default routes again after a failed change.
+    fn restore_routes(&mut self) -> Result<(), CniError> {
+        let requests = |delegate: &Delegate| delegate.requested.default_route.is_some();
+        if self.state.delegates.iter().any(requests) {
+            self.set_routes(&[])?;
         }
         self.give_routes_back()
     }
 
-    /// Attaches once more what has gone in vain.
-    fn restore(&mut self, gone: Vec<Delegate>) {
-        for delegate in gone
+    /// Attaches networks again that were detached for a change that failed.
+    fn reattach(&mut self, detached: Vec<Delegate>) {
+        for delegate in detached
             .into_iter()
             .filter(|one| one.progress == Progress::Started)
         {
             let ifname = delegate.ifname.clone();
             match self.attach(delegate) {
-                Ok(_) => info!(%ifname, "attached again, as its successor could not be"),
+                Ok(_) => info!(%ifname, "attached a network again, as its replacement failed"),
                 Err(error) => {
-                    warn!(%error, "a network cannot be attached again, nor its successor");
+                    warn!(%error, "cannot attach a network again whose replacement failed");
                     self.undo(&[ifname]);
                 }
             }
@@ -176,7 +181,7 @@ impl Running<'_> {
         at.map_or_else(String::new, |at| self.state.delegates[at].name.clone())
     }
 
-    /// All networks of the container, by the results that were kept.
+    /// Returns all networks of the container that have a cached result.
     pub(super) fn now(&self) -> Vec<Attached> {
         let mut all = Vec::new();
         for (index, delegate) in self.state.delegates.iter().enumerate() {
@@ -187,7 +192,7 @@ impl Running<'_> {
                 Ok(Some(entry)) => entry.parse_result(config.version()),
                 Ok(None) => continue,
                 Err(error) => {
-                    warn!(%error, "the status will not tell of a network");
+                    warn!(%error, "cannot read the cached result of a network, the status omits it");
                     continue;
                 }
             };
@@ -196,7 +201,9 @@ impl Running<'_> {
                     let engine = self.engine;
                     all.push(engine.attached(&self.call, delegate, index == 0, result));
                 }
-                Err(error) => warn!(%error, "the status will not tell of a network"),
+                Err(error) => {
+                    warn!(%error, "cannot read the cached result of a network, the status omits it");
+                }
             }
         }
         all

@@ -1,5 +1,5 @@
-//! Default routes that networks have lost to another one: they are theirs again when no network of the pod asks for the family any
-//! more, so that a pod whose networks change ends up with the routes of a pod that never asked.
+//! Restores default routes that networks lost to another one, when no network of the pod requests the family's any longer. A pod whose
+//! networks change thus ends up with the routes of a pod that never requested one.
 
 use cni::types::{CniError, CniResult, Route};
 
@@ -10,7 +10,7 @@ use crate::engine::{DefaultRoute, Engine};
 use crate::plan::Family;
 use crate::state::{Delegate, State, Store};
 
-/// The families whose default routes are to be given back; `result` knows what the network at a position gave.
+/// Returns the families whose default routes are to be restored. `result` returns the result of the network at a position.
 pub(in crate::engine) fn owed(
     delegates: &[Delegate],
     result: impl Fn(usize) -> Option<CniResult>,
@@ -24,7 +24,7 @@ pub(in crate::engine) fn owed(
         .default_route
     {
         None => false,
-        // Its own is what it asks for. One of which nothing is known might have any.
+        // An empty list requests the network's own default routes. A network whose result is unknown might have any.
         Some(gateways) if gateways.is_empty() => {
             result(index).is_none_or(|result| own_route(&result, family).is_some())
         }
@@ -37,7 +37,7 @@ pub(in crate::engine) fn owed(
 }
 
 impl Engine {
-    /// Gives them back, and writes down that they are.
+    /// Restores lost default routes where they are due, in the kernel and in the cached results, and records that they are restored.
     pub(in crate::engine) fn give_routes_back(
         &self,
         call: &Call<'_>,
@@ -74,7 +74,7 @@ impl Engine {
             let set = self.links.set_default_routes(netns(call), family, &routes);
             set.map_err(|error| {
                 let text = format!(
-                    "the {family} default route cannot be given back to {}: {error}; it is tried again, or make the pod anew",
+                    "cannot restore the {family} default route of {}: {error}; it is retried, or recreate the pod",
                     state.delegates[0].name
                 );
                 let pod = &state.pod;
@@ -88,7 +88,7 @@ impl Engine {
                     result.routes.retain(|one| !is_default(family, one));
                     lost.append(&mut result.routes);
                     result.routes = lost;
-                    Self::remember_routes(call, state, index, &attached[at])?;
+                    Self::cache_routes(call, state, index, &attached[at])?;
                 }
             }
             for delegate in &mut state.delegates {

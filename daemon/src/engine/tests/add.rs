@@ -6,7 +6,7 @@ use super::world::{World, pod, request};
 use crate::engine::Engine;
 
 #[test]
-fn delegates_run_in_order_and_the_first_result_counts() {
+fn add_runs_delegates_in_order_and_returns_the_first_result() {
     let world = World::new();
     let added = world.add("c1", "a@ext0,b").unwrap();
     world.check_calls(&[
@@ -46,7 +46,7 @@ fn delegates_run_in_order_and_the_first_result_counts() {
 }
 
 #[test]
-fn runtime_config_is_for_the_default_network_and_the_pod_s_wishes_for_the_others() {
+fn runtime_config_goes_to_the_default_network_and_pod_requests_to_the_others() {
     let world = World::new();
     let networks =
         r#"[{"name":"a","ips":["10.20.0.5/24"],"mac":"02:aa:00:00:00:05"},{"name":"b"}]"#;
@@ -66,7 +66,7 @@ fn runtime_config_is_for_the_default_network_and_the_pod_s_wishes_for_the_others
 }
 
 #[test]
-fn arguments_keep_what_the_runtime_sent() {
+fn cni_args_keep_those_of_the_runtime() {
     let world = World::new();
     let networks = r#"[{"name":"a","ips":["10.20.0.5/24","fd00::5/64"],"mac":"02:aa:00:00:00:05"},{"name":"b"}]"#;
     world.add("c1", networks).unwrap();
@@ -82,7 +82,7 @@ fn arguments_keep_what_the_runtime_sent() {
 }
 
 #[test]
-fn plugins_are_searched_where_someone_said_then_where_the_runtime_looks() {
+fn plugins_are_searched_in_bin_dir_before_cni_path() {
     let mut world = World::new();
     world.config["binDir"] = json!("/custom/bin");
     world.add("c1", "").unwrap();
@@ -104,7 +104,7 @@ fn plugins_are_searched_where_someone_said_then_where_the_runtime_looks() {
 }
 
 #[test]
-fn state_is_written_before_the_step_it_describes() {
+fn state_is_written_before_each_delegate_runs() {
     let world = World::new();
     let sidecar = world
         .dir
@@ -132,7 +132,7 @@ fn state_is_written_before_the_step_it_describes() {
 }
 
 #[test]
-fn a_failure_undoes_everything_in_reverse_and_leaves_nothing() {
+fn failed_add_is_undone_in_reverse_and_leaves_nothing() {
     let world = World::new();
     world.fail(&["ADD bridge"]);
     let error = world.add("c1", "a,b").unwrap_err();
@@ -157,7 +157,7 @@ fn a_failure_undoes_everything_in_reverse_and_leaves_nothing() {
 }
 
 #[test]
-fn what_cannot_be_undone_stays_known_for_the_runtime_s_del() {
+fn delegate_that_cannot_be_undone_stays_for_the_next_del() {
     let world = World::new();
     world.fail(&["ADD bridge", "DEL macvlan"]);
     let error = world.add("c1", "a,b").unwrap_err();
@@ -175,7 +175,7 @@ fn what_cannot_be_undone_stays_known_for_the_runtime_s_del() {
 }
 
 #[test]
-fn a_missing_plugin_stops_it_before_the_first_runs() {
+fn missing_plugin_fails_add_before_any_plugin_runs() {
     let world = World::new();
     world.missing("bridge");
     let error = world.add("c1", "a,b").unwrap_err();
@@ -191,7 +191,7 @@ fn a_missing_plugin_stops_it_before_the_first_runs() {
 }
 
 #[test]
-fn a_taken_interface_name_stops_it_before_the_first_runs() {
+fn taken_ifname_fails_add_before_any_plugin_runs() {
     let world = World::new();
     world.link("net1");
     let error = world.add("c1", "a").unwrap_err();
@@ -206,7 +206,7 @@ fn a_taken_interface_name_stops_it_before_the_first_runs() {
 }
 
 #[test]
-fn a_name_that_an_earlier_delegate_took_is_undone() {
+fn ifname_taken_by_an_earlier_delegate_undoes_add() {
     let world = World::new();
     let plugins = std::sync::Arc::clone(&world.plugins);
     world.on_call(move |call| {
@@ -229,7 +229,7 @@ fn a_name_that_an_earlier_delegate_took_is_undone() {
 }
 
 #[test]
-fn a_container_with_attachments_is_not_added_again() {
+fn second_add_of_an_attached_container_is_refused() {
     let world = World::new();
     world.add("c1", "a").unwrap();
     let before = world.left();
@@ -241,7 +241,7 @@ fn a_container_with_attachments_is_not_added_again() {
 }
 
 #[test]
-fn there_is_no_add_without_a_namespace() {
+fn add_without_netns_is_refused() {
     let world = World::new();
     let mut request = request("c1");
     request.netns = None;
@@ -251,7 +251,7 @@ fn there_is_no_add_without_a_namespace() {
 }
 
 #[test]
-fn state_that_cannot_be_written_stops_it_before_the_first_runs() {
+fn unwritable_state_fails_add_before_any_plugin_runs() {
     let world = World::new();
     world.put(
         "var/lib/cni/multus/.multus-rs",
@@ -263,7 +263,7 @@ fn state_that_cannot_be_written_stops_it_before_the_first_runs() {
 }
 
 #[test]
-fn what_cannot_be_planned_carries_its_event() {
+fn failed_plan_carries_an_event() {
     let world = World::new();
     let failure = world
         .engine
@@ -275,7 +275,7 @@ fn what_cannot_be_planned_carries_its_event() {
 }
 
 #[test]
-fn the_readiness_indicator_is_waited_for() {
+fn add_and_status_fail_until_the_readiness_indicator_exists() {
     let mut world = World::new();
     world.config["readinessindicatorfile"] = json!("/run/ready");
     let netconf = |world: &World| {
@@ -310,7 +310,7 @@ fn the_readiness_indicator_is_waited_for() {
 
 /// Two ADDs for one container at once: one is refused, none is torn.
 #[test]
-fn one_container_at_a_time() {
+fn concurrent_adds_of_one_container_attach_it_once() {
     let world = World::new();
     let outcomes: Vec<bool> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)

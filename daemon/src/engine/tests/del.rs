@@ -7,7 +7,7 @@ use super::world::{World, pod, request};
 const UPSTREAM: &str = include_str!("../../../tests/fixtures/state/upstream.json");
 
 #[test]
-fn state_alone_is_enough_and_a_second_time_succeeds() {
+fn del_needs_state_alone_and_succeeds_again() {
     let world = World::new();
     world.add("c1", "a@ext0,b").unwrap();
     world.calls();
@@ -26,7 +26,7 @@ fn state_alone_is_enough_and_a_second_time_succeeds() {
 }
 
 #[test]
-fn delegates_get_what_they_got_at_add() {
+fn del_repeats_the_arguments_of_add() {
     let mut world = World::new();
     let networks = r#"[{"name":"a","ips":["10.20.0.5/24"],"portMappings":[{"hostPort":1,"containerPort":2}]}]"#;
     world.add("c1", networks).unwrap();
@@ -46,7 +46,7 @@ fn delegates_get_what_they_got_at_add() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_is_no_obstacle() {
+fn del_without_netns_detaches() {
     let world = World::new();
     world.add("c1", "").unwrap();
     world.calls();
@@ -57,7 +57,7 @@ fn a_namespace_that_is_gone_is_no_obstacle() {
 }
 
 #[test]
-fn it_goes_on_after_failures_and_the_next_try_does_the_rest() {
+fn del_goes_on_after_failures_and_the_next_del_finishes() {
     let world = World::new();
     world.add("c1", "a,b").unwrap();
     world.calls();
@@ -79,7 +79,7 @@ fn it_goes_on_after_failures_and_the_next_try_does_the_rest() {
 }
 
 #[test]
-fn a_plugin_that_is_gone_is_an_error_with_a_cure() {
+fn missing_plugin_fails_del_with_a_hint() {
     let world = World::new();
     world.add("c1", "a").unwrap();
     world.calls();
@@ -97,7 +97,7 @@ fn a_plugin_that_is_gone_is_an_error_with_a_cure() {
 }
 
 #[test]
-fn a_file_that_upstream_wrote_is_enough() {
+fn del_works_from_upstreams_state_file_alone() {
     let world = World::new();
     world.put("var/lib/cni/multus/c1", UPSTREAM);
     world.del("c1").unwrap();
@@ -125,7 +125,7 @@ fn a_file_that_upstream_wrote_is_enough() {
 }
 
 #[test]
-fn without_state_the_pod_s_present_networks_are_removed() {
+fn del_without_state_detaches_the_pods_present_networks() {
     let world = World::new();
     let del = |networks: &str| {
         world
@@ -145,7 +145,7 @@ fn without_state_the_pod_s_present_networks_are_removed() {
 }
 
 #[test]
-fn a_damaged_file_does_not_block_for_ever() {
+fn damaged_state_does_not_block_del() {
     let world = World::new();
     world.put("var/lib/cni/multus/c1", "[{");
     world.del("c1").unwrap();
@@ -162,7 +162,7 @@ fn a_damaged_file_does_not_block_for_ever() {
 }
 
 #[test]
-fn check_asks_every_attachment_that_knows_how() {
+fn check_skips_networks_before_0_4_0() {
     let world = World::new();
     world.add("c1", "a,b").unwrap();
     world.calls();
@@ -187,7 +187,7 @@ fn check_asks_every_attachment_that_knows_how() {
 }
 
 #[test]
-fn check_asks_nobody_when_told_so() {
+fn disable_check_runs_no_plugin() {
     let mut world = World::new();
     world.config["disableCheck"] = json!(true);
     let check = world.engine.check(&request("c2"), &world.netconf());
@@ -196,7 +196,7 @@ fn check_asks_nobody_when_told_so() {
 }
 
 #[test]
-fn check_of_a_pod_that_upstream_made_goes_by_its_results() {
+fn check_of_an_upstream_pod_uses_its_cached_results() {
     let world = World::new();
     for name in [
         "c1",
@@ -235,7 +235,7 @@ fn check_of_a_pod_that_upstream_made_goes_by_its_results() {
 }
 
 #[test]
-fn check_fails_for_what_was_only_half_removed() {
+fn check_fails_after_a_partial_del() {
     let world = World::new();
     world.add("c1", "a").unwrap();
     world.fail(&["DEL flannel"]);

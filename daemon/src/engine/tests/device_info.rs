@@ -21,7 +21,7 @@ fn added(told: &str) -> (World, Vec<Option<Value>>) {
 }
 
 #[test]
-fn a_device_is_told_of_and_forgotten_with_its_network() {
+fn device_info_is_reported_and_removed_with_its_network() {
     let info = json!({"type": "pci", "pci": {"pci-address": "0000:18:02.5"}});
     let (world, told) = added(&info.to_string());
     assert_eq!(told, [None, Some(info), None]);
@@ -38,7 +38,7 @@ fn a_device_is_told_of_and_forgotten_with_its_network() {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_no_pod() {
+fn unreadable_device_info_does_not_fail_add_or_del() {
     for text in ["", "{\"type\":", "[1]"] {
         let (world, told) = added(text);
         assert_eq!(told, [None, None, None]);
@@ -48,7 +48,7 @@ fn what_cannot_be_read_keeps_no_pod() {
 }
 
 #[test]
-fn a_place_of_somebody_else_is_neither_read_nor_removed() {
+fn device_info_path_outside_our_directory_is_ignored() {
     let mut world = World::new();
     let foreign = "etc/foreign.json";
     world.put(foreign, "{}");

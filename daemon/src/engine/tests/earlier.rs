@@ -32,7 +32,7 @@ fn flannel() -> Value {
 }
 
 #[test]
-fn a_pod_of_the_runtime_alone_is_detached_with_its_own_configuration() {
+fn pod_of_the_runtime_is_detached_with_its_cached_configuration() {
     let world = World::new();
     let path = cached(&world, "old", "eth0", &flannel());
     // The pod is gone from the API server by now.
@@ -53,7 +53,7 @@ fn a_pod_of_the_runtime_alone_is_detached_with_its_own_configuration() {
 }
 
 #[test]
-fn what_fails_is_retried_from_our_own_files() {
+fn failed_del_is_retried_from_the_adopted_result() {
     let world = World::new();
     let path = cached(&world, "old", "eth0", &flannel());
     world.fail(&["DEL flannel"]);
@@ -67,7 +67,7 @@ fn what_fails_is_retried_from_our_own_files() {
 }
 
 #[test]
-fn a_guess_does_not_replace_what_the_runtime_knows() {
+fn cached_result_of_the_runtime_replaces_the_guess() {
     let world = World::new();
     cached(&world, "old", "eth0", &flannel());
     let (request, netconf) = (request("c1"), world.netconf());
@@ -80,7 +80,7 @@ fn a_guess_does_not_replace_what_the_runtime_knows() {
 }
 
 #[test]
-fn other_results_of_the_runtime_are_left_alone() {
+fn results_of_shim_and_loopback_are_not_adopted() {
     let world = World::new();
     let shim = json!({"cniVersion": "1.0.0", "name": "multus-cni-network", "type": "multus-shim"});
     let loopback =

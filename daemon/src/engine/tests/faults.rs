@@ -73,7 +73,7 @@ fn sweep(world: &mut World) -> Result<(), CniError> {
 }
 
 #[test]
-fn in_add() {
+fn fault_in_add_leaves_nothing() {
     // Four plugins, two files, and the sidecar before each further delegate.
     for after in [&del as Verb<'_>, &gc, &sweep] {
         assert_eq!(at_every_step(&|_| Ok(()), &add, after), 8);
@@ -81,7 +81,7 @@ fn in_add() {
 }
 
 #[test]
-fn in_an_add_that_fails_anyway() {
+fn fault_in_a_failing_add_leaves_nothing() {
     let failing = |world: &mut World| {
         world.on_call(|call| match call.text().as_str() {
             "ADD bridge net2" => Err(CniError::new(7, "no")),
@@ -96,14 +96,14 @@ fn in_an_add_that_fails_anyway() {
 }
 
 #[test]
-fn in_del() {
+fn fault_in_del_leaves_nothing() {
     for after in [&del as Verb<'_>, &gc, &sweep] {
         assert_eq!(at_every_step(&add, &del, after), 6);
     }
 }
 
 #[test]
-fn in_gc_and_in_sweep() {
+fn fault_in_gc_or_in_detaching_stale_containers_leaves_nothing() {
     for verb in [&gc as Verb<'_>, &sweep] {
         assert!(at_every_step(&add, verb, &del) >= 6);
         assert!(at_every_step(&add, verb, verb) >= 6);
@@ -122,7 +122,7 @@ fn follow(world: &mut World) -> Result<(), CniError> {
 }
 
 #[test]
-fn in_a_change_of_a_running_pod() {
+fn fault_in_hot_plug_leaves_nothing_or_is_reconciled() {
     let before = |world: &mut World| world.add("c1", "a,b@old").map(drop);
     for after in [&del as Verb<'_>, &gc, &sweep] {
         // A network that is new, one that goes, one in its place: each a plugin and two files.
@@ -151,7 +151,7 @@ fn in_a_change_of_a_running_pod() {
 }
 
 #[test]
-fn a_result_that_cannot_be_kept_undoes_the_add() {
+fn result_that_cannot_be_cached_undoes_add() {
     let world = World::new();
     let taken = world
         .dir

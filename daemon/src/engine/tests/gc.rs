@@ -12,7 +12,7 @@ fn listed(ids: &[&str]) -> Value {
 }
 
 #[test]
-fn what_the_runtime_does_not_list_is_detached() {
+fn gc_detaches_containers_that_the_runtime_does_not_list() {
     let mut world = World::new();
     world.add("c1", "a").unwrap();
     world.add("c2", "a").unwrap();
@@ -50,7 +50,7 @@ fn what_the_runtime_does_not_list_is_detached() {
 }
 
 #[test]
-fn nothing_is_collected_before_the_default_network_is_ready() {
+fn gc_waits_for_the_readiness_indicator() {
     let mut world = World::new();
     world.add("c1", "a").unwrap();
     world.config["readinessindicatorfile"] = json!("/run/ready");
@@ -68,7 +68,7 @@ fn nothing_is_collected_before_the_default_network_is_ready() {
 }
 
 #[test]
-fn a_namespace_that_is_left_is_cleaned_too() {
+fn gc_passes_the_netns_if_it_exists() {
     let mut world = World::new();
     world.add("c1", "").unwrap();
     world.put("var/run/netns/x", "");
@@ -82,7 +82,7 @@ fn a_namespace_that_is_left_is_cleaned_too() {
 }
 
 #[test]
-fn the_default_network_hears_of_containers_older_than_multus() {
+fn gc_reports_containers_older_than_multus_to_the_default_network() {
     let mut world = World::new();
     world.primary("1.1.0");
     world.add("c1", "").unwrap();
@@ -97,7 +97,7 @@ fn the_default_network_hears_of_containers_older_than_multus() {
 }
 
 #[test]
-fn a_failure_does_not_stop_the_others() {
+fn gc_goes_on_after_failures() {
     let mut world = World::new();
     world.add("c1", "a").unwrap();
     world.add("c2", "").unwrap();
@@ -116,7 +116,7 @@ fn a_failure_does_not_stop_the_others() {
 }
 
 #[test]
-fn without_a_list_nothing_is_touched() {
+fn gc_without_valid_attachments_is_refused() {
     let world = World::new();
     world.add("c1", "").unwrap();
     world.calls();
@@ -127,7 +127,7 @@ fn without_a_list_nothing_is_touched() {
 }
 
 #[test]
-fn damaged_and_orphaned_files_are_swept() {
+fn gc_removes_damaged_and_orphaned_files() {
     let mut world = World::new();
     world.put("var/lib/cni/multus/c1", "[{");
     world.put("var/lib/cni/multus/.multus-rs/c2.json", "{}");
@@ -136,7 +136,7 @@ fn damaged_and_orphaned_files_are_swept() {
 }
 
 #[test]
-fn damaged_state_of_a_living_container_stops_collecting() {
+fn damaged_state_of_a_listed_container_stops_gc() {
     let mut world = World::new();
     world.primary("1.1.0");
     world.put("var/lib/cni/multus/c1", "[{");
@@ -150,7 +150,7 @@ fn damaged_state_of_a_living_container_stops_collecting() {
 }
 
 #[test]
-fn status_asks_the_default_network_once_in_a_while() {
+fn status_is_cached() {
     let world = World::new();
     world.status().unwrap();
     world.check_calls(&[]);
@@ -162,7 +162,7 @@ fn status_asks_the_default_network_once_in_a_while() {
 }
 
 #[test]
-fn status_keeps_the_plugin_s_code_and_a_changed_primary_is_asked_at_once() {
+fn status_keeps_the_plugins_code_until_the_default_network_changes() {
     let world = World::new();
     world.primary("1.1.0");
     world.on_call(|_| Err(cni::types::CniError::new(51, "degraded")));
@@ -178,7 +178,7 @@ fn status_keeps_the_plugin_s_code_and_a_changed_primary_is_asked_at_once() {
 }
 
 #[test]
-fn status_without_a_primary_or_its_plugin_is_50() {
+fn status_without_default_network_or_plugin_is_50() {
     let world = World::new();
     world.missing("portmap");
     let error = world.status().unwrap_err();

@@ -26,7 +26,7 @@ fn alive(ids: &[&str]) -> Value {
 }
 
 #[test]
-fn interfaces_plugged_into_a_living_pod_are_alive() {
+fn interface_plugged_into_a_listed_pod_is_valid() {
     let mut world = World::new();
     world.add("c1", "").unwrap();
     attach(&world, "c1", "hot", "net7", "bridge");
@@ -41,7 +41,7 @@ fn interfaces_plugged_into_a_living_pod_are_alive() {
 }
 
 #[test]
-fn a_living_pod_that_lost_its_state_keeps_what_it_has() {
+fn listed_pod_without_state_stays_valid() {
     let mut world = World::new();
     world.add("c1", "a").unwrap();
     let own = world.dir.path().join("var/lib/cni/multus");
@@ -59,7 +59,7 @@ fn a_living_pod_that_lost_its_state_keeps_what_it_has() {
 }
 
 #[test]
-fn what_leaked_is_collected_with_its_own_configuration() {
+fn gc_detaches_cached_attachments_with_their_own_configuration() {
     let mut world = World::new();
     world.add("c1", "").unwrap();
     attach(&world, "c2", "n", "net1", "bridge");
@@ -78,7 +78,7 @@ fn what_leaked_is_collected_with_its_own_configuration() {
 }
 
 #[test]
-fn plugins_of_one_network_s_name_all_hear_of_all() {
+fn all_plugins_of_a_network_name_get_all_its_attachments() {
     let mut world = World::new();
     attach(&world, "c1", "n", "net1", "bridge");
     attach(&world, "c2", "n", "net2", "macvlan");
@@ -99,7 +99,7 @@ fn plugins_of_one_network_s_name_all_hear_of_all() {
 }
 
 #[test]
-fn a_network_that_wants_no_gc_gets_none() {
+fn disable_gc_of_a_network_skips_it() {
     let mut world = World::new();
     let config = r#"{"cniVersion":"1.1.0","name":"quiet","disableGC":true,"type":"bridge"}"#;
     world.nad("q", config);
@@ -127,7 +127,7 @@ fn a_network_that_wants_no_gc_gets_none() {
 }
 
 #[test]
-fn what_upstream_s_state_lists_is_alive() {
+fn attachments_in_upstreams_state_are_valid() {
     let mut world = World::new();
     world.put(
         "var/lib/cni/multus/c1",
@@ -144,7 +144,7 @@ fn what_upstream_s_state_lists_is_alive() {
 }
 
 #[test]
-fn who_is_just_being_added_is_alive() {
+fn container_being_added_is_valid() {
     let world = Arc::new(World::new());
     world.primary("1.1.0");
     world.add("c1", "").unwrap();
@@ -174,7 +174,7 @@ fn who_is_just_being_added_is_alive() {
 
 /// An ADD that was under way when GC came is in no list, though it may be done before its turn comes.
 #[test]
-fn an_add_that_ends_meanwhile_is_not_undone() {
+fn gc_spares_an_add_that_ends_meanwhile() {
     let world = World::new();
     world.add("c1", "").unwrap();
     let (begun, has_begun) = mpsc::channel();
@@ -213,7 +213,7 @@ fn an_add_that_ends_meanwhile_is_not_undone() {
 }
 
 #[test]
-fn no_add_begins_while_plugins_hear_who_is_alive() {
+fn add_waits_while_gc_reports_valid_attachments() {
     let world = World::new();
     world.primary("1.1.0");
     let (collecting, begins) = mpsc::channel();

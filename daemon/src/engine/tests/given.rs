@@ -9,7 +9,7 @@ const ALL: &str = r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capab
     {"ips":true,"mac":true,"portMappings":true,"bandwidth":true,"infinibandGUID":true,"deviceID":true,"other":true}}"#;
 
 #[test]
-fn every_capability_of_a_pod_s_wishes_reaches_its_plugin_at_both_ends() {
+fn every_requested_capability_reaches_its_plugin_at_add_and_del() {
     let world = World::new();
     world.nad("a", ALL);
     let wishes = json!({
@@ -36,7 +36,7 @@ fn every_capability_of_a_pod_s_wishes_reaches_its_plugin_at_both_ends() {
 }
 
 #[test]
-fn arguments_that_the_runtime_left_empty_are_filled_in() {
+fn empty_cni_args_of_the_runtime_are_filled_in() {
     let world = World::new();
     let mut request = request("c1");
     request.args = cni::args::parse(
@@ -57,7 +57,7 @@ fn arguments_that_the_runtime_left_empty_are_filled_in() {
 }
 
 #[test]
-fn an_event_names_what_there_is() {
+fn event_omits_missing_parts() {
     let world = World::new();
     let mut attached: Attached = world.add("c1", "").unwrap().attached.remove(0);
     assert_eq!(
@@ -74,7 +74,7 @@ fn an_event_names_what_there_is() {
 
 /// Whichever comes first: no plugin of the one runs between those of the other, and nothing is forgotten.
 #[test]
-fn add_and_del_of_one_container_take_turns() {
+fn concurrent_add_and_del_of_one_container_do_not_interleave() {
     for _ in 0..8 {
         let world = World::new();
         let (added, deleted) = std::thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn add_and_del_of_one_container_take_turns() {
 }
 
 #[test]
-fn a_wish_that_nobody_declares_is_not_given() {
+fn undeclared_capability_is_not_passed() {
     let mut world = World::new();
     world.config["unservedRequests"] = json!("silent");
     world.nad(

@@ -15,7 +15,7 @@ fn hand_over(world: &World) -> HandedOver {
 }
 
 #[test]
-fn what_is_gone_is_detached_and_running_pods_keep_their_networks() {
+fn hand_off_detaches_stale_containers_and_keeps_running_ones() {
     let world = World::new();
     world.add("c1", "a").unwrap();
     world.add("c2", "a,b").unwrap();
@@ -53,7 +53,7 @@ fn what_is_gone_is_detached_and_running_pods_keep_their_networks() {
 }
 
 #[test]
-fn a_daemon_that_comes_back_takes_back_what_was_handed_over() {
+fn next_daemon_removes_handed_off_results() {
     let world = World::new();
     world.add("c2", "a").unwrap();
     world.add("c3", "").unwrap();

@@ -35,7 +35,7 @@ fn running(networks: &str) -> World {
 }
 
 #[test]
-fn networks_come_and_go_with_the_annotation() {
+fn changed_annotation_attaches_and_detaches_networks() {
     let world = running("a");
     let followed = world.follow("c1", "a,b").unwrap();
     world.check_calls(&["ADD bridge net2"]);
@@ -71,7 +71,7 @@ fn networks_come_and_go_with_the_annotation() {
 }
 
 #[test]
-fn nothing_is_done_where_nothing_has_changed() {
+fn unchanged_annotation_changes_nothing() {
     let world = running("a,b");
     for networks in [
         "a,b",
@@ -93,7 +93,7 @@ fn nothing_is_done_where_nothing_has_changed() {
 }
 
 #[test]
-fn a_network_that_changes_is_detached_first() {
+fn changed_network_is_detached_before_it_is_attached_again() {
     let world = running("a");
     let wanted =
         json!([{"name": "a", "mac": "02:00:00:00:00:07", "ips": ["10.0.0.5/24"]}]).to_string();
@@ -120,7 +120,7 @@ fn a_network_that_changes_is_detached_first() {
 }
 
 #[test]
-fn a_failure_leaves_the_pod_as_it_was() {
+fn failed_change_keeps_the_pods_networks() {
     let world = running("a");
     world.fail(&["ADD bridge"]);
     let followed = world.follow("c1", "a@second,a,b").unwrap();
@@ -152,7 +152,7 @@ fn a_failure_leaves_the_pod_as_it_was() {
 }
 
 #[test]
-fn a_successor_that_cannot_be_had_brings_the_old_one_back() {
+fn failed_replacement_restores_the_old_network() {
     let world = running("a");
     world.fail(&["ADD bridge"]);
     let followed = world.follow("c1", "b@net1").unwrap();
@@ -169,7 +169,7 @@ fn a_successor_that_cannot_be_had_brings_the_old_one_back() {
 }
 
 #[test]
-fn what_cannot_be_detached_stays_known_and_is_tried_again() {
+fn network_that_cannot_be_detached_is_retried() {
     let world = running("a,b");
     world.fail(&["DEL macvlan"]);
     let followed = world.follow("c1", "").unwrap();
@@ -190,7 +190,7 @@ fn what_cannot_be_detached_stays_known_and_is_tried_again() {
 }
 
 #[test]
-fn what_would_fail_anyway_fails_before_anything_is_touched() {
+fn invalid_change_is_refused_before_any_plugin_runs() {
     let world = running("a");
     let before = world.left();
     for (networks, part) in [
@@ -219,7 +219,7 @@ fn what_would_fail_anyway_fails_before_anything_is_touched() {
 }
 
 #[test]
-fn a_container_that_is_not_there_as_a_whole_is_left_to_the_runtime() {
+fn incomplete_container_is_not_changed() {
     let world = World::new();
     assert!(world.follow("c1", "a").unwrap().now.is_none(), "unknown");
     // An ADD that failed and could not be undone.
@@ -239,7 +239,7 @@ fn a_container_that_is_not_there_as_a_whole_is_left_to_the_runtime() {
 }
 
 #[test]
-fn containers_are_found_by_their_pod() {
+fn containers_of_a_pod_are_found() {
     let world = running("a");
     let of = |pod| world.engine.containers_of(&world.netconf(), &pod).unwrap();
     assert_eq!(of(pod("")), ["c1".parse().unwrap()]);
@@ -254,7 +254,7 @@ fn containers_are_found_by_their_pod() {
 
 /// The sidecar is gone, as after a time with upstream's daemon: what it lists is taken over, and nothing is attached twice.
 #[test]
-fn what_upstreams_file_alone_lists_is_followed_too() {
+fn pod_with_upstreams_state_file_alone_is_reconciled() {
     let mut world = World::new();
     world.nad_of(
         "kube-system",
@@ -290,7 +290,7 @@ fn what_upstreams_file_alone_lists_is_followed_too() {
 
 /// As at ADD: the network is attached, and the event names every request that no plugin serves.
 #[test]
-fn unserved_requests_of_plugged_networks_are_reported_by_default() {
+fn event_mode_reports_unsupported_requests_of_plugged_networks() {
     let world = running("a");
     let asked = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"], "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]);
     let followed = world.follow("c1", &asked.to_string()).unwrap();
@@ -301,7 +301,7 @@ fn unserved_requests_of_plugged_networks_are_reported_by_default() {
 
 /// As at ADD with `error`: refused, and before anything is touched where that is known.
 #[test]
-fn with_error_unserved_requests_of_plugged_networks_are_refused() {
+fn error_mode_refuses_unsupported_requests_of_plugged_networks() {
     let mut world = running("a");
     world.config["unservedRequests"] = json!("error");
     let asked =
@@ -319,7 +319,7 @@ fn with_error_unserved_requests_of_plugged_networks_are_refused() {
 }
 
 #[test]
-fn a_network_that_is_plugged_may_bring_the_default_route() {
+fn plugged_network_may_take_the_default_route() {
     let world = running("a");
     let asked = json!([{"name": "a"}, {"name": "b", "default-route": ["10.0.0.1"]}]).to_string();
     let followed = world.follow("c1", &asked).unwrap();
@@ -343,7 +343,7 @@ fn a_network_that_is_plugged_may_bring_the_default_route() {
 
 /// Networks of the original proposal's annotation are not taken for ones that nobody asks for.
 #[test]
-fn networks_of_the_original_annotation_stay() {
+fn networks_of_the_legacy_annotation_stay() {
     let mut world = World::new();
     world.config["legacyNetworksAnnotation"] = json!(true);
     let mut legacy = pod("");

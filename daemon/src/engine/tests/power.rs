@@ -125,14 +125,14 @@ fn without_empty_results(world: &World) {
 }
 
 #[test]
-fn an_add_that_loses_power_is_undone_by_the_next_start() {
+fn power_cut_in_add_is_undone_by_the_next_start() {
     let steps = at_every_step(&|_| Ok(()), &add, &|world, _| start(world));
     // Four plugins, two files, two waits, a word for each further network.
     assert_eq!(steps, 10);
 }
 
 #[test]
-fn an_add_that_loses_power_is_undone_by_its_del() {
+fn power_cut_in_add_is_undone_by_del() {
     at_every_step(&|_| Ok(()), &add, &|world, _| {
         del(world)?;
         without_empty_results(world);
@@ -141,7 +141,7 @@ fn an_add_that_loses_power_is_undone_by_its_del() {
 }
 
 #[test]
-fn an_add_that_loses_power_is_undone_by_gc() {
+fn power_cut_in_add_is_undone_by_gc() {
     at_every_step(&|_| Ok(()), &add, &|world, _| {
         world.gc(json!([]))?;
         without_empty_results(world);
@@ -150,7 +150,7 @@ fn an_add_that_loses_power_is_undone_by_gc() {
 }
 
 #[test]
-fn an_add_that_fails_and_loses_power_is_undone_by_the_next_start() {
+fn power_cut_in_a_failing_add_is_undone_by_the_next_start() {
     let failing = |world: &mut World| {
         world.add("c1", "a,fails").unwrap_err();
         Ok(())
@@ -159,7 +159,7 @@ fn an_add_that_fails_and_loses_power_is_undone_by_the_next_start() {
 }
 
 #[test]
-fn a_del_that_loses_power_is_finished() {
+fn power_cut_in_del_is_finished_by_start_or_del() {
     let steps = at_every_step(&add, &del, &|world, answered| {
         start(world)?;
         // The runtime asks again for what was not answered.
@@ -169,7 +169,7 @@ fn a_del_that_loses_power_is_finished() {
 }
 
 #[test]
-fn a_container_that_came_and_went_right_before_leaves_nothing() {
+fn power_cut_after_add_and_del_leaves_nothing() {
     let verb = |world: &mut World| {
         add(world)?;
         del(world)
@@ -181,7 +181,7 @@ fn a_container_that_came_and_went_right_before_leaves_nothing() {
 }
 
 #[test]
-fn a_start_that_loses_power_again_is_finished_by_the_next() {
+fn power_cut_in_start_is_finished_by_the_next_start() {
     let before = |world: &mut World| {
         add(world)?;
         world.reboot();
@@ -191,7 +191,7 @@ fn a_start_that_loses_power_again_is_finished_by_the_next() {
 }
 
 #[test]
-fn a_change_of_a_running_pod_that_loses_power_is_undone_by_the_next_start() {
+fn power_cut_in_hot_plug_is_undone_by_the_next_start() {
     let before = |world: &mut World| world.add("c1", "a,b@old").map(drop);
     let wanted =
         r#"[{"name": "a", "mac": "02:00:00:00:00:07"}, {"name": "b", "interface": "new"}]"#;
@@ -201,7 +201,7 @@ fn a_change_of_a_running_pod_that_loses_power_is_undone_by_the_next_start() {
 
 /// What is attached for sure stays known until it is detached, also where the power took that it was.
 #[test]
-fn networks_of_an_add_that_lost_power_are_detached_until_it_succeeds() {
+fn networks_of_a_cut_add_are_retried_until_detached() {
     let worst = Fate {
         names: false,
         content: false,
@@ -222,7 +222,7 @@ fn networks_of_an_add_that_lost_power_are_detached_until_it_succeeds() {
 }
 
 #[test]
-fn an_add_and_a_del_wait_for_the_disk_as_often_with_any_number_of_networks() {
+fn number_of_syncs_does_not_depend_on_the_number_of_networks() {
     let (disk, world) = node();
     world.add("c0", "").unwrap();
     world.del("c0").unwrap();
@@ -240,7 +240,7 @@ fn an_add_and_a_del_wait_for_the_disk_as_often_with_any_number_of_networks() {
 
 /// Where nobody can tell afterwards that the kernel was started anew, progress has to be on disk.
 #[test]
-fn without_a_boot_id_every_network_waits() {
+fn missing_boot_id_syncs_every_network() {
     let (disk, world) = node();
     fs::remove_file(world.dir.path().join("proc/sys/kernel/random/boot_id")).unwrap();
     world.add("c0", "").unwrap();

@@ -56,7 +56,7 @@ fn texts(calls: &[Call]) -> Vec<String> {
 }
 
 #[test]
-fn a_pod_that_4_3_0_made_is_detached_as_it_was_attached() {
+fn pod_of_upstream_4_3_0_is_detached_with_its_arguments() {
     let mut world = World::new();
     for (name, content) in CAPTURED {
         world.put(&format!("var/lib/cni/multus/{name}"), content);
@@ -93,7 +93,7 @@ fn a_pod_that_4_3_0_made_is_detached_as_it_was_attached() {
 }
 
 #[test]
-fn arguments_of_upstream_s_add_come_from_its_results() {
+fn cni_args_of_upstreams_add_come_from_its_cached_results() {
     let world = World::new();
     world.put(STATE, UPSTREAM);
     attach(&world, "c1", "storage", "stor0", "macvlan");
@@ -118,7 +118,7 @@ fn arguments_of_upstream_s_add_come_from_its_results() {
 }
 
 #[test]
-fn capability_arguments_of_upstream_s_add_come_from_its_results() {
+fn capability_args_of_upstreams_add_come_from_its_cached_results() {
     let world = World::new();
     let mut file: Vec<Value> = serde_json::from_str(UPSTREAM).unwrap();
     // {"name":"storage","type":"portmap","capabilities":{"portMappings":true},"cniVersion":"1.0.0"}
@@ -141,7 +141,7 @@ fn capability_arguments_of_upstream_s_add_come_from_its_results() {
 }
 
 #[test]
-fn of_upstream_s_networks_those_without_a_result_keep_no_pod() {
+fn upstream_networks_without_a_result_do_not_fail_del() {
     let world = World::new();
     world.put(STATE, UPSTREAM);
     attach(&world, "c1", "storage", "stor0", "macvlan");
@@ -158,7 +158,7 @@ fn of_upstream_s_networks_those_without_a_result_keep_no_pod() {
 }
 
 #[test]
-fn hot_plugged_interfaces_go_with_their_pod() {
+fn del_detaches_hot_plugged_interfaces() {
     let world = World::new();
     world.add("c1", "a").unwrap();
     attach(&world, "c1", "hot", "net7", "bridge");
@@ -182,7 +182,7 @@ fn hot_plugged_interfaces_go_with_their_pod() {
 }
 
 #[test]
-fn results_are_enough_when_state_is_lost() {
+fn del_works_from_cached_results_alone() {
     for content in [None, Some(""), Some("[{"), Some("{}"), Some("\0\0\0")] {
         let world = World::new();
         world.add("c1", "a,b").unwrap();
@@ -206,7 +206,7 @@ fn results_are_enough_when_state_is_lost() {
 }
 
 #[test]
-fn what_can_be_read_of_state_comes_before_what_the_pod_would_have_today() {
+fn readable_delegates_of_damaged_state_come_before_guesses() {
     let world = World::new();
     world.put(STATE, &UPSTREAM[..UPSTREAM.len() - 1]);
     world.nad("c", r#"{"type":"ipvlan"}"#);
@@ -229,7 +229,7 @@ fn what_can_be_read_of_state_comes_before_what_the_pod_would_have_today() {
 }
 
 #[test]
-fn state_that_cannot_be_read_at_all_blocks_nothing() {
+fn unreadable_state_does_not_block_del() {
     let world = World::new();
     std::fs::create_dir_all(world.dir.path().join(STATE)).unwrap();
     attach(&world, "c1", "n", "eth0", "bridge");
@@ -240,7 +240,7 @@ fn state_that_cannot_be_read_at_all_blocks_nothing() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_is_not_named() {
+fn deleted_netns_is_not_passed_to_plugins() {
     let world = World::new();
     let netns = |path: &str, replayed: bool| {
         attach(&world, "c1", "n", "eth0", "bridge");

@@ -36,7 +36,7 @@ fn told(added: &Added) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn pods_that_ask_for_nothing_are_left_alone() {
+fn pod_without_default_route_request_keeps_its_routes() {
     let world = world();
     let added = world.add("c1", "a").unwrap();
     assert_eq!(told(&added)[0].len(), 3);
@@ -44,7 +44,7 @@ fn pods_that_ask_for_nothing_are_left_alone() {
 }
 
 #[test]
-fn a_gateway_takes_its_family_from_all_others() {
+fn gateway_request_replaces_the_familys_default_routes() {
     let world = world();
     let more = json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}, {"dst": "192.168.0.0/16", "gw": "10.0.0.254"}]);
     world.answer("net2", json!({"routes": more}));
@@ -93,7 +93,7 @@ fn a_gateway_takes_its_family_from_all_others() {
 }
 
 #[test]
-fn both_families_may_be_asked_for() {
+fn gateways_of_both_families_are_set() {
     let world = world();
     let networks = r#"[{"name":"a","default-route":["fd00::1","10.0.0.1"]}]"#;
     let added = world.add("c1", networks).unwrap();
@@ -112,7 +112,7 @@ fn both_families_may_be_asked_for() {
 }
 
 #[test]
-fn an_empty_list_keeps_what_the_network_gives() {
+fn empty_list_keeps_the_networks_own_default_route() {
     let world = world();
     // Where a route names no gateway, plugins take that of the address.
     let own = json!({"routes": [{"dst": "0.0.0.0/0"}], "ips": [{"interface": 0, "address": "10.0.0.9/24", "gateway": "10.0.0.1"}]});
@@ -129,7 +129,7 @@ fn an_empty_list_keeps_what_the_network_gives() {
 }
 
 #[test]
-fn an_empty_list_keeps_a_route_to_a_link() {
+fn empty_list_keeps_an_on_link_default_route() {
     let world = world();
     world.answer(
         "net1",
@@ -143,7 +143,7 @@ fn an_empty_list_keeps_a_route_to_a_link() {
 }
 
 #[test]
-fn an_empty_list_without_a_route_to_keep_fails_the_pod() {
+fn empty_list_without_own_default_route_fails_add() {
     let world = world();
     let error = world
         .add("c1", r#"[{"name":"a","default-route":[]}]"#)
@@ -155,7 +155,7 @@ fn an_empty_list_without_a_route_to_keep_fails_the_pod() {
 }
 
 #[test]
-fn a_route_that_cannot_be_set_undoes_the_pod() {
+fn route_that_cannot_be_set_undoes_add() {
     let world = world();
     world.plugins.no_route_after(0);
     let error = world

@@ -47,7 +47,7 @@ fn all_of_primary() -> Value {
 const V4: &str = r#"{"name":"a","default-route":["10.0.0.1"]}"#;
 
 #[test]
-fn a_network_that_goes_gives_the_default_route_back() {
+fn detached_network_restores_the_default_route() {
     let world = running(&format!("[{V4}]"));
     assert_eq!(cached(&world).as_array().unwrap().len(), 2);
     let followed = world.follow("c1", "").unwrap();
@@ -65,7 +65,7 @@ fn a_network_that_goes_gives_the_default_route_back() {
 }
 
 #[test]
-fn every_network_gets_its_own_back_with_its_metric() {
+fn every_network_regains_its_default_route_with_its_metric() {
     let world = running(
         r#"[{"name":"b","interface":"own0"},{"name":"a","default-route":["10.0.0.1","fd00::1"]}]"#,
     );
@@ -85,7 +85,7 @@ fn every_network_gets_its_own_back_with_its_metric() {
 }
 
 #[test]
-fn a_successor_takes_it_over() {
+fn replacement_takes_over_the_default_route() {
     let world = running(&format!("[{V4}]"));
     let asked = r#"[{"name":"b","default-route":["10.0.0.2"]}]"#;
     world.follow("c1", asked).unwrap();
@@ -97,7 +97,7 @@ fn a_successor_takes_it_over() {
 }
 
 #[test]
-fn other_families_stay_with_who_asks_for_them() {
+fn restoring_one_family_leaves_requested_families() {
     let world = running(
         r#"[{"name":"a","default-route":["10.0.0.1"]},{"name":"b","default-route":["fd00::1"]}]"#,
     );
@@ -118,7 +118,7 @@ fn other_families_stay_with_who_asks_for_them() {
 }
 
 #[test]
-fn a_change_that_fails_leaves_the_default_route_as_it_was() {
+fn failed_change_keeps_the_default_route() {
     let world = running("");
     world.fail(&["ADD bridge"]);
     let followed = world
@@ -146,7 +146,7 @@ fn a_change_that_fails_leaves_the_default_route_as_it_was() {
 }
 
 #[test]
-fn a_route_that_cannot_be_given_back_is_tried_again() {
+fn failed_restore_of_a_route_is_retried() {
     let world = running(&format!("[{V4}]"));
     world.plugins.no_route_after(0);
     let followed = world.follow("c1", "").unwrap();

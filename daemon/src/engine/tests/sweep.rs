@@ -26,7 +26,7 @@ fn sweep(world: &World, gone: &[&str]) -> (Vec<cni::types::CniError>, Asked) {
 }
 
 #[test]
-fn whoever_is_gone_is_detached_and_forgotten() {
+fn stale_containers_are_detached_and_forgotten() {
     let world = World::new();
     for id in ["c1", "c2"] {
         world.add(id, "a").unwrap();
@@ -62,7 +62,7 @@ fn whoever_is_gone_is_detached_and_forgotten() {
 }
 
 #[test]
-fn plugins_get_what_they_got_at_add() {
+fn stale_containers_get_the_arguments_of_add() {
     let world = World::new();
     world
         .add("c1", r#"[{"name":"a","ips":["10.20.0.5/24"]}]"#)
@@ -83,7 +83,7 @@ fn plugins_get_what_they_got_at_add() {
 }
 
 #[test]
-fn who_is_busy_is_not_asked_about() {
+fn locked_container_is_skipped() {
     let world = std::sync::Arc::new(World::new());
     world.add("c1", "").unwrap();
     let other = std::sync::Arc::clone(&world);
@@ -101,7 +101,7 @@ fn who_is_busy_is_not_asked_about() {
 }
 
 #[test]
-fn what_fails_stays_and_the_others_go_on() {
+fn failed_stale_container_stays_and_the_others_are_detached() {
     let world = World::new();
     world.add("c1", "a").unwrap();
     world.add("c2", "").unwrap();

@@ -17,7 +17,7 @@ fn broken(plugin: &'static str) -> impl Fn(&Call) -> Result<(), CniError> {
 }
 
 #[test]
-fn a_delegate_that_refuses_del_as_it_refused_add_is_done_with_at_once() {
+fn delegate_that_refuses_del_as_it_refused_add_is_forgotten() {
     let world = World::new();
     world.on_call(broken("bridge"));
     let error = world.add("c1", "a,b").unwrap_err();
@@ -30,7 +30,7 @@ fn a_delegate_that_refuses_del_as_it_refused_add_is_done_with_at_once() {
 }
 
 #[test]
-fn what_else_failed_is_asked_for_again() {
+fn attached_delegates_of_a_failed_add_are_retried() {
     let world = World::new();
     world.fail(&["ADD bridge", "DEL bridge", "DEL macvlan"]);
     world.add("c1", "a,b").unwrap_err();
@@ -48,7 +48,7 @@ fn what_else_failed_is_asked_for_again() {
 }
 
 #[test]
-fn plugins_before_the_one_that_failed_are_detached_for_sure() {
+fn plugins_before_the_failed_one_are_retried() {
     let world = World::new();
     world.fail(&["ADD portmap", "DEL portmap", "DEL flannel"]);
     world.add("c1", "").unwrap_err();
@@ -68,7 +68,7 @@ fn plugins_before_the_one_that_failed_are_detached_for_sure() {
 }
 
 #[test]
-fn the_failure_is_written_down_before_anything_is_undone() {
+fn failure_of_add_is_recorded_before_the_rollback() {
     let world = World::new();
     let sidecar = world
         .dir
@@ -88,7 +88,7 @@ fn the_failure_is_written_down_before_anything_is_undone() {
 }
 
 #[test]
-fn guesses_are_tried_once() {
+fn failed_guess_does_not_fail_del() {
     let world = World::new();
     world.fail(&["DEL flannel", "DEL macvlan"]);
     let pod = pod("a");
@@ -103,7 +103,7 @@ fn guesses_are_tried_once() {
 }
 
 #[test]
-fn who_wants_no_second_try_gets_none() {
+fn retry_disabled_forgets_failed_delegates() {
     let mut world = World::new();
     world.config["retryDeleteOnError"] = json!(false);
     world.add("c1", "a").unwrap();
@@ -117,7 +117,7 @@ fn who_wants_no_second_try_gets_none() {
 }
 
 #[test]
-fn who_wants_to_try_for_ever_may() {
+fn retry_enabled_keeps_failed_delegates_for_ever() {
     let mut world = World::new();
     world.config["retryDeleteOnError"] = json!(true);
     world.on_call(broken("bridge"));
@@ -133,7 +133,7 @@ fn who_wants_to_try_for_ever_may() {
 
 /// A runtime that repeats DEL: at first, after nine minutes, and after ten.
 #[track_caller]
-fn ends_after_ten_minutes(mut world: World, error: &str) {
+fn check_abandoned_after_ten_minutes(mut world: World, error: &str) {
     for minutes in [0, 9] {
         world.pass(minutes);
         let failed = world.del("c1").unwrap_err();
@@ -153,24 +153,24 @@ fn ends_after_ten_minutes(mut world: World, error: &str) {
 }
 
 #[test]
-fn a_network_whose_plugin_is_missing_is_given_up_after_ten_minutes() {
+fn network_with_missing_plugin_is_abandoned_after_ten_minutes() {
     let world = World::new();
     world.add("c1", "a,b").unwrap();
     world.missing("macvlan");
-    ends_after_ten_minutes(world, "put the plugin back");
+    check_abandoned_after_ten_minutes(world, "put the plugin back");
 }
 
 #[test]
-fn a_network_without_namespace_is_given_up_after_ten_minutes() {
+fn network_with_deleted_netns_is_abandoned_after_ten_minutes() {
     let world = World::new();
     world.add("c1", "a,b").unwrap();
     world.fail(&["DEL macvlan"]);
     std::fs::remove_file(world.dir.path().join("var/run/netns/x")).unwrap();
-    ends_after_ten_minutes(world, "no more addresses");
+    check_abandoned_after_ten_minutes(world, "no more addresses");
 }
 
 #[test]
-fn a_plugin_that_refuses_del_has_an_hour_and_the_others_do_not_wait_for_it() {
+fn refused_network_is_abandoned_after_an_hour_without_delaying_others() {
     let world = World::new();
     world.add("c1", "a,b").unwrap();
     world.fail(&["DEL bridge"]);
@@ -189,7 +189,7 @@ fn a_plugin_that_refuses_del_has_an_hour_and_the_others_do_not_wait_for_it() {
 }
 
 #[test]
-fn a_reboot_begins_anew_and_retry_for_ever_never_ends() {
+fn reboot_restarts_the_time_and_retry_enabled_ignores_it() {
     let mut world = World::new();
     world.add("c1", "a").unwrap();
     world.missing("macvlan");
@@ -206,7 +206,7 @@ fn a_reboot_begins_anew_and_retry_for_ever_never_ends() {
 }
 
 #[test]
-fn nothing_is_given_up_where_nothing_was_attached() {
+fn network_that_was_never_attached_is_not_reported_as_abandoned() {
     let world = World::new();
     // The plugin is absent: refused before anything runs, and the runtime's DEL can only guess.
     world.missing("macvlan");
@@ -229,7 +229,7 @@ fn nothing_is_given_up_where_nothing_was_attached() {
 }
 
 #[test]
-fn what_a_failed_add_may_have_left_is_given_up_by_name() {
+fn uncertain_delegate_of_a_failed_add_is_reported_as_abandoned() {
     let world = World::new();
     world.on_call(|call| match call.text().as_str() {
         "ADD bridge net2" => Err(CniError::new(7, "no luck")),

@@ -38,7 +38,7 @@ fn unplug(world: &World, id: &str, ifname: &str) -> Result<(), CniError> {
 }
 
 #[test]
-fn it_is_attached_under_the_name_that_is_asked_for_and_detached_again() {
+fn explicit_delegate_is_attached_under_the_requested_ifname_and_detached() {
     let world = World::new();
     world.add("c1", "b").unwrap();
     world.calls();
@@ -70,7 +70,7 @@ fn it_is_attached_under_the_name_that_is_asked_for_and_detached_again() {
 }
 
 #[test]
-fn the_containers_end_takes_it_along() {
+fn del_detaches_explicit_delegates() {
     let world = World::new();
     world.add("c1", "").unwrap();
     plug(&world, "c1", "ext0", json!({})).unwrap();
@@ -86,7 +86,7 @@ fn the_containers_end_takes_it_along() {
 }
 
 #[test]
-fn a_failure_leaves_no_trace_of_it() {
+fn failed_explicit_delegate_leaves_nothing() {
     let world = World::new();
     world.add("c1", "").unwrap();
     world.calls();
@@ -115,7 +115,7 @@ fn a_failure_leaves_no_trace_of_it() {
 }
 
 #[test]
-fn a_deletion_that_fails_is_told_and_can_be_asked_again() {
+fn failed_unplug_is_returned_and_can_be_repeated() {
     let world = World::new();
     world.add("c1", "").unwrap();
     plug(&world, "c1", "ext0", json!({})).unwrap();
@@ -136,7 +136,7 @@ fn a_deletion_that_fails_is_told_and_can_be_asked_again() {
 
 /// A container that was there before multus, or whose state is lost.
 #[test]
-fn a_container_without_state_keeps_none() {
+fn explicit_delegate_of_an_unknown_container_writes_no_state() {
     let world = World::new();
     plug(&world, "c9", "ext0", json!({})).unwrap();
     assert_eq!(world.left(), ["results/neta-c9-ext0"]);
@@ -161,7 +161,7 @@ fn a_container_without_state_keeps_none() {
 }
 
 #[test]
-fn what_may_not_run_is_not_plugged() {
+fn invalid_or_forbidden_explicit_delegate_is_refused() {
     let mut world = World::new();
     world.add("c1", "").unwrap();
     world.config["allowedPlugins"] = json!(["macvlan"]);

@@ -11,7 +11,7 @@ const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01
 const ADDRESSED: &str = r#"[{"name": "b", "ips": ["10.0.0.7"]}]"#;
 
 #[test]
-fn with_error_a_missing_capability_fails_the_pod_before_any_plugin_runs() {
+fn error_mode_refuses_a_missing_capability_before_any_plugin_runs() {
     let mut world = World::new();
     world.config["unservedRequests"] = json!("error");
     let error = world.add("c1", LIMITED).unwrap_err();
@@ -29,7 +29,7 @@ fn with_error_a_missing_capability_fails_the_pod_before_any_plugin_runs() {
 }
 
 #[test]
-fn with_error_an_address_that_is_not_assigned_undoes_the_pod() {
+fn error_mode_undoes_add_when_a_requested_address_is_not_assigned() {
     let mut world = World::new();
     world.config["unservedRequests"] = json!("error");
     let error = world.add("c1", ADDRESSED).unwrap_err();
@@ -48,7 +48,7 @@ fn with_error_an_address_that_is_not_assigned_undoes_the_pod() {
 }
 
 #[test]
-fn an_address_that_is_given_without_the_capability_is_fine() {
+fn requested_address_may_be_assigned_without_the_capability() {
     let mut world = World::new();
     world.config["unservedRequests"] = json!("error");
     let ips = json!([{"address": "10.0.0.7/24"}]);
@@ -57,7 +57,7 @@ fn an_address_that_is_given_without_the_capability_is_fine() {
 }
 
 #[test]
-fn by_default_the_pod_starts_and_an_event_names_what_it_lacks() {
+fn event_mode_attaches_and_warns_of_unsupported_requests() {
     let world = World::new();
     let warnings = |networks, id: &str| {
         let added = world.add(id, networks).unwrap();
@@ -83,7 +83,7 @@ fn by_default_the_pod_starts_and_an_event_names_what_it_lacks() {
 }
 
 #[test]
-fn silence_is_upstreams() {
+fn silent_mode_does_not_warn() {
     let mut world = World::new();
     world.config["unservedRequests"] = json!("silent");
     for (id, networks) in [("c1", LIMITED), ("c2", ADDRESSED)] {
@@ -93,7 +93,7 @@ fn silence_is_upstreams() {
 }
 
 #[test]
-fn host_ports_reach_all_networks_where_that_is_wanted() {
+fn runtime_config_for_all_reaches_every_network_with_the_capability() {
     let mut world = World::new();
     world.config["runtimeConfigForAll"] = json!(true);
     world.add("c1", "a,b").unwrap();
