@@ -1,4 +1,4 @@
-//! Verbs against plugins that only write down how they were called. State and result cache are real files.
+//! Tests of verbs with plugins that only record their calls. State and result cache are real files.
 
 mod add;
 mod del;

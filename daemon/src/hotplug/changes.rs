@@ -1,61 +1,61 @@
-//! What has to be done to a pod that runs, for it to have what its annotation asks for now: a function over values.
+//! Compares the networks of a running pod with those that its annotation requests now, in a function over values.
 //!
-//! What the annotation still asks for stays as it is. New networks come before others go, so that a network that cannot be had takes
-//! none along; only where the two are about the same network or the same interface does the old one go first.
+//! A network that the annotation still requests stays untouched. New networks are attached before others are detached, so that a failure to
+//! attach one costs the pod none. Only a network that conflicts with a new one, by definition or by interface, is detached before it.
 
 use serde_json::{Map, Value};
 
-/// A network that a pod has because its annotation asked for it.
+/// A network that a pod has because its annotation requested it.
 #[derive(Debug, Clone)]
 pub struct Has {
     /// `<namespace>/<definition>`.
     pub network: String,
     /// The interface in the container.
     pub ifname: String,
-    /// What was asked for besides; `None` when nobody remembers.
+    /// What the annotation requested besides the names; `None` if that was not recorded.
     pub wishes: Option<Map<String, Value>>,
-    /// Whether it is there as a whole, as far as is known.
+    /// Whether all of its plugins are known to have succeeded.
     pub is_whole: bool,
 }
 
-/// A network that the annotation asks for.
+/// A network that the annotation requests.
 #[derive(Debug, Clone)]
 pub struct Wants {
     /// `<namespace>/<definition>`.
     pub network: String,
-    /// The interface, where it is named.
+    /// The interface, if the annotation names one.
     pub interface: Option<String>,
-    /// What is asked for besides.
+    /// What the annotation requests besides the names.
     pub wishes: Map<String, Value>,
 }
 
-/// Positions in the two lists.
+/// The changes to make, in order, as positions in the two lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Wanted, and in nobody's way: attached first.
+    /// Requested networks that conflict with none: attached first.
     pub first: Vec<usize>,
-    /// There, and in the way of what is wanted: detached next.
+    /// Present networks that conflict with requested ones: detached next.
     pub out: Vec<usize>,
-    /// Wanted in its place: attached then.
+    /// Requested networks that conflicted with them: attached next.
     pub replacing: Vec<usize>,
-    /// There and not wanted any more: detached last.
+    /// Present networks that are no longer requested: detached last.
     pub last: Vec<usize>,
-    /// There, and what is wanted of it.
+    /// Networks that stay: the present one and the requested one.
     pub kept: Vec<(usize, usize)>,
 }
 
 impl Changes {
-    /// Whether all is as it should be.
+    /// Returns whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         let lists = [&self.first, &self.out, &self.replacing, &self.last];
         lists.iter().all(|list| list.is_empty())
     }
 }
 
-/// Compares what a pod has with what it wants.
+/// Compares the networks of a pod with those that its annotation requests.
 pub fn changes(has: &[Has], wants: &[Wants]) -> Changes {
     let mut kept: Vec<(usize, usize)> = Vec::new();
-    // Who names an interface has the first choice; who names none is content with any.
+    // Requests that name an interface choose first; those that name none may keep any of the others.
     for named in [true, false] {
         for (wanted, wish) in wants.iter().enumerate() {
             let is_free = |index: usize| kept.iter().all(|(there, _)| *there != index);
@@ -108,7 +108,7 @@ fn satisfies(has: &Has, wanted: &Wants) -> bool {
             .is_none_or(|wishes| *wishes == wanted.wishes)
 }
 
-/// The interface of a network that names none: the first that nobody has, counted as an ADD counts.
+/// Returns the interface for a network that names none: the first free one, counted as an ADD counts.
 pub fn free_name(is_taken: impl Fn(&str) -> bool) -> String {
     let mut names = (1_u32..).map(|number| format!("net{number}"));
     names
@@ -122,7 +122,8 @@ mod tests {
 
     use super::*;
 
-    /// `network@interface`, `!` before one that is not whole, `?` after one of which nothing more is known, `+` and a wish.
+    /// Parses `network@interface`, with `!` before an incomplete network, `?` after one without recorded requests, and `+` before a MAC
+    /// address.
     fn has(text: &str) -> Has {
         let (text, is_whole) = match text.strip_prefix('!') {
             Some(rest) => (rest, false),
@@ -155,22 +156,22 @@ mod tests {
         }
     }
 
-    /// `first | out | replacing | last`, as positions.
+    /// Checks the positions in `first | out | replacing | last`.
     #[track_caller]
     fn check(there: &[&str], wanted: &[&str], expected: &str) {
         let there: Vec<_> = there.iter().map(|text| has(text)).collect();
         let wanted: Vec<_> = wanted.iter().map(|text| wants(text)).collect();
         let found = changes(&there, &wanted);
-        let words = |list: &[usize]| {
-            let words: Vec<_> = list.iter().map(ToString::to_string).collect();
-            words.join(" ")
+        let join = |list: &[usize]| {
+            let positions: Vec<_> = list.iter().map(ToString::to_string).collect();
+            positions.join(" ")
         };
-        let text = [&found.first, &found.out, &found.replacing, &found.last].map(|l| words(l));
+        let text = [&found.first, &found.out, &found.replacing, &found.last].map(|l| join(l));
         assert_eq!(text.join("|"), expected);
     }
 
     #[test]
-    fn nothing_changes_where_nothing_is_said() {
+    fn satisfied_requests_change_nothing() {
         check(&[], &[], "|||");
         check(&["a@net1", "b@net2"], &["a", "b"], "|||");
         check(&["a@net1", "b@net2"], &["b", "a"], "|||");
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_comes_before_others_go() {
+    fn new_networks_are_attached_before_others_are_detached() {
         check(&[], &["a", "b"], "0 1|||");
         check(&["a@net1"], &[], "|||0");
         check(&["a@net1"], &["b"], "0|||0");
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_goes_first() {
+    fn conflicting_networks_are_detached_before_their_replacement() {
         check(&["a@net1"], &["a+x"], "|0|0|");
         check(&["a@net1+x"], &["a"], "|0|0|");
         check(&["a@net1"], &["a@one"], "|0|0|");
@@ -199,15 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_made_anew() {
+    fn incomplete_networks_are_replaced() {
         check(&["!a@net1"], &["a"], "|0|0|");
         check(&["!a@net1"], &[], "|||0");
         check(&["!a@net1", "a@net2"], &["a"], "|||0");
     }
 
-    /// Whatever there is and whatever is wanted: once it is done, there is nothing left to do.
     #[test]
-    fn doing_it_leaves_nothing_to_do() {
+    fn applied_changes_leave_nothing_to_change() {
         let networks = ["a", "b"];
         let interfaces = ["", "@net1", "@net2", "@one"];
         let wishes = ["", "+x"];

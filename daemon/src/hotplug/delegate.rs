@@ -1,5 +1,6 @@
-//! `/delegate`, as upstream's controller for running pods asks it: ADD, DEL, CHECK and STATUS of one network whose configuration comes
-//! with the request. The daemon's own file is not laid over it: it is the plugin's. Where state lies is said by the configuration that pods are attached by.
+//! `/delegate`, the endpoint that upstream's controller for running pods calls: ADD, DEL, CHECK and STATUS of one network whose configuration
+//! comes with the request. That configuration is the plugin's, so the daemon's own keys are not applied to it. The state directory is that of the
+//! configuration by which pods are attached.
 
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
@@ -15,14 +16,14 @@ use crate::{
     service::{Service, tell_of_attached},
 };
 
-/// Serves one verb.
+/// Serves one request to `/delegate`.
 pub(crate) fn delegate(
     service: &Service,
     call: &Call,
-    asked: &Request,
+    raw_request: &Request,
 ) -> Result<Vec<u8>, CniError> {
     let netconf = service.standing_netconf()?;
-    let bare = || plan::bare(&asked.config, &netconf).map_err(CniError::from);
+    let bare = || plan::bare(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
         (Command::Status, _) => engine
@@ -39,16 +40,19 @@ pub(crate) fn delegate(
             let config = bare()?;
             let (_, pod) = service.pod_for_add(call)?;
             engine.unplug(request, &netconf, &pod, &config)?;
-            info!(network = config.name, "unplugged");
+            info!(
+                network = config.name,
+                "detached a network from a running pod"
+            );
             Ok(Vec::new())
         }
         (Command::Add, Some(request)) => {
             service.on_known_node()?;
-            add(service, call, request, asked, &netconf)
+            add(service, call, request, raw_request, &netconf)
         }
         (command, _) => Err(CniError::new(
             CniError::INVALID_ENVIRONMENT,
-            format!("{command} is not served for single networks: ADD, DEL, CHECK and STATUS are"),
+            format!("/delegate does not serve {command}, but ADD, DEL, CHECK and STATUS"),
         )),
     }
 }
@@ -57,13 +61,18 @@ fn add(
     service: &Service,
     call: &Call,
     request: &engine::Request,
-    asked: &Request,
+    raw_request: &Request,
     netconf: &Netconf,
 ) -> Result<Vec<u8>, CniError> {
     let (cluster, pod) = service.pod_for_add(call)?;
     let attachment = service
         .engine
-        .given(netconf, &pod, &asked.config, &wishes(asked))
+        .given(
+            netconf,
+            &pod,
+            &raw_request.config,
+            &annotation_keys(raw_request),
+        )
         .map_err(CniError::from)?;
     let plugged = service.engine.plug(request, netconf, &pod, &attachment);
     let attached = plugged.map_err(|AddError { error, event }| {
@@ -73,15 +82,19 @@ fn add(
         cluster.event(&pod, true, reason, failure.for_event(&message));
         failure.error
     })?;
-    info!(network = attached.name, ifname = attached.ifname, "plugged");
+    info!(
+        network = attached.name,
+        ifname = attached.ifname,
+        "attached a network to a running pod"
+    );
     tell_of_attached(cluster, &pod, std::slice::from_ref(&attached));
     Ok(Response::new(attached.result).to_json())
 }
 
-/// The wishes of the request as an annotation writes them.
-fn wishes(asked: &Request) -> Map<String, Value> {
+/// Returns the request's interface attributes as the keys of an annotation's element.
+fn annotation_keys(raw_request: &Request) -> Map<String, Value> {
     let mut out = Map::new();
-    let Some(attributes) = &asked.interface_attributes else {
+    let Some(attributes) = &raw_request.interface_attributes else {
         return out;
     };
     if !attributes.ips.is_empty() {

@@ -1,4 +1,4 @@
-//! Follows the annotations of running pods: hears of changes, and looks once at all pods when this daemon begins to serve.
+//! Reconciles running pods with their annotations: all pods once when this daemon begins to serve, then each pod that changes.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,35 +18,36 @@ use crate::{
     upkeep::Upkeep,
 };
 
-/// What was asked for where no verb was.
+/// Stands for the verb in failures of a reconciliation.
 const HOT_PLUG: &str = "hot plug";
 
-/// What a look needs.
+/// The parts of the daemon that reconciliation needs.
 pub struct Follower {
     /// Runs the verbs.
     pub service: Arc<Service>,
-    /// Knows where the runtime looks for plugins.
+    /// Knows the runtime's plugin directories.
     pub upkeep: Arc<Upkeep>,
 }
 
-/// Follows for ever. Another daemon of this node that serves pods follows them, too, so it begins with this one's turn.
+/// Reconciles pods for ever. It starts once this daemon has the socket, since until then another daemon of the node serves pods and
+/// reconciles them.
 pub async fn run(follower: Follower, mut changed: UnboundedReceiver<PodKey>) {
     let follower = Arc::new(follower);
     let parts = [Part::Discovery, Part::Journal, Part::Watches, Part::Socket];
     follower.service.readiness.wait_for(&parts).await;
     let mut queue = Queue::default();
-    // What was changed while nobody was here to see it.
+    // Pods may have changed while no daemon ran.
     let cluster = follower.service.cluster.get();
     for pod in cluster.map(Cluster::pods_known).unwrap_or_default() {
         queue.put((pod.namespace.clone(), pod.name.clone()), Instant::now());
     }
-    let mut looks: JoinSet<(PodKey, bool)> = JoinSet::new();
+    let mut tasks: JoinSet<(PodKey, bool)> = JoinSet::new();
     loop {
         for pod in queue.take(Instant::now()) {
             let follower = Arc::clone(&follower);
-            looks.spawn(async move {
-                let is_well = look(follower, pod.clone()).await;
-                (pod, is_well)
+            tasks.spawn(async move {
+                let succeeded = reconcile(follower, pod.clone()).await;
+                (pod, succeeded)
             });
         }
         let pause = async {
@@ -57,16 +58,16 @@ pub async fn run(follower: Follower, mut changed: UnboundedReceiver<PodKey>) {
         };
         tokio::select! {
             Some(pod) = changed.recv() => queue.put(pod, Instant::now()),
-            Some(Ok((pod, is_well))) = looks.join_next() => queue.done(&pod, is_well, Instant::now()),
+            Some(Ok((pod, succeeded))) = tasks.join_next() => queue.done(&pod, succeeded, Instant::now()),
             () = pause => {}
         }
     }
 }
 
-/// One look at a pod: whether all is as it should be.
-async fn look(follower: Arc<Follower>, (namespace, name): PodKey) -> bool {
+/// Reconciles a pod on a blocking thread. Returns whether nothing is left to do.
+async fn reconcile(follower: Arc<Follower>, (namespace, name): PodKey) -> bool {
     let runtime = tokio::runtime::Handle::current();
-    let looked = tokio::task::spawn_blocking(move || {
+    let outcome = tokio::task::spawn_blocking(move || {
         let _busy = follower.service.busy();
         let _span = info_span!("follow", pod = format!("{namespace}/{name}")).entered();
         let path = || {
@@ -77,17 +78,17 @@ async fn look(follower: Arc<Follower>, (namespace, name): PodKey) -> bool {
             return false;
         };
         match cluster.pod_known(&namespace, &name) {
-            Some(pod) => follow(&follower.service, cluster, &pod, &path),
+            Some(pod) => reconcile_containers(&follower.service, cluster, &pod, &path),
             None => true,
         }
     });
-    looked.await.unwrap_or_else(|error| {
-        warn!(%error, "a look at a pod ended early");
+    outcome.await.unwrap_or_else(|error| {
+        warn!(%error, "the reconciliation of a running pod ended early");
         false
     })
 }
 
-fn follow(
+fn reconcile_containers(
     service: &Service,
     cluster: &Cluster,
     pod: &PodView,
@@ -100,60 +101,69 @@ fn follow(
     let (containers, netconf) = match containers {
         Ok(found) => found,
         Err(error) => {
-            warn!(%error, "cannot look at a running pod");
+            warn!(%error, "cannot find the containers of a running pod");
             return false;
         }
     };
-    let (mut is_well, is_here) = (true, !containers.is_empty());
+    let (mut succeeded, is_here) = (true, !containers.is_empty());
     for id in containers {
         match engine.follow(&id, &netconf, pod, path) {
             Err(failure) => {
-                is_well = false;
-                tell_of_failure(service, cluster, pod, failure);
+                succeeded = false;
+                report_failure(service, cluster, pod, failure);
             }
             Ok(followed) => {
                 let status = followed.now.as_deref().and_then(netstatus::build);
-                is_well &= tell(service, cluster, pod, followed);
+                succeeded &= report(service, cluster, pod, followed);
                 if let Some(status) = status {
                     let written = cluster.write_status(pod, &status);
-                    let told = written.and_then(|()| engine.told(&id, &netconf));
-                    is_well &= told
-                        .inspect_err(|error| warn!(%error, "the status of a running pod"))
+                    let recorded = written.and_then(|()| engine.told(&id, &netconf));
+                    succeeded &= recorded
+                        .inspect_err(
+                            |error| warn!(%error, "cannot write the status of a running pod"),
+                        )
                         .is_ok();
                 }
             }
         }
     }
-    // An ADD that failed is no business of this look.
-    if is_well && is_here {
+    // The failure of a pod without containers here is that of its ADD, which stays.
+    if succeeded && is_here {
         let name = format!("{}/{}", pod.namespace, pod.name);
         service.failures.forget(&name);
     }
-    is_well
+    succeeded
 }
 
-/// What the pod's owner gets to know; whether there is nothing left to do.
-fn tell(service: &Service, cluster: &Cluster, pod: &PodView, followed: Followed) -> bool {
+/// Reports the outcome in the log and in events. Returns whether nothing is left to do.
+fn report(service: &Service, cluster: &Cluster, pod: &PodView, followed: Followed) -> bool {
     tell_of_attached(cluster, pod, &followed.attached);
     for attached in &followed.attached {
-        info!(network = attached.name, ifname = attached.ifname, "plugged");
+        info!(
+            network = attached.name,
+            ifname = attached.ifname,
+            "attached a network to a running pod"
+        );
     }
     for (name, ifname) in &followed.detached {
-        info!(network = name, ifname, "unplugged");
+        info!(
+            network = name,
+            ifname, "detached a network from a running pod"
+        );
         let message = format!("Remove {ifname} from {name}");
         cluster.event(pod, false, "RemovedInterface", message);
     }
     for error in &followed.stuck {
-        warn_of(service, cluster, pod, "FailedDelNetwork", &error.msg, error);
+        report_error(service, cluster, pod, "FailedDelNetwork", &error.msg, error);
     }
-    let is_well = followed.stuck.is_empty() && followed.failure.is_none();
+    let succeeded = followed.stuck.is_empty() && followed.failure.is_none();
     if let Some(failure) = followed.failure {
-        tell_of_failure(service, cluster, pod, failure);
+        report_failure(service, cluster, pod, failure);
     }
-    is_well
+    succeeded
 }
 
-fn tell_of_failure(
+fn report_failure(
     service: &Service,
     cluster: &Cluster,
     pod: &PodView,
@@ -161,11 +171,11 @@ fn tell_of_failure(
 ) {
     let failed = || ("FailedAddNetwork", error.msg.clone());
     let (reason, message) = event.unwrap_or_else(failed);
-    warn_of(service, cluster, pod, reason, &message, &error);
+    report_error(service, cluster, pod, reason, &message, &error);
 }
 
-/// In whole to the log, in short to the pod, under one id.
-fn warn_of(
+/// Writes the complete error to the log and a short one to an event, under one id.
+fn report_error(
     service: &Service,
     cluster: &Cluster,
     pod: &PodView,
@@ -177,6 +187,6 @@ fn warn_of(
     let id = brief::id(&name, error, &[]);
     service.failures.note(&id, &name, HOT_PLUG, error);
     let details = &error.details;
-    warn!(id, reason, details, %error, "the networks of a running pod; it is tried again");
+    warn!(id, reason, details, %error, "cannot reconcile the networks of a running pod, it is retried");
     cluster.event(pod, true, reason, brief::event(message, &id, &name));
 }

@@ -1,4 +1,4 @@
-//! Which entry of the journal is next, and when one that failed is tried again: a plain data structure that is told the time.
+//! The queue of journal entries: it decides which entry is next and when a failed one is retried. Callers pass the time, so it reads no clock.
 
 use std::{
     collections::BTreeMap,
@@ -8,27 +8,27 @@ use std::{
 
 use crate::state::PodRef;
 
-/// The pause after the first failure; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// No pause is longer, but for its share of chance.
-const LAST_PAUSE: Duration = Duration::from_mins(2);
-/// So long after its first failure an entry is given up until the next start.
+/// The pause after the first failure. Each further pause is twice as long.
+const MIN_BACKOFF: Duration = Duration::from_secs(5);
+/// The longest pause, before jitter.
+const MAX_BACKOFF: Duration = Duration::from_mins(2);
+/// How long after its first failure an entry is retried; then it waits for the next start.
 pub(super) const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Device and inode of an entry's file: one that is written again is another.
+/// Device and inode of an entry's file. They differ when the entry is written again.
 pub(super) type Identity = Option<(u64, u64)>;
 
-/// Whom an entry is about.
+/// The container and the pod that an entry is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// The container; empty where the entry cannot be read.
+    /// The container ID; empty if the entry cannot be read.
     pub(crate) container: String,
-    /// Its pod, where it has one.
+    /// The pod, if the entry names one.
     pub(crate) pod: Option<PodRef>,
 }
 
 impl About {
-    /// Whether both are about one container, or about pods of one name: the earlier one may hold what the later one needs.
+    /// Returns whether both are about one container, or about pods of one name: the earlier container may hold what the later needs.
     fn concerns(&self, other: &Self) -> bool {
         let name = |about: &Self| {
             let pod = about.pod.as_ref();
@@ -39,14 +39,14 @@ impl About {
     }
 }
 
-/// What comes of a failure.
+/// The consequence of a failed replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is the first one; there will be others.
+    /// The entry failed for the first time and is retried.
     First,
-    /// It is tried again.
+    /// The entry failed before and is retried.
     Again,
-    /// It is not tried any more.
+    /// The entry is no longer retried.
     GivenUp,
 }
 
@@ -61,7 +61,7 @@ struct Entry {
     stage: Stage,
     failures: u32,
     failing_since: Option<Instant>,
-    /// An ADD waits for it.
+    /// Whether an ADD waits for it.
     is_urgent: bool,
 }
 
@@ -73,14 +73,14 @@ enum Stage {
 }
 
 impl Entry {
-    /// Whether ADDs wait for it: an entry that was tried once holds nobody up.
+    /// Returns whether ADDs wait for the entry: they do not wait for one that was tried.
     fn is_untried(&self) -> bool {
         self.failures == 0
     }
 }
 
 impl Pending {
-    /// The journal holds this entry; one that is known already stays as it is.
+    /// Adds an entry of the journal. An entry that is known already stays unchanged.
     pub(super) fn put(&mut self, path: PathBuf, identity: Identity, about: About, now: Instant) {
         let known = self.0.get(&path);
         if known.is_none_or(|known| known.identity != identity && known.stage != Stage::Running) {
@@ -96,19 +96,19 @@ impl Pending {
         }
     }
 
-    /// Whether this very file is known.
+    /// Returns whether this file, by name and identity, is known.
     pub(super) fn knows(&self, path: &Path, identity: Identity) -> bool {
         let known = self.0.get(path);
         known.is_some_and(|known| known.identity == identity || known.stage == Stage::Running)
     }
 
-    /// Entries that are no longer in the journal are forgotten: another daemon has done them.
-    pub(super) fn keep(&mut self, is_there: impl Fn(&Path) -> bool) {
+    /// Forgets the entries that are no longer in the journal, since another daemon replayed them.
+    pub(super) fn keep(&mut self, exists: impl Fn(&Path) -> bool) {
         self.0
-            .retain(|path, entry| entry.stage == Stage::Running || is_there(path));
+            .retain(|path, entry| entry.stage == Stage::Running || exists(path));
     }
 
-    /// The next entry to try, and whom it is about.
+    /// Takes the next entry that is due: one that an ADD waits for, else the one that has been due longest.
     pub(super) fn take(&mut self, now: Instant) -> Option<(PathBuf, About)> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) if due <= now => Some((!entry.is_urgent, due)),
@@ -125,7 +125,7 @@ impl Pending {
         Some((path, entry.about.clone()))
     }
 
-    /// When the next entry is due.
+    /// Returns the time at which the next entry is due.
     pub(super) fn next(&self) -> Option<Instant> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) => Some(due),
@@ -134,27 +134,27 @@ impl Pending {
         self.0.values().filter_map(due).min()
     }
 
-    /// The entry is done and gone.
+    /// Removes a replayed entry.
     pub(super) fn done(&mut self, path: &Path) {
         self.0.remove(path);
     }
 
-    /// The entry failed. `chance` between 0 and 1 keeps entries and nodes from failing in step.
-    pub(super) fn failed(&mut self, path: &Path, now: Instant, chance: f64) -> Verdict {
+    /// Schedules the retry of a failed entry. `jitter`, between 0 and 1, keeps entries and nodes from retrying in step.
+    pub(super) fn failed(&mut self, path: &Path, now: Instant, jitter: f64) -> Verdict {
         let Some(entry) = self.0.get_mut(path) else {
             return Verdict::GivenUp;
         };
         let since = *entry.failing_since.get_or_insert(now);
-        let pause = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(16));
+        let backoff = MIN_BACKOFF.saturating_mul(1 << entry.failures.min(16));
         entry.failures += 1;
         entry.is_urgent = false;
         if now.saturating_duration_since(since) >= PATIENCE {
             entry.stage = Stage::GivenUp;
             return Verdict::GivenUp;
         }
-        // From three quarters to five quarters.
-        let pause = pause.min(LAST_PAUSE).mul_f64(0.75 + chance / 2.0);
-        entry.stage = Stage::Due(now + pause);
+        // Jitter varies the pause from three quarters to five quarters.
+        let backoff = backoff.min(MAX_BACKOFF).mul_f64(0.75 + jitter / 2.0);
+        entry.stage = Stage::Due(now + backoff);
         if entry.failures == 1 {
             Verdict::First
         } else {
@@ -162,25 +162,25 @@ impl Pending {
         }
     }
 
-    /// Whether an ADD for this container and pod has to wait.
+    /// Returns whether an ADD for this container and pod has to wait.
     pub(super) fn holds_up(&self, add: &About) -> bool {
         let mut entries = self.0.values();
         entries.any(|entry| entry.is_untried() && entry.about.concerns(add))
     }
 
-    /// What an ADD for this container and pod waits for comes first; whether that is news.
+    /// Moves the entries that an ADD for this container and pod waits for to the front. Returns whether the order changed.
     pub(super) fn hurry(&mut self, add: &About) -> bool {
-        let mut is_news = false;
+        let mut changed = false;
         for entry in self.0.values_mut() {
             if entry.is_untried() && !entry.is_urgent && entry.about.concerns(add) {
                 entry.is_urgent = true;
-                is_news = true;
+                changed = true;
             }
         }
-        is_news
+        changed
     }
 
-    /// Whether some entry has not been tried yet.
+    /// Returns whether any entry has not been tried yet.
     pub(super) fn has_untried(&self) -> bool {
         self.0.values().any(Entry::is_untried)
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_adds_of_the_same_container_or_pod_wait_and_what_they_wait_for_comes_first() {
+    fn add_waits_for_entries_of_its_container_or_pod_and_moves_them_to_the_front() {
         let (mut pending, now) = (Pending::default(), Instant::now());
         put(&mut pending, "a", about("c1", "cart"), now);
         put(&mut pending, "b", about("c2", ""), now);
@@ -219,7 +219,10 @@ mod tests {
         assert_eq!(pending.take(now).unwrap().0, Path::new("b"));
         assert!(pending.hurry(&about("c9", "till")));
         assert_eq!(pending.take(now).unwrap().0, Path::new("c"));
-        assert!(pending.holds_up(&about("c9", "till")), "it is not over yet");
+        assert!(
+            pending.holds_up(&about("c9", "till")),
+            "its replay is running"
+        );
         pending.failed(Path::new("c"), now, 0.5);
         assert!(!pending.holds_up(&about("c9", "till")));
         pending.done(Path::new("b"));
@@ -231,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_tried_again_later_and_later_and_end() {
+    fn backoff_doubles_and_retries_end() {
         let (mut pending, mut now) = (Pending::default(), Instant::now());
         put(&mut pending, "a", about("c1", ""), now);
         let (path, start) = (Path::new("a"), now);
         let (mut pauses, mut verdicts) = (Vec::new(), Vec::new());
         while let Some((_, _)) = pending.take(now) {
             verdicts.push(pending.failed(path, now, 0.5));
-            assert_eq!(pending.take(now), None, "not at once");
+            assert_eq!(pending.take(now), None, "it waits for its backoff");
             if let Some(next) = pending.next() {
                 pauses.push((next - now).as_secs());
                 now = next;
@@ -249,8 +252,8 @@ mod tests {
         assert_eq!(verdicts.last(), Some(&Verdict::GivenUp));
         let others = &verdicts[1..verdicts.len() - 1];
         assert!(others.iter().all(|one| *one == Verdict::Again));
-        assert!(now - start >= PATIENCE && now - start < PATIENCE + 2 * LAST_PAUSE);
-        // What is written again has its time again.
+        assert!(now - start >= PATIENCE && now - start < PATIENCE + 2 * MAX_BACKOFF);
+        // An entry that is written again starts from the beginning.
         pending.put(path.into(), Some((0, 1)), about("c1", ""), now);
         assert_eq!(pending.take(now), None);
         pending.put(path.into(), Some((0, 2)), about("c1", ""), now);
@@ -258,18 +261,18 @@ mod tests {
     }
 
     #[test]
-    fn chance_moves_a_pause_by_a_quarter() {
-        for (chance, expected) in [(0.0, 3750), (1.0, 6250)] {
+    fn jitter_varies_the_backoff_by_a_quarter() {
+        for (jitter, expected) in [(0.0, 3750), (1.0, 6250)] {
             let (mut pending, now) = (Pending::default(), Instant::now());
             put(&mut pending, "a", about("c1", ""), now);
             pending.take(now).unwrap();
-            pending.failed(Path::new("a"), now, chance);
+            pending.failed(Path::new("a"), now, jitter);
             assert_eq!((pending.next().unwrap() - now).as_millis(), expected);
         }
     }
 
     #[test]
-    fn what_another_daemon_has_done_is_forgotten() {
+    fn entry_that_another_daemon_replayed_is_forgotten() {
         let (mut pending, now) = (Pending::default(), Instant::now());
         put(&mut pending, "a", about("c1", ""), now);
         put(&mut pending, "b", about("c2", ""), now);

@@ -1,4 +1,4 @@
-//! Reading and writing the journal's files.
+//! Tests of reading and writing the journal's files.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn request(container: &str) -> api::Request {
     request
 }
 
-/// What is due, in order.
+/// Takes all entries that are due, in order.
 fn due(journal: &Journal) -> Vec<(String, About)> {
     let now = Instant::now();
     let mut pending = journal.pending();
@@ -37,7 +37,7 @@ fn due(journal: &Journal) -> Vec<(String, About)> {
 }
 
 #[test]
-fn reading_learns_whom_entries_are_about_and_sets_broken_ones_aside() {
+fn reading_finds_container_and_pod_and_sets_broken_entries_aside() {
     let (_dir, root) = root();
     let cni_dir = Path::new("/state");
     let dirs = [cni_dir.to_owned(), PathBuf::from("/none")];
@@ -68,20 +68,20 @@ fn reading_learns_whom_entries_are_about_and_sets_broken_ones_aside() {
 }
 
 #[test]
-fn what_is_put_has_no_foreign_variables() {
+fn put_keeps_cni_variables_alone() {
     let (_dir, root) = root();
     let cni_dir = Path::new("/state");
     put(&root, cni_dir, "c1.json", &request("c1")).unwrap();
     let entry = journal::dir(cni_dir).join("c1.json");
     let Loaded::Request(loaded) = load(&root, &entry).unwrap() else {
-        panic!("it is gone");
+        panic!("the entry was removed");
     };
     assert!(!loaded.env.contains_key("TOKEN"));
     assert_eq!(loaded.env["CNI_CONTAINERID"], "c1");
 }
 
 #[tokio::test]
-async fn an_add_waits_for_its_own_entries_alone() {
+async fn add_waits_for_entries_of_its_own_container_alone() {
     use futures::FutureExt;
 
     let (_dir, root) = root();

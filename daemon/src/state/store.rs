@@ -1,8 +1,8 @@
-//! Reading and writing state below the node's root. What counts is complete before it is seen, so a crash leaves the file of before or
-//! the file of after.
+//! Reads and writes state files below the node's root. A file gets its name when it is complete, so a crash leaves either the old file or
+//! the new one.
 //!
-//! A power cut is another matter: it takes what was not synced, in any order. Only what has to outlive it is synced, since every
-//! wait is one for the disk that etcd may be on. The kernel's boot id in the sidecar tells that there may have been one.
+//! A power cut may take everything that was not synced, in any order. Only what has to survive one is synced, since every sync waits for a
+//! disk that etcd may share. The kernel's boot id in the sidecar shows that there may have been a power cut.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,27 +25,27 @@ use super::{State, boot_id, upstream};
 const MAX_BYTES: u64 = 16 << 20;
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
-/// Our own directory beside upstream's files.
+/// Our own directory next to upstream's files.
 const OWN_DIR: &str = ".multus-rs";
-/// Below it: the file whose locks say which process works at which container.
+/// The file in it whose locks each stand for a container that a process works on.
 const LOCKS_FILE: &str = "container.locks";
-/// libcni's result cache lies in the same directory.
+/// The directory of libcni's result cache, next to upstream's files.
 const RESULTS_DIR: &str = "results";
 
-/// Why state cannot be read or written.
+/// An error of reading or writing state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file is there and cannot be read, or not all of it, and no sidecar helps.
-    #[error("state file {} is damaged and its sidecar does not help: {reason}", path.display())]
+    /// The file exists but cannot be read, at least in part, and there is no usable sidecar.
+    #[error("state file {} is damaged and has no usable sidecar: {reason}", path.display())]
     Damaged {
         /// The file on the node.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         reason: String,
-        /// The delegates that can still be read.
+        /// The state with the delegates that can still be read.
         left: Box<State>,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("state: {0}")]
     Io(#[from] RootError),
 }
@@ -56,7 +56,7 @@ impl From<StateError> for CniError {
     }
 }
 
-/// The state directory of one node. Its directories are opened once, so it is for one request, not for the life of a daemon.
+/// The state directory of a node. It opens its directories once, so it is made for each request and not kept for the daemon's lifetime.
 #[derive(Clone)]
 pub struct Store {
     root: Arc<Root>,
@@ -66,19 +66,19 @@ pub struct Store {
     own: OnceLock<Arc<Directory>>,
 }
 
-/// The first record of a container, which an ADD carries on.
+/// The first record of a container, in which an ADD notes its progress.
 #[derive(Debug)]
 pub struct Begun {
     sidecar: File,
     name: String,
     encoded: Encoded,
-    /// Where the sidecar is, if progress has to be synced.
+    /// The sidecar's directory if progress has to be synced.
     synced_in: Option<Arc<Directory>>,
 }
 
 impl Begun {
-    /// Writes that a planned delegate is about to be attached: one word in place, since replacing the file unsynced could leave
-    /// an empty one after a power cut. Whether the word is lost then does not matter.
+    /// Records that a planned delegate is about to be attached. It overwrites one word in place, since replacing the file without a sync
+    /// could leave an empty one after a power cut. The loss of the word does no harm then.
     pub fn start(&self, delegate: usize) -> Result<(), StateError> {
         let write = || -> io::Result<()> {
             #[cfg(test)]
@@ -121,24 +121,24 @@ impl Store {
         }
     }
 
-    /// The same store in a boot whose id is known already.
+    /// Sets the boot id if it was read already.
     #[must_use]
     pub(crate) fn in_boot(mut self, boot: Option<Arc<str>>) -> Self {
         self.boot = OnceLock::from(boot);
         self
     }
 
-    /// Where cached results lie, as a path of the node.
+    /// The directory of cached results, as a path of the node.
     pub fn results_dir(&self) -> PathBuf {
         self.dir.join(RESULTS_DIR)
     }
 
-    /// Waits until no other process, as there are two in a rolling update, is at the container.
+    /// Waits until no other process works on the container, and locks it. A rolling update runs two daemons on a node.
     pub fn lock(&self, id: &ContainerId) -> Result<FileLock, StateError> {
         Ok(FileLock::wait(&*self.own(true)?, LOCKS_FILE, id.as_str())?)
     }
 
-    /// The same, if nobody is.
+    /// Locks the container, or returns `None` when another process has locked it.
     pub fn try_lock(&self, id: &ContainerId) -> Result<Option<FileLock>, StateError> {
         Ok(FileLock::attempt(
             &*self.own(true)?,
@@ -147,17 +147,17 @@ impl Store {
         )?)
     }
 
-    /// What is known of a container; `ifname` is what the runtime asks for, should only upstream's file be there.
+    /// Loads the state of a container. `ifname` is the interface that the runtime requests, which upstream's file does not hold.
     pub fn load(&self, id: &ContainerId, ifname: &IfName) -> Result<Option<State>, StateError> {
         let (bytes, damage) = match self.upstream_file(id) {
             Ok(bytes) => (bytes, None),
             Err(error) if error.is_not_found() => return Ok(self.sidecar_of_earlier_boot(id)),
-            Err(error) if may_pass(&error) => return Err(error.into()),
+            Err(error) if is_temporary(&error) => return Err(error.into()),
             Err(error) => (Vec::new(), Some(error.source.to_string())),
         };
         let boot = self.boot();
         let mut sidecar = self.sidecar(id);
-        // Of a file that the sidecar was written for, nothing is needed but that.
+        // A sidecar that was written for this file holds everything.
         if damage.is_none()
             && let Some(own) = sidecar.take_if(|own| own.belongs_to(id, &bytes))
             && let Ok(state) = own.into_state(id, boot)
@@ -171,11 +171,11 @@ impl Store {
             && let Some(own) = sidecar.filter(|own| own.is_of(id))
             && let Ok(state) = own.into_state(id, boot)
         {
-            warn!(path = %path.display(), reason, "state file is damaged, using its sidecar");
+            warn!(path = %path.display(), reason, "the state file is damaged, its sidecar is used");
             return Ok(Some(state));
         }
-        let (state, odd) = from_upstream(id, ifname, file.delegates);
-        match damage.or(odd) {
+        let (state, invalid_name) = from_upstream(id, ifname, file.delegates);
+        match damage.or(invalid_name) {
             None => Ok(Some(state)),
             Some(reason) => Err(StateError::Damaged {
                 path,
@@ -185,9 +185,9 @@ impl Store {
         }
     }
 
-    /// Whatever an upstream program does, it removes its own file alone when it has detached a container. So a sidecar without that
-    /// file counts for nothing, unless a power cut may have taken the file, which was not synced: then the container is detached
-    /// once more.
+    /// Returns the state of a sidecar without upstream's file if it is of an earlier boot. Upstream removes its own file alone when it has
+    /// detached a container, so such a sidecar does not count, unless a power cut may have taken the file, which was not synced. Then
+    /// the container is detached once more.
     fn sidecar_of_earlier_boot(&self, id: &ContainerId) -> Option<State> {
         let sidecar = self.sidecar(id)?;
         let boot = self.boot();
@@ -197,8 +197,8 @@ impl Store {
         sidecar.into_state(id, boot).ok()
     }
 
-    /// Writes both files before anything is attached. The sidecar comes first: alone it counts for nothing, so nothing is known before
-    /// all is; hence it needs no rename either. Once this returns, the sidecar outlives a power cut.
+    /// Writes both files before anything is attached. The sidecar is written first: it does not count without upstream's file, so the
+    /// record counts when it is complete, and the sidecar needs no rename. Once this returns, the sidecar survives a power cut.
     pub fn begin(&self, state: &State) -> Result<Begun, StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
@@ -223,39 +223,39 @@ impl Store {
         })
     }
 
-    /// Replaces what is known of a container.
+    /// Replaces the state of a container.
     pub fn record(&self, state: &State) -> Result<(), StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
         let (base, own) = (self.base(true)?, self.own(true)?);
-        // Files that another program wrote, or that are damaged, are replaced as a whole.
-        let there = self.upstream_file(id).ok();
-        let is_right = there.as_ref() == Some(&upstream_file);
-        // Until the file is replaced, too, the sidecar counts beside the one that is there.
-        let before = there.as_deref().filter(|_| !is_right);
+        // A file that is damaged or was written by another program is replaced.
+        let present = self.upstream_file(id).ok();
+        let is_unchanged = present.as_ref() == Some(&upstream_file);
+        // Until the file is replaced, too, the new sidecar has to count next to the present file.
+        let before = present.as_deref().filter(|_| !is_unchanged);
         let encoded = sidecar::encode(state, &upstream_file, before, self.boot());
-        // With the same networks, the sidecar of before would do: after a reboot, everything in it counts as begun.
-        let durability = if is_right {
+        // With the same networks the old sidecar may survive instead: after a reboot, everything in it counts as begun.
+        let durability = if is_unchanged {
             self.if_boot_is_known(Durability::Whole)
         } else {
             Durability::Synced
         };
         write(&own, &sidecar_name(id), &encoded.bytes, durability)?;
-        if !is_right {
-            // With other networks, a file of before the one before would not belong to the sidecar.
+        if !is_unchanged {
+            // With other networks, an upstream file from before the previous one would not belong to the sidecar.
             write(&base, id.as_str(), &upstream_file, Durability::Synced)?;
         }
         Ok(())
     }
 
-    /// Forgets a container; what is gone already is success. Once this returns, a power cut does not bring back what counts; before,
-    /// upstream's file never stays without its sidecar.
+    /// Removes the state of a container; missing files are a success. Once this returns, a power cut does not bring back upstream's file;
+    /// until then that file is never without its sidecar.
     pub fn remove(&self, id: &ContainerId) -> Result<(), StateError> {
         self.remove_files(id, Directory::sync)
     }
 
-    /// The same with half the waits, for a caller who comes again if this does not return: in between, a power cut may take the sidecar
-    /// and leave upstream's file, by which nobody can tell that the container is gone.
+    /// Removes the state of a container with half the syncs, for a caller that repeats its request when this does not return. A power cut in
+    /// between may take the sidecar and leave upstream's file, which does not show that the container was deleted.
     pub fn remove_on_request(&self, id: &ContainerId) -> Result<(), StateError> {
         self.remove_files(id, |_| Ok(()))
     }
@@ -283,8 +283,8 @@ impl Store {
             Some(own) => remove(own, &sidecar_name(id))?,
             None => false,
         };
-        // One wait for both: file systems with one journal take them along together. On others the sidecar may come back alone; then
-        // the next start detaches the container once more and forgets it.
+        // One sync covers both on file systems with a single journal. On others a power cut may bring back the sidecar alone; then the
+        // next start detaches the container once more and forgets it.
         if upstream_file {
             base.sync()?;
         } else if let (true, Some(own)) = (sidecar, own) {
@@ -293,8 +293,7 @@ impl Store {
         Ok(())
     }
 
-    /// The containers that have any file here: state, a sidecar that lost it or never got it, or something that was
-    /// never completed.
+    /// Returns the containers that have any file here: state, a sidecar without state, or a file that was never completed.
     pub fn known(&self) -> Result<BTreeSet<ContainerId>, StateError> {
         let id = |name: &str| name.parse::<ContainerId>().ok();
         let mut known = BTreeSet::new();
@@ -309,12 +308,12 @@ impl Store {
         Ok(known)
     }
 
-    /// Whether the file is there that every program here goes by.
+    /// Returns whether upstream's file exists, by which both programs know a container.
     pub fn has_state(&self, id: &ContainerId) -> bool {
         self.root.exists(self.dir.join(id.as_str()))
     }
 
-    /// The durability of what may be lost as long as the boot id tells afterwards that it may have been.
+    /// Returns `durability` if a boot id will show that a power cut may have taken unsynced data, and otherwise `Synced`.
     fn if_boot_is_known(&self, durability: Durability) -> Durability {
         match self.boot() {
             Some(_) => durability,
@@ -337,12 +336,12 @@ impl Store {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return None,
             Err(error) => {
-                warn!(%error, "sidecar cannot be read");
+                warn!(%error, "cannot read the sidecar");
                 return None;
             }
         };
         Sidecar::parse(&bytes)
-            .inspect_err(|reason| warn!(name, reason, "sidecar is not usable"))
+            .inspect_err(|reason| warn!(name, reason, "cannot use the sidecar"))
             .ok()
     }
 
@@ -373,7 +372,7 @@ impl Store {
 
     fn read(&self, dir: &Directory, name: &str) -> Result<Vec<u8>, RootError> {
         match dir.read(name, MAX_BYTES) {
-            // A link has to be resolved below the root.
+            // A symbolic link has to be resolved below the root.
             Err(error) if is_errno(&error, &[Errno::LOOP]) => {
                 self.root.read(dir.path().join(name), MAX_BYTES)
             }
@@ -398,7 +397,7 @@ fn remove(dir: &Directory, name: &str) -> Result<bool, StateError> {
     super::faults::file_step(dir, name)?;
     match dir.remove(name) {
         Err(error) if is_directory(&error) => {
-            warn!(path = %error.path.display(), "a directory lies where state should be, it is left alone");
+            warn!(path = %error.path.display(), "a directory has the name of a state file, it is not removed");
             Ok(false)
         }
         removed => Ok(removed?),
@@ -409,7 +408,7 @@ fn sidecar_name(id: &ContainerId) -> String {
     format!("{id}.json")
 }
 
-/// The names in a directory that may be missing.
+/// Lists a directory that may not exist.
 fn list(dir: Result<Arc<Directory>, RootError>) -> Result<Vec<String>, StateError> {
     match dir.and_then(|dir| dir.list()) {
         Ok(names) => Ok(names),
@@ -418,8 +417,8 @@ fn list(dir: Result<Arc<Directory>, RootError>) -> Result<Vec<String>, StateErro
     }
 }
 
-/// Whether it is the daemon that is short of something, and not the file that is bad.
-fn may_pass(error: &RootError) -> bool {
+/// Returns whether the process lacks a resource, in which case the file may be intact.
+fn is_temporary(error: &RootError) -> bool {
     is_errno(error, &[Errno::MFILE, Errno::NFILE, Errno::NOMEM])
 }
 

@@ -1,4 +1,4 @@
-//! A state that only upstream's file tells of.
+//! Builds the state of a container that has upstream's file alone.
 
 use cni::env::{ContainerId, IfName};
 use serde_json::{Map, Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::upstream::Saved;
 use super::{Delegate, Progress, Requested, State};
 
-/// Upstream's file alone: interface names are counted again, and nobody knows how far each delegate was. What is wrong is
-/// left out and told.
+/// Returns the state by upstream's delegates. Interface names are counted as at ADD, and the progress is unknown. A delegate with an invalid
+/// name is left out and reported in the second value.
 pub(super) fn from_upstream(
     id: &ContainerId,
     ifname: &IfName,
@@ -46,7 +46,7 @@ pub(super) fn from_upstream(
     (state, damage)
 }
 
-/// As much of the capability arguments as upstream's file keeps.
+/// Returns the capability arguments that upstream's file holds.
 fn capability_args(requested: &Requested) -> Map<String, Value> {
     let mut out = Map::new();
     if !requested.ips.is_empty() {

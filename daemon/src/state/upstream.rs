@@ -1,4 +1,4 @@
-//! The file `<cniDir>/<containerID>` as upstream Multus writes and reads it: a list with one object per delegate.
+//! The file `<cniDir>/<containerID>` as upstream Multus writes and reads it: a list with one object for each delegate.
 
 mod read;
 mod write;

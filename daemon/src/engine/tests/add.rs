@@ -1,4 +1,4 @@
-//! ADD: order, what delegates are given, what is refused beforehand, what is undone.
+//! ADD: the order of delegates, their arguments, early refusals and rollback.
 
 use serde_json::{Value, json};
 
@@ -308,7 +308,6 @@ fn add_and_status_fail_until_the_readiness_indicator_exists() {
     world.engine.status(&path, &netconf(&world)).unwrap();
 }
 
-/// Two ADDs for one container at once: one is refused, none is torn.
 #[test]
 fn concurrent_adds_of_one_container_attach_it_once() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! DEL and CHECK: from state alone, again and again, with parts missing.
+//! DEL and CHECK from state, including repeated calls and missing parts.
 
 use serde_json::{Value, json};
 
@@ -112,13 +112,16 @@ fn del_works_from_upstreams_state_file_alone() {
             "DEL flannel eth0"
         ]
     );
-    assert_eq!(calls[0].stdin["cniVersion"], "1.1.0", "that of multus");
-    assert_eq!(calls[1].stdin["cniVersion"], "0.4.0", "its own");
+    assert_eq!(
+        calls[0].stdin["cniVersion"], "1.1.0",
+        "the version of multus"
+    );
+    assert_eq!(calls[1].stdin["cniVersion"], "0.4.0", "its own version");
     assert!(calls[1].env["CNI_ARGS"].ends_with(";MAC=02:aa:00:00:00:05;IP=10.20.0.5/24"));
     assert_eq!(
         calls[2].stdin["runtimeConfig"],
         json!({"portMappings":[{"hostPort":8080,"containerPort":80}]}),
-        "the runtime's, as nothing better is known"
+        "the runtime's, as upstream's file holds none"
     );
     assert_eq!(calls[3].stdin["delegate"]["mtu"], 9_007_199_254_740_993_u64);
     assert!(world.left().is_empty());

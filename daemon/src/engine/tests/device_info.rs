@@ -1,49 +1,50 @@
-//! What plugins tell of devices.
+//! Device information of plugins in the pod's status.
 
 use serde_json::{Value, json};
 
 use super::world::World;
 
-const PLACE: &str = "var/run/k8s.cni.cncf.io/devinfo/cni/shop-a-c1_net1";
+const INFO_FILE: &str = "var/run/k8s.cni.cncf.io/devinfo/cni/shop-a-c1_net1";
 const NETWORK: &str = r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"deviceID":true,"CNIDeviceInfoFile":true}}"#;
 
-/// A pod with a device in its first network, and what its status gets to know after this was told.
-fn added(told: &str) -> (World, Vec<Option<Value>>) {
+/// Returns a node with a pod whose first network has a device with this information file, and the device information of its
+/// networks.
+fn added(content: &str) -> (World, Vec<Option<Value>>) {
     let world = World::new();
     world.nad("a", NETWORK);
-    world.put(PLACE, told);
+    world.put(INFO_FILE, content);
     let networks = r#"[{"name":"a","deviceID":"0000:18:02.5"},{"name":"a","interface":"ext0"}]"#;
     let attached = world.add("c1", networks).unwrap().attached;
-    let told = attached
+    let infos = attached
         .into_iter()
         .map(|one| one.device_info.map(Value::Object));
-    (world, told.collect())
+    (world, infos.collect())
 }
 
 #[test]
 fn device_info_is_reported_and_removed_with_its_network() {
     let info = json!({"type": "pci", "pci": {"pci-address": "0000:18:02.5"}});
-    let (world, told) = added(&info.to_string());
-    assert_eq!(told, [None, Some(info), None]);
+    let (world, infos) = added(&info.to_string());
+    assert_eq!(infos, [None, Some(info), None]);
     world.del("c1").unwrap();
-    assert!(!world.dir.path().join(PLACE).exists());
-    let given: Vec<_> = world
+    assert!(!world.dir.path().join(INFO_FILE).exists());
+    let passed: Vec<_> = world
         .calls()
         .iter()
         .filter(|call| call.plugin == "macvlan")
         .map(|call| call.stdin["runtimeConfig"]["CNIDeviceInfoFile"].clone())
         .collect();
-    let place = json!(format!("/{PLACE}"));
-    assert_eq!(given, [place.clone(), json!(null), json!(null), place]);
+    let path = json!(format!("/{INFO_FILE}"));
+    assert_eq!(passed, [path.clone(), json!(null), json!(null), path]);
 }
 
 #[test]
 fn unreadable_device_info_does_not_fail_add_or_del() {
     for text in ["", "{\"type\":", "[1]"] {
-        let (world, told) = added(text);
-        assert_eq!(told, [None, None, None]);
+        let (world, infos) = added(text);
+        assert_eq!(infos, [None, None, None]);
         world.del("c1").unwrap();
-        assert!(!world.dir.path().join(PLACE).exists());
+        assert!(!world.dir.path().join(INFO_FILE).exists());
     }
 }
 

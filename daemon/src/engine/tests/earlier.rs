@@ -1,4 +1,4 @@
-//! Pods that the runtime attached by itself, before multus was installed: only its own result cache knows of them.
+//! DEL of pods that the runtime attached itself, before multus was installed: only the runtime's result cache has them.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::world::{World, pod, request};
 
 const RESULTS: &str = "var/lib/cni/results";
 
-/// A result as the runtime's libcni keeps it.
+/// Writes a result as the runtime's libcni caches it, and returns its path.
 fn cached(world: &World, network: &str, ifname: &str, config: &Value) -> std::path::PathBuf {
     let entry = cni::cache::Entry {
         kind: cni::cache::KIND.to_owned(),
@@ -35,7 +35,7 @@ fn flannel() -> Value {
 fn pod_of_the_runtime_is_detached_with_its_cached_configuration() {
     let world = World::new();
     let path = cached(&world, "old", "eth0", &flannel());
-    // The pod is gone from the API server by now.
+    // The pod was deleted from the API server already.
     world.del("c1").unwrap();
     let calls = world.calls();
     let texts: Vec<_> = calls.iter().map(super::world::Call::text).collect();
@@ -91,7 +91,7 @@ fn results_of_shim_and_loopback_are_not_adopted() {
     ];
     world.del("c1").unwrap();
     world.check_calls(&[]);
-    // Of a container with state, its runtime keeps the result of the shim alone.
+    // For a container with state, the runtime has the result of the shim alone.
     world.add("c1", "").unwrap();
     world.calls();
     world.del("c1").unwrap();

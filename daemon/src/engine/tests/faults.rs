@@ -1,4 +1,4 @@
-//! A disk that fails and a process that ends, at every single step of a verb: the next DEL, or sweep, cleans up.
+//! A failing disk or a crash at every single step of a verb: the next DEL, GC or start cleans up.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use crate::state::faults::{self, Fault};
 
 type Verb<'a> = &'a dyn Fn(&mut World) -> Result<(), CniError>;
 
-/// Attachments that plugins still have, as far as they were told.
+/// Returns the attachments that plugins still have after these calls.
 fn attached(calls: &[Call]) -> BTreeSet<String> {
     let mut attached = BTreeSet::new();
     for call in calls {
@@ -25,7 +25,7 @@ fn attached(calls: &[Call]) -> BTreeSet<String> {
     attached
 }
 
-/// Lets every step of `verb` go wrong once, after `before`, and checks that `after` leaves nothing. Returns how many.
+/// Lets every step of `verb` fail once, after `before`, and checks that `after` leaves nothing. Returns the number of steps.
 fn at_every_step(before: Verb<'_>, verb: Verb<'_>, after: Verb<'_>) -> u32 {
     let mut most = 0;
     for fault in [Fault::Failure, Fault::End] {
@@ -110,7 +110,7 @@ fn fault_in_gc_or_in_detaching_stale_containers_leaves_nothing() {
     }
 }
 
-/// One network changes its wishes, one stays, one is new.
+/// One network has changed requests, one stays, one is new.
 const WANTED: &str = r#"[{"name": "a", "mac": "02:00:00:00:00:07"}, {"name": "b", "interface": "new"}, {"name": "b"}]"#;
 
 fn follow(world: &mut World) -> Result<(), CniError> {
@@ -125,10 +125,10 @@ fn follow(world: &mut World) -> Result<(), CniError> {
 fn fault_in_hot_plug_leaves_nothing_or_is_reconciled() {
     let before = |world: &mut World| world.add("c1", "a,b@old").map(drop);
     for after in [&del as Verb<'_>, &gc, &sweep] {
-        // A network that is new, one that goes, one in its place: each a plugin and two files.
+        // A new network, a detached one and one in its place: each takes one plugin and two files.
         assert_eq!(at_every_step(&before, &follow, after), 9);
     }
-    // The next look makes good what was left.
+    // The next reconciliation finishes the change.
     let again = |world: &mut World| {
         follow(world)?;
         let state = world.state("c1");
@@ -144,7 +144,10 @@ fn fault_in_hot_plug_leaves_nothing_or_is_reconciled() {
         world
             .engine
             .told(&"c1".parse().unwrap(), &world.netconf())?;
-        assert!(world.follow("c1", WANTED)?.now.is_none(), "told");
+        assert!(
+            world.follow("c1", WANTED)?.now.is_none(),
+            "the status is written"
+        );
         del(world)
     };
     at_every_step(&before, &follow, &again);

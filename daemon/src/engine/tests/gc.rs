@@ -1,4 +1,4 @@
-//! GC and STATUS.
+//! GC by state and by the runtime's list, and STATUS.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn gc_waits_for_the_readiness_indicator() {
     world.config["readinessindicatorfile"] = json!("/run/ready");
     world.config["cni.dev/valid-attachments"] = json!([]);
     let config = world.config.to_string();
-    // Not generated: there the daemon itself looks after the file.
+    // A generated configuration would leave the file to the daemon's own readiness.
     let netconf = Netconf::effective(config.as_bytes(), &serde_json::Map::new(), false).unwrap();
     world.calls();
     let path = ["/opt/cni/bin".into()];

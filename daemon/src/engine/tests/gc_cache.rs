@@ -1,4 +1,4 @@
-//! GC by what the result cache says, and beside other verbs.
+//! GC by the result cache, and GC that runs concurrently with other verbs.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::recall::attach;
 use super::world::{Call, World};
 
-/// What GC told a plugin.
+/// Returns the valid attachments that a GC call passed.
 fn valid<'a>(calls: &'a [Call], text: &str) -> &'a Value {
     let call = calls.iter().find(|call| call.text() == text);
     let call = call.unwrap_or_else(|| panic!("no {text} in {calls:?}"));
@@ -19,7 +19,7 @@ fn texts(calls: &[Call]) -> Vec<String> {
     calls.iter().map(Call::text).collect()
 }
 
-fn alive(ids: &[&str]) -> Value {
+fn listed(ids: &[&str]) -> Value {
     ids.iter()
         .map(|id| json!({"containerID": id, "ifname": "eth0"}))
         .collect()
@@ -31,7 +31,7 @@ fn interface_plugged_into_a_listed_pod_is_valid() {
     world.add("c1", "").unwrap();
     attach(&world, "c1", "hot", "net7", "bridge");
     world.calls();
-    world.gc(alive(&["c1"])).unwrap();
+    world.gc(listed(&["c1"])).unwrap();
     let calls = world.calls();
     assert_eq!(texts(&calls), ["GC bridge"]);
     assert_eq!(
@@ -48,7 +48,7 @@ fn listed_pod_without_state_stays_valid() {
     std::fs::remove_file(own.join("c1")).unwrap();
     std::fs::remove_file(own.join(".multus-rs/c1.json")).unwrap();
     world.calls();
-    world.gc(alive(&["c1"])).unwrap();
+    world.gc(listed(&["c1"])).unwrap();
     let calls = world.calls();
     assert_eq!(texts(&calls), ["GC macvlan"]);
     assert_eq!(
@@ -65,7 +65,7 @@ fn gc_detaches_cached_attachments_with_their_own_configuration() {
     attach(&world, "c2", "n", "net1", "bridge");
     attach(&world, "c3", "n", "net1", "macvlan");
     world.calls();
-    world.gc(alive(&["c1"])).unwrap();
+    world.gc(listed(&["c1"])).unwrap();
     let calls = world.calls();
     assert_eq!(texts(&calls), ["DEL bridge net1", "DEL macvlan net1"]);
     assert!(calls[0].env["CNI_ARGS"].contains("K8S_POD_NAME=cart-0"));
@@ -83,14 +83,14 @@ fn all_plugins_of_a_network_name_get_all_its_attachments() {
     attach(&world, "c1", "n", "net1", "bridge");
     attach(&world, "c2", "n", "net2", "macvlan");
     attach(&world, "c3", "n", "net3", "macvlan");
-    // One whose configuration is of no use any more.
+    // The configuration of this one is invalid.
     attach(&world, "c4", "n", "net4", "macvlan");
     let file = "var/lib/cni/multus/results/n-c4-net4";
     let entry = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
     let mut entry: Value = serde_json::from_str(&entry).unwrap();
     entry["config"] = json!("e30=");
     world.put(file, &entry.to_string());
-    world.gc(alive(&["c1", "c2", "c3", "c4"])).unwrap();
+    world.gc(listed(&["c1", "c2", "c3", "c4"])).unwrap();
     let calls = world.calls();
     assert_eq!(texts(&calls), ["GC bridge", "GC macvlan"]);
     for call in ["GC bridge", "GC macvlan"] {
@@ -111,9 +111,9 @@ fn disable_gc_of_a_network_skips_it() {
         &entry.replace("\"c1\"", "\"c9\""),
     );
     world.calls();
-    world.gc(alive(&["c1"])).unwrap();
+    world.gc(listed(&["c1"])).unwrap();
     world.check_calls(&[]);
-    world.gc(alive(&[])).unwrap();
+    world.gc(listed(&[])).unwrap();
     world.check_calls(&["DEL bridge net1", "DEL portmap eth0", "DEL flannel eth0"]);
     assert_eq!(
         world.left(),
@@ -122,7 +122,7 @@ fn disable_gc_of_a_network_skips_it() {
     world.config["disableGC"] = json!(true);
     world.add("c2", "").unwrap();
     world.calls();
-    world.gc(alive(&[])).unwrap();
+    world.gc(listed(&[])).unwrap();
     world.check_calls(&[]);
 }
 
@@ -134,7 +134,7 @@ fn attachments_in_upstreams_state_are_valid() {
         include_str!("../../../tests/fixtures/state/upstream.json"),
     );
     world.config["cniVersion"] = json!("1.1.0");
-    world.gc(alive(&["c1"])).unwrap();
+    world.gc(listed(&["c1"])).unwrap();
     let calls = world.calls();
     assert_eq!(texts(&calls), ["GC bridge"], "the one without a version");
     assert_eq!(
@@ -172,7 +172,8 @@ fn container_being_added_is_valid() {
     assert!(world.left().contains(&"/c2".to_owned()));
 }
 
-/// An ADD that was under way when GC came is in no list, though it may be done before its turn comes.
+/// The runtime's list does not have a container whose ADD was running when GC started, although that ADD may end before GC
+/// comes to the container.
 #[test]
 fn gc_spares_an_add_that_ends_meanwhile() {
     let world = World::new();
@@ -225,7 +226,7 @@ fn add_waits_while_gc_reports_valid_attachments() {
                 collecting.send(()).unwrap();
                 let early = is_added.lock().unwrap();
                 let early = early.recv_timeout(Duration::from_millis(300));
-                assert!(early.is_err(), "an address may be given out and freed");
+                assert!(early.is_err(), "the plugin would free the new address");
             }
             "ADD flannel eth0" => added.send(()).unwrap(),
             _ => {}

@@ -1,4 +1,4 @@
-//! What plugins are given beyond the plain case, what events say, and verbs at the same moment.
+//! Arguments of plugins beyond the plain case, texts of events, and concurrent verbs.
 
 use serde_json::{Value, json};
 
@@ -12,22 +12,22 @@ const ALL: &str = r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capab
 fn every_requested_capability_reaches_its_plugin_at_add_and_del() {
     let world = World::new();
     world.nad("a", ALL);
-    let wishes = json!({
+    let requests = json!({
         "name": "a", "mac": "02:aa:00:00:00:05", "ips": ["10.20.0.5/24"], "deviceID": "0000:18:02.5",
         "infiniband-guid": "c2:11:22:33:44:55:66:77",
         "bandwidth": {"ingressRate": 1, "ingressBurst": 2, "egressRate": 3, "egressBurst": 4},
         "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.1"}],
     });
-    world.add("c1", &json!([wishes]).to_string()).unwrap();
+    world.add("c1", &json!([requests]).to_string()).unwrap();
     world.del("c1").unwrap();
     let calls = world.calls();
     for index in [2, 3] {
         assert_eq!(
             calls[index].stdin["runtimeConfig"],
             json!({
-                "mac": wishes["mac"], "ips": wishes["ips"], "deviceID": wishes["deviceID"],
-                "infinibandGUID": wishes["infiniband-guid"], "bandwidth": wishes["bandwidth"],
-                "portMappings": wishes["portMappings"],
+                "mac": requests["mac"], "ips": requests["ips"], "deviceID": requests["deviceID"],
+                "infinibandGUID": requests["infiniband-guid"], "bandwidth": requests["bandwidth"],
+                "portMappings": requests["portMappings"],
             }),
             "{}",
             calls[index].text()
@@ -52,7 +52,7 @@ fn empty_cni_args_of_the_runtime_are_filled_in() {
     );
     assert_eq!(
         calls[2].env["CNI_ARGS"], known,
-        "they are the runtime's interface's"
+        "addresses are for the default network alone"
     );
 }
 
@@ -69,10 +69,10 @@ fn event_omits_missing_parts() {
     attached.result.interfaces.clear();
     assert!(attached.event().is_some());
     attached.result.ips.clear();
-    assert_eq!(attached.event(), None, "a network that gave nothing");
+    assert_eq!(attached.event(), None, "an empty result");
 }
 
-/// Whichever comes first: no plugin of the one runs between those of the other, and nothing is forgotten.
+/// Whichever verb comes first, no plugin of one runs between those of the other, and nothing is forgotten.
 #[test]
 fn concurrent_add_and_del_of_one_container_do_not_interleave() {
     for _ in 0..8 {
@@ -110,6 +110,6 @@ fn undeclared_capability_is_not_passed() {
     );
     let networks = r#"[{"name":"a","ips":["10.20.0.5/24"],"mac":"02:aa:00:00:00:05"}]"#;
     world.add("c1", networks).unwrap();
-    let given: &Value = &world.calls()[2].stdin["runtimeConfig"];
-    assert_eq!(given, &json!({"mac": "02:aa:00:00:00:05"}));
+    let passed: &Value = &world.calls()[2].stdin["runtimeConfig"];
+    assert_eq!(passed, &json!({"mac": "02:aa:00:00:00:05"}));
 }

@@ -1,17 +1,18 @@
-//! Uninstalling with `--detach`: what is gone is detached, the runtime gets the default networks' results, and the rest is named.
+//! Uninstalling with `--detach`: stale containers are detached, the runtime gets the default networks' results, and the other networks are
+//! listed.
 
 use std::path::PathBuf;
 
 use super::world::World;
 use crate::engine::{HandedOver, Namespace};
 
-const HANDED_OVER: &str = "var/lib/cni/results/cbr0-c2-eth0";
+const HANDED_OFF: &str = "var/lib/cni/results/cbr0-c2-eth0";
 
-/// Container c1 is gone, c2 runs.
+/// Hands off a node on which container c1 is stale and c2 runs.
 fn hand_over(world: &World) -> HandedOver {
     let path = [PathBuf::from("/opt/cni/bin")];
-    let gone = |id: &cni::env::ContainerId, _: Namespace<'_>| id.as_str() == "c1";
-    world.engine.hand_over(&path, &world.netconf(), &gone)
+    let stale = |id: &cni::env::ContainerId, _: Namespace<'_>| id.as_str() == "c1";
+    world.engine.hand_over(&path, &world.netconf(), &stale)
 }
 
 #[test]
@@ -45,10 +46,10 @@ fn hand_off_detaches_stale_containers_and_keeps_running_ones() {
         .dir
         .path()
         .join("var/lib/cni/multus/results/cbr0-c2-eth0");
-    let handed_over = world.dir.path().join(HANDED_OVER);
+    let handed_off = world.dir.path().join(HANDED_OFF);
     assert_eq!(
         std::fs::read(own).unwrap(),
-        std::fs::read(handed_over).unwrap()
+        std::fs::read(handed_off).unwrap()
     );
 }
 
@@ -63,9 +64,9 @@ fn next_daemon_removes_handed_off_results() {
     let text = std::fs::read_to_string(&other).unwrap();
     std::fs::write(&other, text.replace("10.0.0.9", "10.0.0.8")).unwrap();
     let foreign = world.dir.path().join("var/lib/cni/results/cbr0-c9-eth0");
-    std::fs::copy(world.dir.path().join(HANDED_OVER), &foreign).unwrap();
+    std::fs::copy(world.dir.path().join(HANDED_OFF), &foreign).unwrap();
     world.engine.take_back(&world.netconf());
-    assert!(!world.dir.path().join(HANDED_OVER).exists());
+    assert!(!world.dir.path().join(HANDED_OFF).exists());
     assert!(foreign.exists() && other.exists(), "the runtime's own");
     world.del("c2").unwrap();
     world.del("c3").unwrap();

@@ -1,4 +1,4 @@
-//! The annotation of a running pod changes: what is attached, what is detached, in which order, and what a failure leaves.
+//! Changes of a running pod's annotation: the order of attaching and detaching, and the networks that a failure leaves.
 
 use serde_json::json;
 
@@ -11,22 +11,22 @@ fn names(attached: &[Attached]) -> Vec<String> {
 }
 
 #[track_caller]
-fn well(followed: Followed, attached: &[&str], detached: &[&str], now: &[&str]) {
+fn check(followed: Followed, attached: &[&str], detached: &[&str], now: &[&str]) {
     assert!(
         followed.failure.is_none() && followed.stuck.is_empty(),
         "{followed:?}"
     );
     assert_eq!(names(&followed.attached), attached);
-    let gone: Vec<_> = followed
+    let removed: Vec<_> = followed
         .detached
         .iter()
         .map(|(n, i)| format!("{n} {i}"))
         .collect();
-    assert_eq!(gone, detached);
+    assert_eq!(removed, detached);
     assert_eq!(names(&followed.now.unwrap()), now);
 }
 
-/// A pod with these networks, whose attaching is forgotten.
+/// Returns a node with a running pod that has these networks, without the calls of its ADD.
 fn running(networks: &str) -> World {
     let world = World::new();
     world.add("c1", networks).unwrap();
@@ -39,7 +39,7 @@ fn changed_annotation_attaches_and_detaches_networks() {
     let world = running("a");
     let followed = world.follow("c1", "a,b").unwrap();
     world.check_calls(&["ADD bridge net2"]);
-    well(
+    check(
         followed,
         &["shop/b net2"],
         &[],
@@ -47,18 +47,18 @@ fn changed_annotation_attaches_and_detaches_networks() {
     );
     let followed = world.follow("c1", "b").unwrap();
     world.check_calls(&["DEL macvlan net1"]);
-    well(
+    check(
         followed,
         &[],
         &["shop/a net1"],
         &["cbr0 eth0", "shop/b net2"],
     );
-    // The place of its predecessor is free.
+    // The interface of a detached network is free.
     let followed = world.follow("c1", "b,b,a@last").unwrap();
     world.check_calls(&["ADD bridge net1", "ADD macvlan last"]);
     let now = ["cbr0 eth0", "shop/b net2", "shop/b net1", "shop/a last"];
-    well(followed, &["shop/b net1", "shop/a last"], &[], &now);
-    well(
+    check(followed, &["shop/b net1", "shop/a last"], &[], &now);
+    check(
         world.follow("c1", "").unwrap(),
         &[],
         &["shop/b net2", "shop/b net1", "shop/a last"],
@@ -83,8 +83,8 @@ fn unchanged_annotation_changes_nothing() {
     }
     world.forget_nads();
     assert!(world.follow("c1", "a,b").unwrap().now.is_none());
-    // What it has can go without its definition.
-    well(
+    // A network can be detached without its definition.
+    check(
         world.follow("c1", "b").unwrap(),
         &[],
         &["shop/a net1"],
@@ -111,7 +111,7 @@ fn changed_network_is_detached_before_it_is_attached_again() {
         "{args}"
     );
     assert_eq!(calls[1].stdin["runtimeConfig"]["mac"], "02:00:00:00:00:07");
-    well(
+    check(
         followed,
         &["shop/a net1"],
         &["shop/a net1"],
@@ -138,12 +138,12 @@ fn failed_change_keeps_the_pods_networks() {
     );
     assert_eq!(names(&followed.now.unwrap()), ["cbr0 eth0", "shop/a net1"]);
     assert!(followed.attached.is_empty() && followed.detached.is_empty());
-    // Nothing that was there is taken for what cannot be had.
+    // No network is detached in favour of one that cannot be attached.
     let followed = world.follow("c1", "b").unwrap();
     assert!(followed.failure.is_some());
     world.check_calls(&["ADD bridge net2", "DEL bridge net2"]);
     world.on_call(|_| Ok(()));
-    well(
+    check(
         world.follow("c1", "b").unwrap(),
         &["shop/b net2"],
         &["shop/a net1"],
@@ -181,7 +181,7 @@ fn network_that_cannot_be_detached_is_retried() {
     );
     assert_eq!(names(&followed.now.unwrap()), ["cbr0 eth0", "shop/a net1"]);
     world.on_call(|_| Ok(()));
-    well(
+    check(
         world.follow("c1", "").unwrap(),
         &[],
         &["shop/a net1"],
@@ -222,20 +222,20 @@ fn invalid_change_is_refused_before_any_plugin_runs() {
 fn incomplete_container_is_not_changed() {
     let world = World::new();
     assert!(world.follow("c1", "a").unwrap().now.is_none(), "unknown");
-    // An ADD that failed and could not be undone.
+    // The ADD failed and could not be undone.
     world.fail(&["ADD bridge", "DEL macvlan"]);
     world.add("c1", "a,b").unwrap_err();
     world.on_call(|_| Ok(()));
     world.calls();
     assert!(world.follow("c1", "a").unwrap().now.is_none());
     world.check_calls(&[]);
-    let gone = running("a");
-    std::fs::remove_file(gone.dir.path().join("var/run/netns/x")).unwrap();
+    let world = running("a");
+    std::fs::remove_file(world.dir.path().join("var/run/netns/x")).unwrap();
     assert!(
-        gone.follow("c1", "").unwrap().now.is_none(),
-        "its namespace is gone"
+        world.follow("c1", "").unwrap().now.is_none(),
+        "its network namespace was deleted"
     );
-    gone.check_calls(&[]);
+    world.check_calls(&[]);
 }
 
 #[test]
@@ -252,7 +252,8 @@ fn containers_of_a_pod_are_found() {
     assert!(of(pod("")).is_empty());
 }
 
-/// The sidecar is gone, as after a time with upstream's daemon: what it lists is taken over, and nothing is attached twice.
+/// The sidecar is missing, as after upstream's daemon served the node. The networks in upstream's file are taken over, and none is
+/// attached twice.
 #[test]
 fn pod_with_upstreams_state_file_alone_is_reconciled() {
     let mut world = World::new();
@@ -283,46 +284,46 @@ fn pod_with_upstreams_state_file_alone_is_reconciled() {
         "shop/b net3",
         "shop/b more",
     ];
-    well(followed, &["shop/b more"], &[], &now);
+    check(followed, &["shop/b more"], &[], &now);
     world.follow("c1", "a").unwrap();
     world.check_calls(&["DEL bridge net3", "DEL bridge more"]);
 }
 
-/// As at ADD: the network is attached, and the event names every request that no plugin serves.
+/// As at ADD, the network is attached, and the event names every request that no plugin supports.
 #[test]
 fn event_mode_reports_unsupported_requests_of_plugged_networks() {
     let world = running("a");
-    let asked = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"], "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]);
-    let followed = world.follow("c1", &asked.to_string()).unwrap();
+    let networks = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"], "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]);
+    let followed = world.follow("c1", &networks.to_string()).unwrap();
     assert!(followed.failure.is_none(), "{followed:?}");
     let warning = followed.attached[0].warning().unwrap();
     assert!(warning.contains("for ips, bandwidth on net2"), "{warning}");
 }
 
-/// As at ADD with `error`: refused, and before anything is touched where that is known.
+/// As at ADD with `error`, the network is refused, if possible before any plugin runs.
 #[test]
 fn error_mode_refuses_unsupported_requests_of_plugged_networks() {
     let mut world = running("a");
     world.config["unservedRequests"] = json!("error");
-    let asked =
+    let networks =
         json!([{"name": "a"}, {"name": "b", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}])
             .to_string();
-    let error = world.follow("c1", &asked).unwrap_err();
+    let error = world.follow("c1", &networks).unwrap_err();
     assert!(error.msg.contains("bandwidth"), "{error}");
     world.check_calls(&[]);
-    let asked = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"]}]).to_string();
-    let failure = world.follow("c1", &asked).unwrap().failure.unwrap();
+    let networks = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"]}]).to_string();
+    let failure = world.follow("c1", &networks).unwrap().failure.unwrap();
     assert!(failure.error.msg.contains("ips"), "{failure}");
     world.check_calls(&["ADD bridge net2", "DEL bridge net2"]);
     world.config["unservedRequests"] = json!("silent");
-    assert!(world.follow("c1", &asked).unwrap().failure.is_none());
+    assert!(world.follow("c1", &networks).unwrap().failure.is_none());
 }
 
 #[test]
 fn plugged_network_may_take_the_default_route() {
     let world = running("a");
-    let asked = json!([{"name": "a"}, {"name": "b", "default-route": ["10.0.0.1"]}]).to_string();
-    let followed = world.follow("c1", &asked).unwrap();
+    let networks = json!([{"name": "a"}, {"name": "b", "default-route": ["10.0.0.1"]}]).to_string();
+    let followed = world.follow("c1", &networks).unwrap();
     assert!(followed.failure.is_none(), "{followed:?}");
     let set: Vec<_> = world
         .set_routes()
@@ -334,14 +335,14 @@ fn plugged_network_may_take_the_default_route() {
     let now = followed.now.unwrap();
     assert_eq!(
         now[2].result.routes[0].gw, "10.0.0.1",
-        "the status tells so"
+        "the status has the route"
     );
-    let asked = json!([{"name": "a", "default-route": ["10.0.0.2"]}, {"name": "b", "default-route": ["10.0.0.1"]}]);
-    let error = world.follow("c1", &asked.to_string()).unwrap_err();
+    let networks = json!([{"name": "a", "default-route": ["10.0.0.2"]}, {"name": "b", "default-route": ["10.0.0.1"]}]);
+    let error = world.follow("c1", &networks.to_string()).unwrap_err();
     assert!(error.msg.contains("ECMP"), "{error}");
 }
 
-/// Networks of the original proposal's annotation are not taken for ones that nobody asks for.
+/// Networks of the original proposal's annotation count as requested.
 #[test]
 fn networks_of_the_legacy_annotation_stay() {
     let mut world = World::new();

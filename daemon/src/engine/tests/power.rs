@@ -1,5 +1,5 @@
-//! A power cut at every step of a verb: what was not synced may be lost, in any directory by itself. The next start, or the next DEL,
-//! leaves nothing, no lease on disk included. And how often a verb waits for the disk.
+//! A power cut at every step of a verb. What was not synced may be lost, in each directory independently. After the next start, or the
+//! next DEL, nothing is left, no lease on disk included. Other tests count how often a verb waits for the disk.
 
 mod disk;
 
@@ -17,13 +17,13 @@ use crate::state::faults::{self, Fault};
 
 type Verb<'a> = &'a dyn Fn(&mut World) -> Result<(), CniError>;
 
-/// What plugins keep on disk, as host-local does.
+/// Returns the leases that plugins keep on disk, as host-local does.
 fn leases(world: &World) -> Vec<String> {
     let names = files(&world.dir.path().join("leases"));
     names.into_iter().map(|(name, _)| name).collect()
 }
 
-/// A node whose plugins keep leases, and whose every step may be the last.
+/// Returns a node whose plugins keep leases and fail at the planned step.
 fn node() -> (Arc<Recorder>, World) {
     let disk = Arc::new(Recorder::default());
     let world = World::on_disk(Arc::clone(&disk) as _);
@@ -48,14 +48,14 @@ fn node() -> (Arc<Recorder>, World) {
 }
 
 /// Cuts the power at every step of `verb`, after `before`, with several fates of the directories, and checks that `after` leaves nothing.
-/// It is told whether the verb was answered. Returns how many steps there are.
+/// `after` gets whether the verb was answered. Returns the number of steps.
 fn at_every_step(
     before: Verb<'_>,
     verb: Verb<'_>,
     after: &dyn Fn(&mut World, bool) -> Result<(), CniError>,
 ) -> u32 {
     let mut most = 0;
-    // Some of the sixty-four: all lost, all kept, and each directory kept where another one is lost.
+    // Six of the sixty-four combinations: all lost, all kept, and each directory kept while another one is lost.
     for [base, own, results] in [
         [0, 0, 0],
         [0, 3, 1],
@@ -67,7 +67,7 @@ fn at_every_step(
         let fates = [FATES[base], FATES[own], FATES[results]];
         for step in 0.. {
             let (disk, mut world) = node();
-            // The directories are there on any node that is not new.
+            // On any node that is not new, the directories exist already.
             world.add("c0", "").unwrap();
             world.del("c0").unwrap();
             before(&mut world).unwrap();
@@ -102,19 +102,19 @@ fn del(world: &mut World) -> Result<(), CniError> {
     world.del("c1")
 }
 
-/// The next start: the runtime knows nothing of the container.
+/// Starts the daemon on a node whose runtime does not know the container.
 fn start(world: &mut World) -> Result<(), CniError> {
     let path = ["/opt/cni/bin".into()];
-    let gone = |_: &_, namespace: Namespace<'_>| match namespace {
+    let stale = |_: &_, namespace: Namespace<'_>| match namespace {
         Namespace::Unknown => false,
         Namespace::Lost => true,
         Namespace::At(path) => !world.dir.path().join(&path[1..]).exists(),
     };
-    let errors = world.engine.sweep(&path, &world.netconf(), &gone);
+    let errors = world.engine.sweep(&path, &world.netconf(), &stale);
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// An entry of the result cache that lost its content names nobody; the next start removes it.
+/// Removes entries of the result cache that lost their content, as the next start does: they name no container.
 fn without_empty_results(world: &World) {
     let dir = world.dir.path().join(DIRS[2]);
     for (name, file) in files(&dir) {
@@ -162,7 +162,7 @@ fn power_cut_in_a_failing_add_is_undone_by_the_next_start() {
 fn power_cut_in_del_is_finished_by_start_or_del() {
     let steps = at_every_step(&add, &del, &|world, answered| {
         start(world)?;
-        // The runtime asks again for what was not answered.
+        // The runtime repeats a DEL that was not answered.
         if answered { Ok(()) } else { del(world) }
     });
     assert_eq!(steps, 7);
@@ -199,7 +199,7 @@ fn power_cut_in_hot_plug_is_undone_by_the_next_start() {
     at_every_step(&before, &follow, &|world, _| start(world));
 }
 
-/// What is attached for sure stays known until it is detached, also where the power took that it was.
+/// An attached network stays known until it is detached, even if the power cut took the record of its progress.
 #[test]
 fn networks_of_a_cut_add_are_retried_until_detached() {
     let worst = Fate {
@@ -229,7 +229,7 @@ fn number_of_syncs_does_not_depend_on_the_number_of_networks() {
     disk.waits();
     for networks in ["", "a", "a,b", "a,b,a,b"] {
         world.add("c1", networks).unwrap();
-        // Content and name of the first record.
+        // The content and the name of the first record.
         assert_eq!(disk.waits(), 2, "{networks}");
         world.del("c1").unwrap();
         assert_eq!(disk.waits(), 1, "{networks}");
@@ -238,7 +238,7 @@ fn number_of_syncs_does_not_depend_on_the_number_of_networks() {
     }
 }
 
-/// Where nobody can tell afterwards that the kernel was started anew, progress has to be on disk.
+/// Without a boot id a reboot cannot be recognised, so progress has to be on disk.
 #[test]
 fn missing_boot_id_syncs_every_network() {
     let (disk, world) = node();

@@ -1,4 +1,4 @@
-//! What the result cache gives back: of states that upstream wrote, of damaged ones, and of interfaces that no state lists.
+//! DEL with cached results: for upstream's state, damaged state, and interfaces that no state lists.
 
 use cni::cache::{self, Entry};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::world::{Call, World, pod, request};
 
 const UPSTREAM: &str = include_str!("../../../tests/fixtures/state/upstream.json");
-/// What v4.3.0 wrote, captured.
+/// Files that upstream v4.3.0 wrote.
 const CAPTURED: [(&str, &str); 4] = [
     (
         "c1",
@@ -27,7 +27,7 @@ const CAPTURED: [(&str, &str); 4] = [
 ];
 const STATE: &str = "var/lib/cni/multus/c1";
 
-/// Writes what libcni keeps of an attachment.
+/// Writes the cached result of an attachment as libcni does.
 pub(super) fn attach(world: &World, id: &str, network: &str, ifname: &str, plugin: &str) {
     let entry = Entry {
         kind: cache::KIND.to_owned(),
@@ -126,18 +126,18 @@ fn capability_args_of_upstreams_add_come_from_its_cached_results() {
         "eyJuYW1lIjoic3RvcmFnZSIsInR5cGUiOiJwb3J0bWFwIiwiY2FwYWJpbGl0aWVzIjp7InBvcnRNYXBwaW5ncyI6dHJ1ZX0sImNuaVZlcnNpb24iOiIxLjAuMCJ9"
     );
     let file = json!(file).to_string();
-    let given = |world: &World| {
+    let passed = |world: &World| {
         world.put(STATE, &file);
         world.del("c1").unwrap();
         world.calls()[1].stdin["runtimeConfig"].clone()
     };
     assert_eq!(
-        given(&world),
+        passed(&world),
         json!({"portMappings": [{"hostPort": 8080, "containerPort": 80}]}),
         "upstream gives the runtime's to every network"
     );
     attach(&world, "c1", "storage", "stor0", "portmap");
-    assert_eq!(given(&world), json!({"portMappings": ["stor0"]}));
+    assert_eq!(passed(&world), json!({"portMappings": ["stor0"]}));
 }
 
 #[test]
@@ -178,7 +178,11 @@ fn del_detaches_hot_plugged_interfaces() {
             "DEL bridge net7",
         ]
     );
-    assert_eq!(world.left(), ["results/hot-c2-net7"], "another's");
+    assert_eq!(
+        world.left(),
+        ["results/hot-c2-net7"],
+        "that of another container"
+    );
 }
 
 #[test]
@@ -257,5 +261,9 @@ fn deleted_netns_is_not_passed_to_plugins() {
     assert_eq!(netns("/var/run/netns/y", false), "");
     assert_eq!(netns(&alive, false), alive);
     assert_eq!(netns("/proc/4194305/ns/net", false), "");
-    assert_eq!(netns(&alive, true), "", "it may be another's by now");
+    assert_eq!(
+        netns(&alive, true),
+        "",
+        "the process id may since belong to another process"
+    );
 }

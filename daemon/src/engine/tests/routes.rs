@@ -1,4 +1,4 @@
-//! Default routes: what the kernel is told, and that results, status and the cache tell the same.
+//! Default routes of an ADD: kernel, results, status and cache agree.
 
 use std::net::IpAddr;
 
@@ -25,8 +25,8 @@ fn route(family: Family, ifname: &str, gateway: &str) -> SetRoutes {
     (family, vec![route])
 }
 
-/// `dst gw` of each route in the results, by network.
-fn told(added: &Added) -> Vec<Vec<String>> {
+/// Returns `dst gw` of each route in the results, by network.
+fn result_routes(added: &Added) -> Vec<Vec<String>> {
     let text = |route: &cni::types::Route| format!("{} {}", route.dst, route.gw);
     added
         .attached
@@ -39,7 +39,7 @@ fn told(added: &Added) -> Vec<Vec<String>> {
 fn pod_without_default_route_request_keeps_its_routes() {
     let world = world();
     let added = world.add("c1", "a").unwrap();
-    assert_eq!(told(&added)[0].len(), 3);
+    assert_eq!(result_routes(&added)[0].len(), 3);
     assert!(world.set_routes().is_empty());
 }
 
@@ -60,8 +60,8 @@ fn gateway_request_replaces_the_familys_default_routes() {
         vec!["0.0.0.0/0 10.0.0.1"],
         vec!["192.168.0.0/16 10.0.0.254"],
     ];
-    assert_eq!(told(&added), expected);
-    // The runtime, the status and the cache of results hear the same.
+    assert_eq!(result_routes(&added), expected);
+    // The runtime, the status and the result cache get the same routes.
     assert_eq!(added.result, added.attached[0].result);
     let status: Value = serde_json::from_str(&netstatus::build(&added.attached).unwrap()).unwrap();
     let gateways: Vec<_> = (0..3)
@@ -108,13 +108,13 @@ fn gateways_of_both_families_are_set() {
         vec!["10.244.0.0/16 "],
         vec!["::/0 fd00::1", "0.0.0.0/0 10.0.0.1"],
     ];
-    assert_eq!(told(&added), expected);
+    assert_eq!(result_routes(&added), expected);
 }
 
 #[test]
 fn empty_list_keeps_the_networks_own_default_route() {
     let world = world();
-    // Where a route names no gateway, plugins take that of the address.
+    // A route that names no gateway has that of the address.
     let own = json!({"routes": [{"dst": "0.0.0.0/0"}], "ips": [{"interface": 0, "address": "10.0.0.9/24", "gateway": "10.0.0.1"}]});
     world.answer("net1", own);
     let added = world
@@ -125,7 +125,7 @@ fn empty_list_keeps_the_networks_own_default_route() {
         vec!["::/0 fd00:244::1", "10.244.0.0/16 "],
         vec!["0.0.0.0/0 10.0.0.1"],
     ];
-    assert_eq!(told(&added), expected);
+    assert_eq!(result_routes(&added), expected);
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn empty_list_without_own_default_route_fails_add() {
     let error = world
         .add("c1", r#"[{"name":"a","default-route":[]}]"#)
         .unwrap_err();
-    for words in ["shop/cart-0", "shop/a", "name a gateway in the list"] {
-        assert!(error.msg.contains(words), "{}", error.msg);
+    for part in ["shop/cart-0", "shop/a", "name a gateway in the list"] {
+        assert!(error.msg.contains(part), "{}", error.msg);
     }
     assert!(world.left().is_empty(), "{:?}", world.left());
 }
@@ -161,13 +161,13 @@ fn route_that_cannot_be_set_undoes_add() {
     let error = world
         .add("c1", r#"[{"name":"a","default-route":["10.9.9.9"]}]"#)
         .unwrap_err();
-    for words in [
+    for part in [
         "neta",
         "IPv4 default route via 10.9.9.9 on net1",
         "unreachable",
         "in a subnet of net1",
     ] {
-        assert!(error.msg.contains(words), "no {words} in {}", error.msg);
+        assert!(error.msg.contains(part), "no {part} in {}", error.msg);
     }
     let calls = world.calls();
     let dels: Vec<_> = calls[3..].iter().map(super::world::Call::text).collect();

@@ -1,10 +1,10 @@
-//! Default routes of a pod whose networks change: who had them before has them again.
+//! Default routes of a pod whose networks change: networks that lost theirs regain them.
 
 use serde_json::{Value, json};
 
 use super::world::World;
 
-/// The default network has a default route of each family, and network `b` one of IPv4.
+/// Returns a node with a running pod whose default network has a default route of each family, and network `b` one of IPv4.
 fn running(networks: &str) -> World {
     let world = World::new();
     let both = json!([{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "10.244.0.0/16"}]);
@@ -16,7 +16,7 @@ fn running(networks: &str) -> World {
     world
 }
 
-/// `family: gateway interface, …` of what was set since the last look.
+/// Takes the routes that were set since the last call, as `family: gateway interface, …`.
 fn set(world: &World) -> Vec<String> {
     let routes = std::mem::take(&mut *world.plugins.routes.lock().unwrap());
     let one = |route: &crate::engine::DefaultRoute| {
@@ -32,7 +32,7 @@ fn set(world: &World) -> Vec<String> {
         .collect()
 }
 
-/// The routes in the cached result of the default network.
+/// Returns the routes in the cached result of the default network.
 fn cached(world: &World) -> Value {
     let path = "var/lib/cni/multus/results/cbr0-c1-eth0";
     let text = std::fs::read_to_string(world.dir.path().join(path)).unwrap();
@@ -40,7 +40,7 @@ fn cached(world: &World) -> Value {
     entry["result"]["routes"].clone()
 }
 
-fn all_of_primary() -> Value {
+fn all_of_default_network() -> Value {
     json!([{"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "10.244.0.0/16"}])
 }
 
@@ -53,11 +53,11 @@ fn detached_network_restores_the_default_route() {
     let followed = world.follow("c1", "").unwrap();
     assert!(followed.stuck.is_empty(), "{followed:?}");
     assert_eq!(set(&world), ["IPv4: 10.244.0.1 eth0"]);
-    // The cache of results and the status tell so.
+    // The result cache and the status have the restored route.
     let expected = json!([{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "10.244.0.0/16"}]);
     assert_eq!(cached(&world), expected);
     assert_eq!(followed.now.unwrap()[0].result.routes.len(), 3);
-    // Once is enough.
+    // A second run changes nothing.
     let id = "c1".parse().unwrap();
     world.engine.told(&id, &world.netconf()).unwrap();
     assert!(world.follow("c1", "").unwrap().now.is_none());
@@ -81,16 +81,16 @@ fn every_network_regains_its_default_route_with_its_metric() {
             "IPv6: fd00:244::1 eth0"
         ]
     );
-    assert_eq!(cached(&world), all_of_primary());
+    assert_eq!(cached(&world), all_of_default_network());
 }
 
 #[test]
 fn replacement_takes_over_the_default_route() {
     let world = running(&format!("[{V4}]"));
-    let asked = r#"[{"name":"b","default-route":["10.0.0.2"]}]"#;
-    world.follow("c1", asked).unwrap();
+    let networks = r#"[{"name":"b","default-route":["10.0.0.2"]}]"#;
+    world.follow("c1", networks).unwrap();
     assert_eq!(set(&world), ["IPv4: 10.0.0.2 net2"]);
-    // What was there at first is known all the same.
+    // The first routes are still known.
     world.follow("c1", "").unwrap();
     assert_eq!(set(&world), ["IPv4: 10.244.0.1 eth0"]);
     assert_eq!(cached(&world).as_array().unwrap().len(), 3);
@@ -105,7 +105,7 @@ fn restoring_one_family_leaves_requested_families() {
         .follow("c1", r#"[{"name":"b","default-route":["fd00::1"]}]"#)
         .unwrap();
     assert_eq!(set(&world), ["IPv4: 10.244.0.1 eth0"]);
-    // An empty list asks for what the network has.
+    // An empty list requests the network's own default route.
     let world = running(&format!("[{V4}]"));
     world
         .follow(
@@ -126,7 +126,7 @@ fn failed_change_keeps_the_default_route() {
         .unwrap();
     assert!(followed.failure.is_some());
     assert_eq!(cached(&world).as_array().unwrap().len(), 3);
-    // Where the kernel refuses the second of two, the first is taken back.
+    // If the kernel refuses the second of two routes, the first is undone.
     world.on_call(|_| Ok(()));
     let refused = json!([{"name": "a", "default-route": ["10.0.0.1", "fd00::1"]}]).to_string();
     world.plugins.no_route_after(1);
@@ -150,9 +150,9 @@ fn failed_restore_of_a_route_is_retried() {
     let world = running(&format!("[{V4}]"));
     world.plugins.no_route_after(0);
     let followed = world.follow("c1", "").unwrap();
-    let told = &followed.stuck[0].msg;
-    for words in ["shop/cart-0", "IPv4 default route", "cbr0"] {
-        assert!(told.contains(words), "no {words} in {told}");
+    let error = &followed.stuck[0].msg;
+    for part in ["shop/cart-0", "IPv4 default route", "cbr0"] {
+        assert!(error.contains(part), "no {part} in {error}");
     }
     let id = "c1".parse().unwrap();
     world.engine.told(&id, &world.netconf()).unwrap();

@@ -1,4 +1,4 @@
-//! Sweeping what containers left that are gone without a DEL.
+//! Detaching stale containers, which were deleted without a DEL.
 
 use std::sync::Mutex;
 
@@ -6,23 +6,24 @@ use super::recall::attach;
 use super::world::World;
 use crate::engine::Namespace;
 
-type Asked = Vec<(String, Option<String>)>;
+type Checked = Vec<(String, Option<String>)>;
 
-/// Sweeps; these are gone. Returns who was asked about, with the namespace.
-fn sweep(world: &World, gone: &[&str]) -> (Vec<cni::types::CniError>, Asked) {
-    let asked = Mutex::default();
+/// Detaches stale containers, which are those in `stale`. Returns errors and the containers that were asked about, with their
+/// namespaces.
+fn sweep(world: &World, stale: &[&str]) -> (Vec<cni::types::CniError>, Checked) {
+    let checked = Mutex::default();
     let path = ["/opt/cni/bin".into()];
     let errors = world.engine.sweep(&path, &world.netconf(), &|id, netns| {
-        let asked: &Mutex<Asked> = &asked;
-        let mut asked = asked.lock().unwrap();
+        let checked: &Mutex<Checked> = &checked;
+        let mut checked = checked.lock().unwrap();
         let netns = match netns {
             Namespace::At(netns) => Some(netns.to_owned()),
             Namespace::Unknown | Namespace::Lost => None,
         };
-        asked.push((id.to_string(), netns));
-        gone.contains(&id.as_str())
+        checked.push((id.to_string(), netns));
+        stale.contains(&id.as_str())
     });
-    (errors, asked.into_inner().unwrap())
+    (errors, checked.into_inner().unwrap())
 }
 
 #[test]
@@ -37,12 +38,12 @@ fn stale_containers_are_detached_and_forgotten() {
     world.put("var/lib/cni/multus/results/.cbr0-c1-eth0.tmp", "{");
     world.put("var/lib/cni/multus/results/.cbr0-c2-eth0.tmp", "{");
     world.calls();
-    let (errors, asked) = sweep(&world, &["c1", "c3"]);
+    let (errors, checked) = sweep(&world, &["c1", "c3"]);
     assert!(errors.is_empty(), "{errors:?}");
     let netns = Some("/var/run/netns/x".to_owned());
-    // The others have nothing attached that anyone would know of.
+    // Nothing shows that the others were ever attached.
     let expected = [("c1", netns.clone()), ("c2", netns.clone()), ("c3", netns)];
-    assert_eq!(asked, expected.map(|(id, netns)| (id.to_owned(), netns)));
+    assert_eq!(checked, expected.map(|(id, netns)| (id.to_owned(), netns)));
     world.check_calls(&[
         "DEL macvlan net1",
         "DEL portmap eth0",
@@ -89,10 +90,10 @@ fn locked_container_is_skipped() {
     let other = std::sync::Arc::clone(&world);
     world.on_call(move |call| {
         if call.env["CNI_CONTAINERID"] == "c2" {
-            let (errors, asked) = sweep(&other, &[]);
+            let (errors, checked) = sweep(&other, &[]);
             assert!(errors.is_empty());
-            let asked: Vec<_> = asked.into_iter().map(|(id, _)| id).collect();
-            assert_eq!(asked, ["c1"]);
+            let checked: Vec<_> = checked.into_iter().map(|(id, _)| id).collect();
+            assert_eq!(checked, ["c1"]);
         }
         Ok(())
     });

@@ -1,11 +1,11 @@
-//! What can never be detached must not keep its pod: delegates whose own ADD failed, and mere guesses.
+//! A network that can never be detached must not keep its pod Terminating: retries of DEL, and when they end.
 
 use cni::types::CniError;
 use serde_json::{Value, json};
 
 use super::world::{Call, World, pod, request};
 
-/// A plugin that cannot read its configuration, whatever the verb.
+/// Makes a plugin reject its configuration at every verb.
 fn broken(plugin: &'static str) -> impl Fn(&Call) -> Result<(), CniError> {
     move |call| {
         if call.plugin == plugin {
@@ -131,7 +131,7 @@ fn retry_enabled_keeps_failed_delegates_for_ever() {
     assert!(world.left().is_empty(), "{:?}", world.left());
 }
 
-/// A runtime that repeats DEL: at first, after nine minutes, and after ten.
+/// Repeats DEL at once, after nine minutes and after ten, as a runtime does.
 #[track_caller]
 fn check_abandoned_after_ten_minutes(mut world: World, error: &str) {
     for minutes in [0, 9] {
@@ -140,7 +140,7 @@ fn check_abandoned_after_ten_minutes(mut world: World, error: &str) {
         assert!(failed.msg.contains(error), "{}", failed.msg);
         assert!(world.given_up().is_empty());
     }
-    // A restart does not begin anew.
+    // A restart of the daemon does not restart the time.
     world.restart();
     world.pass(1);
     world.del("c1").unwrap();
@@ -208,7 +208,7 @@ fn reboot_restarts_the_time_and_retry_enabled_ignores_it() {
 #[test]
 fn network_that_was_never_attached_is_not_reported_as_abandoned() {
     let world = World::new();
-    // The plugin is absent: refused before anything runs, and the runtime's DEL can only guess.
+    // The plugin is missing: ADD is refused before any plugin runs, and the runtime's DEL can only guess.
     world.missing("macvlan");
     world.add("c1", "a").unwrap_err();
     let del = || {
@@ -219,7 +219,7 @@ fn network_that_was_never_attached_is_not_reported_as_abandoned() {
     };
     del().unwrap();
     assert!(world.given_up().is_empty());
-    // The plugin cannot read its configuration, whatever the verb.
+    // The plugin rejects its configuration at every verb.
     world.all_there();
     world.on_call(broken("macvlan"));
     world.add("c1", "a").unwrap_err();

@@ -1,4 +1,4 @@
-//! Single networks that another controller plugs into a running pod, and takes away.
+//! Explicit delegates: single networks that another controller attaches to a running pod and detaches.
 
 use cni::types::CniError;
 use serde_json::{Map, Value, json};
@@ -15,14 +15,14 @@ fn at(id: &str, ifname: &str) -> Request {
     }
 }
 
-fn plug(world: &World, id: &str, ifname: &str, wishes: Value) -> Result<Attached, CniError> {
+fn plug(world: &World, id: &str, ifname: &str, requests: Value) -> Result<Attached, CniError> {
     let (netconf, pod) = (world.netconf(), pod(""));
-    let Value::Object(wishes) = wishes else {
-        panic!("{wishes}")
+    let Value::Object(requests) = requests else {
+        panic!("{requests}")
     };
     let attachment = world
         .engine
-        .given(&netconf, &pod, CONFIG.as_bytes(), &wishes)?;
+        .given(&netconf, &pod, CONFIG.as_bytes(), &requests)?;
     let plugged = world
         .engine
         .plug(&at(id, ifname), &netconf, &pod, &attachment);
@@ -42,9 +42,9 @@ fn explicit_delegate_is_attached_under_the_requested_ifname_and_detached() {
     let world = World::new();
     world.add("c1", "b").unwrap();
     world.calls();
-    let wishes =
+    let requests =
         json!({"ips": ["10.9.0.7/24"], "mac": "02:00:00:00:00:07", "cni-args": {"k": "v"}});
-    let attached = plug(&world, "c1", "ext0", wishes).unwrap();
+    let attached = plug(&world, "c1", "ext0", requests).unwrap();
     assert_eq!(
         (attached.name.as_str(), attached.ifname.as_str()),
         ("neta", "ext0")
@@ -58,7 +58,7 @@ fn explicit_delegate_is_attached_under_the_requested_ifname_and_detached() {
         json!({"ips": ["10.9.0.7/24"]})
     );
     assert_eq!(calls[1].stdin["args"]["cni"], json!({"k": "v"}));
-    // An annotation that never asked for it takes nothing away.
+    // The annotation never requested it, so a reconciliation keeps it.
     assert!(world.follow("c1", "b").unwrap().now.is_none());
     unplug(&world, "c1", "ext0").unwrap();
     world.check_calls(&["DEL tuning ext0", "DEL macvlan ext0"]);
@@ -134,7 +134,7 @@ fn failed_unplug_is_returned_and_can_be_repeated() {
     assert!(refused.unwrap_err().msg.contains("default network"));
 }
 
-/// A container that was there before multus, or whose state is lost.
+/// The container is older than multus, or its state is lost.
 #[test]
 fn explicit_delegate_of_an_unknown_container_writes_no_state() {
     let world = World::new();
@@ -179,10 +179,10 @@ fn invalid_or_forbidden_explicit_delegate_is_refused() {
         (r#"{"cniVersion":"1.0.0","type":"macvlan"}"#, "name"),
         ("[]", "the network to plug"),
     ] {
-        let given = world
+        let attachment = world
             .engine
             .given(&netconf, &pod(""), config.as_bytes(), &Map::new());
-        let error = given.unwrap_err().to_string();
+        let error = attachment.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
 }

@@ -1,13 +1,13 @@
-//! Requests that no plugin can serve: an error, an event, or nothing.
+//! Requests that no plugin supports: the three modes of `unservedRequests`.
 
 use serde_json::json;
 
 use super::world::World;
 use crate::engine::Attached;
 
-/// Neither plugin of it has the capability.
+/// Its second network requests a bandwidth, and the plugin lacks the capability.
 const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]"#;
-/// Its plugin gives another address.
+/// Its plugin assigns another address.
 const ADDRESSED: &str = r#"[{"name": "b", "ips": ["10.0.0.7"]}]"#;
 
 #[test]
@@ -15,13 +15,13 @@ fn error_mode_refuses_a_missing_capability_before_any_plugin_runs() {
     let mut world = World::new();
     world.config["unservedRequests"] = json!("error");
     let error = world.add("c1", LIMITED).unwrap_err();
-    for words in [
+    for part in [
         "shop/cart-0",
         "shop/a",
         "for bandwidth:",
         "unservedRequests",
     ] {
-        assert!(error.msg.contains(words), "no {words} in {}", error.msg);
+        assert!(error.msg.contains(part), "no {part} in {}", error.msg);
     }
     assert_eq!(error.code, 7);
     world.check_calls(&[]);
@@ -33,8 +33,8 @@ fn error_mode_undoes_add_when_a_requested_address_is_not_assigned() {
     let mut world = World::new();
     world.config["unservedRequests"] = json!("error");
     let error = world.add("c1", ADDRESSED).unwrap_err();
-    for words in ["shop/cart-0", "network shop/b", "for ips:"] {
-        assert!(error.msg.contains(words), "no {words} in {}", error.msg);
+    for part in ["shop/cart-0", "network shop/b", "for ips:"] {
+        assert!(error.msg.contains(part), "no {part} in {}", error.msg);
     }
     world.check_calls(&[
         "ADD flannel eth0",

@@ -38,10 +38,10 @@ impl Call {
     }
 }
 
-/// The default routes that a family was given at once.
+/// The default routes of one call that set a family's.
 pub(super) type SetRoutes = (Family, Vec<DefaultRoute>);
 
-/// What happens when a plugin runs, besides being written down.
+/// Runs at each call of a plugin, after the call was recorded.
 type Hook = Arc<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
 
 #[derive(Default)]
@@ -52,14 +52,14 @@ pub(super) struct Plugins {
     pub(super) links: Arc<Mutex<BTreeSet<String>>>,
     /// Default routes that were set, in order.
     pub(super) routes: Mutex<Vec<SetRoutes>>,
-    /// How many can be set before one that cannot.
+    /// The number of calls that succeed before setting default routes fails once.
     no_route: Mutex<Option<usize>>,
-    /// What ADD answers for an interface, besides its usual keys.
+    /// Keys that ADD adds to its result, by interface.
     pub(super) answers: Mutex<HashMap<String, Value>>,
 }
 
 impl Plugins {
-    /// After so many default routes, one cannot be set.
+    /// Makes setting default routes fail once, after `count` calls.
     pub(super) fn no_route_after(&self, count: usize) {
         *self.no_route.lock().unwrap() = Some(count);
     }
@@ -136,10 +136,10 @@ impl LinkProbe for Plugins {
         family: Family,
         routes: &[DefaultRoute],
     ) -> io::Result<()> {
-        let mut spared = self.no_route.lock().unwrap();
-        match spared.take() {
+        let mut remaining = self.no_route.lock().unwrap();
+        match remaining.take() {
             Some(0) => return Err(io::Error::from_raw_os_error(101)),
-            Some(count) => *spared = Some(count - 1),
+            Some(count) => *remaining = Some(count - 1),
             None => {}
         }
         let mut set = self.routes.lock().unwrap();
@@ -174,12 +174,12 @@ const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 pub(super) const PRIMARY: &str = "etc/cni/net.d/10-flannel.conflist";
 
 impl World {
-    /// Default network `cbr0` (flannel, portmap); definitions shop/a (macvlan), shop/b (bridge).
+    /// A node with the default network `cbr0` (flannel, portmap) and the definitions shop/a (macvlan) and shop/b (bridge).
     pub(super) fn new() -> Self {
         Self::with(|root| root)
     }
 
-    /// The same on a disk that is not the kernel's.
+    /// The same node on a disk that the test controls.
     pub(super) fn on_disk(disk: Arc<dyn Disk>) -> Self {
         Self::with(|root| root.with_disk(disk))
     }
@@ -216,17 +216,17 @@ impl World {
         world
     }
 
-    /// The node starts anew: its namespaces are gone, and the daemon knows nothing but files.
+    /// Reboots the node: its namespaces are deleted, and the daemon knows its files alone.
     pub(super) fn reboot(&mut self) {
         let before = fs::read_to_string(self.dir.path().join(BOOT_ID)).unwrap();
         self.put(BOOT_ID, &format!("after {before}"));
-        // It may be the second time.
+        // A second reboot finds no namespace.
         let _ = fs::remove_file(self.dir.path().join("var/run/netns/x"));
         self.uptime.store(10, Ordering::SeqCst);
         self.restart();
     }
 
-    /// The daemon starts anew.
+    /// Restarts the daemon.
     pub(super) fn restart(&mut self) {
         let Self {
             root,
@@ -239,12 +239,12 @@ impl World {
         self.engine = engine(root, plugins, nads, uptime, given_up);
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub(super) fn pass(&self, minutes: u64) {
         self.uptime.fetch_add(minutes * 60, Ordering::SeqCst);
     }
 
-    /// The networks that were given up since the last look: network, interface and addresses.
+    /// Takes the networks that were abandoned since the last call: network, interface and addresses.
     pub(super) fn given_up(&self) -> Vec<String> {
         let taken = std::mem::take(&mut *self.given_up.lock().unwrap());
         let text = |one: Abandoned| format!("{} {} {}", one.network, one.ifname, one.ips.join(" "));
@@ -310,7 +310,7 @@ impl World {
         *self.plugins.hook.lock().unwrap() = Some(Arc::new(hook));
     }
 
-    /// Makes calls fail whose text starts so.
+    /// Makes calls fail whose text starts with one of these prefixes.
     pub(super) fn fail(&self, prefixes: &'static [&'static str]) {
         self.on_call(move |call| {
             if prefixes
@@ -324,7 +324,7 @@ impl World {
         });
     }
 
-    /// Keys that ADD answers for an interface.
+    /// Adds keys to the result of ADD for an interface.
     pub(super) fn answer(&self, ifname: &str, keys: Value) {
         let mut answers = self.plugins.answers.lock().unwrap();
         answers.insert(ifname.to_owned(), keys);
@@ -339,7 +339,7 @@ impl World {
         std::mem::take(&mut *self.plugins.calls.lock().unwrap())
     }
 
-    /// The calls since the last look, as texts.
+    /// Checks the texts of the calls since they were last taken.
     pub(super) fn check_calls(&self, expected: &[&str]) {
         let got: Vec<_> = self.calls().iter().map(Call::text).collect();
         assert_eq!(got, expected);
@@ -355,7 +355,7 @@ impl World {
             .map_err(CniError::from)
     }
 
-    /// The pod runs, and asks for these networks by now.
+    /// Reconciles the running pod with an annotation that requests these networks.
     pub(super) fn follow(&self, id: &str, networks: &str) -> Result<Followed, CniError> {
         let (id, path) = (id.parse().unwrap(), || vec!["/opt/cni/bin".into()]);
         let followed = self
@@ -364,14 +364,14 @@ impl World {
         followed.map_err(CniError::from)
     }
 
-    /// The sidecar.
+    /// Reads the sidecar of a container.
     pub(super) fn state(&self, id: &str) -> Value {
         let path = format!("var/lib/cni/multus/.multus-rs/{id}.json");
         let bytes = fs::read(self.dir.path().join(path)).unwrap();
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    /// DEL with pod and definitions gone.
+    /// Runs DEL as after the deletion of pod and definitions.
     pub(super) fn del(&self, id: &str) -> Result<(), CniError> {
         self.engine.del(&request(id), &self.netconf(), None)
     }
@@ -387,7 +387,7 @@ impl World {
         self.engine.status(&path, &self.netconf())
     }
 
-    /// Names of all state, sidecar and result files.
+    /// Returns the names of all state, sidecar and result files.
     pub(super) fn left(&self) -> Vec<String> {
         let base = self.dir.path().join("var/lib/cni/multus");
         let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Reading upstream's file, as much of it as there is. Each delegate is read by what is complete in it: the list with all
+//! Reads upstream's file, or the readable part of a damaged one. Each delegate's configuration comes from a complete field: the list with all
 //! plugins that v4.3.0 adds, else `Bytes`.
 
 use base64::Engine as _;
@@ -9,16 +9,16 @@ use serde_json::{Deserializer, Map, Value, json};
 
 use crate::state::Requested;
 
-/// What a file says.
+/// The content of the file.
 #[derive(Debug, Default)]
 pub(in crate::state) struct File {
     /// The delegates that can be read, each with its position in the list.
     pub(in crate::state) delegates: Vec<(usize, Saved)>,
-    /// What is wrong with the others.
+    /// The first error of the others.
     pub(in crate::state) damage: Option<String>,
 }
 
-/// A delegate as upstream's file knows it.
+/// A delegate of upstream's file.
 #[derive(Debug)]
 pub(in crate::state) struct Saved {
     pub(in crate::state) name: String,
@@ -26,7 +26,7 @@ pub(in crate::state) struct Saved {
     pub(in crate::state) requested: Requested,
 }
 
-/// One object of the list; what is not needed is not looked at.
+/// One object of the list, with the fields that the daemon needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Record {
@@ -52,7 +52,7 @@ struct Record {
     bytes: Option<String>,
 }
 
-/// What v4.3.0 writes beside `Bytes`, and what alone is complete there.
+/// The list that v4.3.0 writes next to `Bytes`, whose `Bytes` is then not complete.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CompleteList {
@@ -75,11 +75,11 @@ struct CompletePlugin {
     bytes: Option<String>,
 }
 
-/// Reads the file, or what is left of it.
+/// Reads the file, or the readable part of it.
 pub(in crate::state) fn decode(bytes: &[u8]) -> File {
     let (records, damage) = match serde_json::from_slice::<Option<Vec<Value>>>(bytes) {
         Ok(records) => (records.unwrap_or_default(), None),
-        Err(error) => (beginning(bytes), Some(error.to_string())),
+        Err(error) => (complete_elements(bytes), Some(error.to_string())),
     };
     let mut file = File {
         delegates: Vec::new(),
@@ -97,8 +97,8 @@ pub(in crate::state) fn decode(bytes: &[u8]) -> File {
     file
 }
 
-/// The elements that are complete in a list that breaks off.
-fn beginning(bytes: &[u8]) -> Vec<Value> {
+/// Returns the complete elements of a truncated list.
+fn complete_elements(bytes: &[u8]) -> Vec<Value> {
     let mut elements = Vec::new();
     let mut rest = bytes.trim_ascii_start().strip_prefix(b"[");
     while let Some(text) = rest {
@@ -118,7 +118,7 @@ fn decode_record(record: Value) -> Result<Saved, String> {
     let record: Record = serde_json::from_value(record).map_err(|error| error.to_string())?;
     let config = complete_config(&record)?;
     let some = |text: String| Some(text).filter(|text| !text.is_empty());
-    // An address that is none, as Go writes for one that it does not have, is none.
+    // Go writes an invalid address for one that is not set; it is left out.
     let default_route = record.default_route.map(|gateways| {
         let parsed = gateways.iter().filter_map(|gateway| gateway.parse().ok());
         parsed.collect()
@@ -140,7 +140,7 @@ fn decode_record(record: Value) -> Result<Saved, String> {
 }
 
 fn complete_config(record: &Record) -> Result<NetworkConfig, String> {
-    // Upstream names a definition `<namespace>/<name>`; its CNI name is the last part where it has none of its own.
+    // Upstream names a definition `<namespace>/<name>`; a configuration without a name of its own has the last part as CNI name.
     let name = record.name.rsplit('/').next().unwrap_or_default();
     let parse =
         |bytes: &[u8]| NetworkConfig::parse_named(bytes, name).map_err(|error| error.to_string());
@@ -152,7 +152,7 @@ fn complete_config(record: &Record) -> Result<NetworkConfig, String> {
     }
 }
 
-/// The list that v4.3.0 keeps, if there is one and all of it.
+/// Returns the configuration list that v4.3.0 writes, if it is there and complete.
 fn complete_list(value: &Value) -> Option<Vec<u8>> {
     let list = CompleteList::deserialize(value).ok()?;
     let plugins = list
@@ -177,7 +177,7 @@ fn complete_list(value: &Value) -> Option<Vec<u8>> {
     serde_json::to_vec(&map).ok()
 }
 
-/// Bytes as Go writes them into JSON.
+/// Decodes bytes as Go writes them into JSON.
 pub(in crate::state) fn from_base64(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! A disk that knows what it was made to keep, and what a power cut leaves of it.
+//! A disk that records what was synced, and simulates what a power cut leaves of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -13,14 +13,14 @@ use node::root::Disk;
 use crate::engine::tests::world::World;
 use crate::state::faults;
 
-/// The directories whose files count.
+/// The directories that a power cut affects.
 pub(super) const DIRS: [&str; 3] = [
     "var/lib/cni/multus",
     "var/lib/cni/multus/.multus-rs",
     "var/lib/cni/multus/results",
 ];
 
-/// A disk that knows what it was made to keep. It never waits.
+/// A disk that records what was synced, without syncing anything.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     synced: Mutex<Synced>,
@@ -28,20 +28,20 @@ pub(super) struct Recorder {
 
 #[derive(Debug, Default)]
 struct Synced {
-    /// How often something waited.
+    /// The number of syncs.
     waits: u32,
-    /// Files by inode, kept open so that no other file gets the number; with the content that was synced.
+    /// Files by inode, with the content that was synced. They are kept open so that no other file gets the number.
     files: HashMap<u64, (File, Option<Vec<u8>>)>,
     /// Names that were synced, by directory.
     names: HashMap<PathBuf, BTreeMap<String, u64>>,
 }
 
-/// What a power cut leaves of a directory.
+/// Says what a power cut leaves of a directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fate {
-    /// Whether names that were not synced are there, and removals that were not synced.
+    /// Whether new names and removals survive that were not synced.
     pub(super) names: bool,
-    /// Whether content that was not synced is there.
+    /// Whether content survives that was not synced.
     pub(super) content: bool,
 }
 
@@ -107,7 +107,7 @@ impl Synced {
         self.names.insert(dir.to_owned(), names);
     }
 
-    /// Leaves of a directory what a power cut leaves.
+    /// Reduces a directory to what survives a power cut.
     fn cut(&self, dir: &Path, fate: Fate) {
         let now: BTreeMap<_, _> = files(dir).into_iter().collect();
         let mut then = BTreeMap::new();
@@ -143,7 +143,7 @@ impl Synced {
 }
 
 impl Recorder {
-    /// All that is there is on disk by now.
+    /// Takes everything as synced.
     pub(super) fn settle(&self, world: &World) {
         let mut synced = self.synced.lock().unwrap();
         *synced = Synced::default();
