@@ -2,6 +2,8 @@
 //!
 //! `FUZZ_SECONDS=60 cargo test fuzz` goes on for so long with each target, from another seed. Tests alone depend on this crate.
 
+pub mod corpus;
+
 use std::time::{Duration, Instant, SystemTime};
 
 /// Inputs of a short run.

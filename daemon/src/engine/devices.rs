@@ -1,7 +1,8 @@
 //! Devices for networks that request one. Neither kubelet nor API server is asked for a pod without such a network.
 
+use plan::{Attachment, PlanError, PodView};
+
 use super::Engine;
-use crate::plan::{self, Attachment, PlanError, PodView};
 use crate::state::State;
 
 impl Engine {

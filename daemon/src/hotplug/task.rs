@@ -3,19 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use cni::CniError;
+use plan::{PodView, network_status};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 use tracing::{info, info_span, warn};
 
 use super::queue::Queue;
 use crate::{
-    brief,
     cluster::{Cluster, PodKey},
     engine::{AddError, Followed},
-    netstatus,
-    plan::PodView,
+    errors::brief,
     readiness::Part,
-    service::{Service, tell_of_attached},
-    upkeep::Upkeep,
+    reconcile::node::Upkeep,
+    serving::service::{Service, tell_of_attached},
 };
 
 /// Stands for the verb in failures of a reconciliation.
@@ -113,7 +112,7 @@ fn reconcile_containers(
                 report_failure(service, cluster, pod, failure);
             }
             Ok(followed) => {
-                let status = followed.now.as_deref().and_then(netstatus::build);
+                let status = followed.now.as_deref().and_then(network_status::build);
                 succeeded &= report(service, cluster, pod, followed);
                 if let Some(status) = status {
                     let written = cluster.write_status(pod, &status);

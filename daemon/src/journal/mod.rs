@@ -2,7 +2,6 @@
 //! container and pod.
 
 mod pending;
-mod replay;
 
 use std::{
     io,
@@ -17,9 +16,9 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use self::pending::Pending;
-use crate::{call::Call, dirwatch::DirectoryWatch};
+use crate::{call::Call, host::dir_watch::DirectoryWatch};
 
-pub(crate) use self::{pending::About, replay::replay};
+pub(crate) use self::pending::{About, PATIENCE, Verdict};
 
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -29,7 +28,7 @@ const MAX_ENTRY: u64 = api::MAX_MESSAGE as u64;
 #[derive(Debug, Default)]
 pub struct Journal {
     pending: Mutex<Pending>,
-    changed: Notify,
+    pub(crate) changed: Notify,
 }
 
 impl Journal {
@@ -60,13 +59,13 @@ impl Journal {
     }
 
     /// Ignores poisoning: the entries are consistent after every statement, so a panic of another thread does no harm to them.
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+    pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Watches the journals in these state directories, which are created if they do not exist.
-fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWatch> {
+pub(crate) fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWatch> {
     let dirs: Vec<_> = cni_dirs.iter().map(|dir| journal::dir(dir)).collect();
     for dir in &dirs {
         root.make_dirs(dir, DIR_MODE)
@@ -91,7 +90,7 @@ pub fn put(
 
 /// Reads the entries of the journals in these state directories, without replaying them. A file that is no request is renamed to
 /// `<name>.broken`.
-fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), RootError> {
+pub(crate) fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), RootError> {
     let mut entries = Vec::new();
     for dir in cni_dirs.iter().map(|dir| journal::dir(dir)) {
         match root.list(&dir) {
@@ -125,13 +124,13 @@ fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), Root
 }
 
 /// The content of an entry.
-enum Loaded {
+pub(crate) enum Loaded {
     Request(api::Request),
     /// Another daemon of this node replayed the entry, or it was set aside.
     Removed,
 }
 
-fn load(root: &Root, path: &Path) -> Result<Loaded, RootError> {
+pub(crate) fn load(root: &Root, path: &Path) -> Result<Loaded, RootError> {
     let bytes = match root.read(path, MAX_ENTRY) {
         Err(error) if error.is_not_found() => return Ok(Loaded::Removed),
         other => other?,

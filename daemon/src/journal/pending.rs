@@ -13,10 +13,10 @@ const MIN_BACKOFF: Duration = Duration::from_secs(5);
 /// The longest pause, before jitter.
 const MAX_BACKOFF: Duration = Duration::from_mins(2);
 /// How long after its first failure an entry is retried; then it waits for the next start.
-pub(super) const PATIENCE: Duration = Duration::from_mins(10);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Device and inode of an entry's file. They differ when the entry is written again.
-pub(super) type Identity = Option<(u64, u64)>;
+pub(crate) type Identity = Option<(u64, u64)>;
 
 /// The container and the pod that an entry is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl About {
 
 /// The consequence of a failed replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The entry failed for the first time and is retried.
     First,
     /// The entry failed before and is retried.
@@ -52,7 +52,7 @@ pub(super) enum Verdict {
 
 /// The entries of the journal.
 #[derive(Debug, Default)]
-pub(super) struct Pending(BTreeMap<PathBuf, Entry>);
+pub(crate) struct Pending(BTreeMap<PathBuf, Entry>);
 
 #[derive(Debug)]
 struct Entry {
@@ -81,7 +81,7 @@ impl Entry {
 
 impl Pending {
     /// Adds an entry of the journal. An entry that is known already stays unchanged.
-    pub(super) fn put(&mut self, path: PathBuf, identity: Identity, about: About, now: Instant) {
+    pub(crate) fn put(&mut self, path: PathBuf, identity: Identity, about: About, now: Instant) {
         let known = self.0.get(&path);
         if known.is_none_or(|known| known.identity != identity && known.stage != Stage::Running) {
             let entry = Entry {
@@ -97,19 +97,19 @@ impl Pending {
     }
 
     /// Returns whether this file, by name and identity, is known.
-    pub(super) fn knows(&self, path: &Path, identity: Identity) -> bool {
+    pub(crate) fn knows(&self, path: &Path, identity: Identity) -> bool {
         let known = self.0.get(path);
         known.is_some_and(|known| known.identity == identity || known.stage == Stage::Running)
     }
 
     /// Forgets the entries that are no longer in the journal, since another daemon replayed them.
-    pub(super) fn keep(&mut self, exists: impl Fn(&Path) -> bool) {
+    pub(crate) fn keep(&mut self, exists: impl Fn(&Path) -> bool) {
         self.0
             .retain(|path, entry| entry.stage == Stage::Running || exists(path));
     }
 
     /// Takes the next entry that is due: one that an ADD waits for, else the one that has been due longest.
-    pub(super) fn take(&mut self, now: Instant) -> Option<(PathBuf, About)> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<(PathBuf, About)> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) if due <= now => Some((!entry.is_urgent, due)),
             _ => None,
@@ -126,7 +126,7 @@ impl Pending {
     }
 
     /// Returns the time at which the next entry is due.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) => Some(due),
             _ => None,
@@ -135,12 +135,12 @@ impl Pending {
     }
 
     /// Removes a replayed entry.
-    pub(super) fn done(&mut self, path: &Path) {
+    pub(crate) fn done(&mut self, path: &Path) {
         self.0.remove(path);
     }
 
     /// Schedules the retry of a failed entry. `jitter`, between 0 and 1, keeps entries and nodes from retrying in step.
-    pub(super) fn failed(&mut self, path: &Path, now: Instant, jitter: f64) -> Verdict {
+    pub(crate) fn failed(&mut self, path: &Path, now: Instant, jitter: f64) -> Verdict {
         let Some(entry) = self.0.get_mut(path) else {
             return Verdict::GivenUp;
         };
@@ -163,13 +163,13 @@ impl Pending {
     }
 
     /// Returns whether an ADD for this container and pod has to wait.
-    pub(super) fn holds_up(&self, add: &About) -> bool {
+    pub(crate) fn holds_up(&self, add: &About) -> bool {
         let mut entries = self.0.values();
         entries.any(|entry| entry.is_untried() && entry.about.concerns(add))
     }
 
     /// Moves the entries that an ADD for this container and pod waits for to the front. Returns whether the order changed.
-    pub(super) fn hurry(&mut self, add: &About) -> bool {
+    pub(crate) fn hurry(&mut self, add: &About) -> bool {
         let mut changed = false;
         for entry in self.0.values_mut() {
             if entry.is_untried() && !entry.is_urgent && entry.about.concerns(add) {
@@ -181,7 +181,7 @@ impl Pending {
     }
 
     /// Returns whether any entry has not been tried yet.
-    pub(super) fn has_untried(&self) -> bool {
+    pub(crate) fn has_untried(&self) -> bool {
         self.0.values().any(Entry::is_untried)
     }
 }

@@ -2,13 +2,13 @@
 //! networks change thus ends up with the routes of a pod that never requested one.
 
 use cni::types::{CniError, CniResult, Route};
+use plan::Family;
 
 use super::{gateway, is_default, netns, own_route};
-use crate::engine::attached::Attached;
 use crate::engine::invocation::Call;
 use crate::engine::{DefaultRoute, Engine};
-use crate::plan::Family;
 use crate::state::{Delegate, State, Store};
+use plan::Attached;
 
 /// Returns the families whose default routes are to be restored. `result` returns the result of the network at a position.
 pub(in crate::engine) fn owed(

@@ -1,9 +1,9 @@
 //! Requests that no plugin supports: the three modes of `unservedRequests`.
 
+use plan::Attached;
 use serde_json::json;
 
 use super::world::World;
-use crate::engine::Attached;
 
 /// Its second network requests a bandwidth, and the plugin lacks the capability.
 const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]"#;

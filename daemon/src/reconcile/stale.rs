@@ -1,0 +1,118 @@
+//! Detaches stale containers at the daemon's start: those whose DEL was lost in a power cut, or with a runtime that forgot them.
+//!
+//! A container is stale when its network namespace was deleted and the runtime does not list it. A container that the runtime lists
+//! gets the runtime's own DEL, and one with a namespace may be about to be listed.
+
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+
+use cni::env::ContainerId;
+use node::{cri::Client, discover::Report};
+use tracing::{info, warn};
+
+use crate::{
+    engine::{HandedOver, Namespace},
+    host::exec::open_netns,
+    readiness::Part,
+    reconcile::node::Upkeep,
+    serving::service::Service,
+};
+
+/// The pause before a runtime that did not answer is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// Detaches the stale containers once. It waits for the first pass over the journal, so that DELs that came earlier run first.
+pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
+    upkeep
+        .readiness
+        .wait_for(&[Part::Discovery, Part::Journal, Part::Socket])
+        .await;
+    service.journal.wait_for_first_pass().await;
+    loop {
+        let report = upkeep.report().await;
+        match known(&upkeep, &report).await {
+            Ok(known) => {
+                let swept = tokio::task::spawn_blocking(move || {
+                    sweep(&upkeep, &service, &report, &known);
+                });
+                if let Err(error) = swept.await {
+                    warn!(%error, "the search for stale containers ended early");
+                }
+                return;
+            }
+            Err(reason) => {
+                warn!(
+                    reason,
+                    "cannot search for stale containers, the runtime does not list its own"
+                );
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Returns the containers that the runtime lists; none where the daemon serves without a runtime.
+async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, String> {
+    let Some(runtime) = &report.runtime else {
+        return match &report.problem {
+            None if upkeep.pod_uid.is_none() => Ok(BTreeSet::new()),
+            problem => Err(problem
+                .clone()
+                .unwrap_or_else(|| "no runtime was found".to_owned())),
+        };
+    };
+    let client = Client::connect(&upkeep.root, &runtime.socket).await;
+    let mut client = client.map_err(|error| error.to_string())?;
+    client.sandboxes().await.map_err(|error| error.to_string())
+}
+
+fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
+    let netconf = match service.standing_netconf() {
+        Ok(netconf) => netconf,
+        Err(error) => {
+            return warn!(%error, "cannot search for stale containers, the configuration is invalid");
+        }
+    };
+    service.engine.take_back(&netconf);
+    let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(upkeep, known, id, netns);
+    for error in service.engine.sweep(plugin_dirs(report), &netconf, &gone) {
+        warn!(%error, "cannot detach a stale container");
+    }
+    info!("searched for stale containers");
+}
+
+/// Prepares the node for the time after an uninstall: detaches the stale containers and hands the others off to the runtime.
+pub async fn hand_over(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandedOver, String> {
+    let report = upkeep.enter_runtime().await?;
+    let known = known(&upkeep, &report).await?;
+    let netconf = service.standing_netconf();
+    let netconf = netconf.map_err(|error| error.to_string())?;
+    let work = tokio::task::spawn_blocking(move || {
+        let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(&upkeep, &known, id, netns);
+        let engine = &service.engine;
+        engine.hand_over(plugin_dirs(&report), &netconf, &gone)
+    });
+    work.await.map_err(|error| error.to_string())
+}
+
+fn plugin_dirs(report: &Report) -> &[PathBuf] {
+    report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs)
+}
+
+fn is_gone(
+    upkeep: &Upkeep,
+    known: &BTreeSet<String>,
+    id: &ContainerId,
+    netns: Namespace<'_>,
+) -> bool {
+    let place = upkeep.exec.place();
+    let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    };
+    let is_lost = match netns {
+        Namespace::Unknown => false,
+        Namespace::Lost => true,
+        Namespace::At(netns) => !is_there(netns),
+    };
+    is_lost && !known.contains(id.as_str())
+}

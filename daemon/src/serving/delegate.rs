@@ -1,0 +1,113 @@
+//! `/delegate`, the endpoint that upstream's controller for running pods calls: ADD, DEL, CHECK and STATUS of one network whose configuration
+//! comes with the request. That configuration is the plugin's, so the daemon's own keys are not applied to it. The state directory is that of the
+//! configuration by which pods are attached.
+
+use api::{Request, Response};
+use cni::{env::Command, types::CniError};
+use plan::netconf::Netconf;
+use serde_json::{Map, Value};
+use tracing::info;
+
+use crate::{
+    call::Call,
+    engine::{self, AddError},
+    errors::failure::Failure,
+    serving::service::{Service, tell_of_attached},
+};
+
+/// Serves one request to `/delegate`, which is logged and counted like any verb.
+pub(crate) fn delegate(
+    service: &Service,
+    call: &Call,
+    raw_request: &Request,
+) -> Result<Vec<u8>, CniError> {
+    service.observed(call, || dispatch(service, call, raw_request))
+}
+
+fn dispatch(service: &Service, call: &Call, raw_request: &Request) -> Result<Vec<u8>, CniError> {
+    let netconf = service.standing_netconf()?;
+    let bare = || plan::bare(&raw_request.config, &netconf).map_err(CniError::from);
+    let engine = &service.engine;
+    match (call.command, &call.request) {
+        (Command::Status, _) => engine
+            .status_of(&call.path, &netconf, &bare()?)
+            .map(|()| Vec::new()),
+        (Command::Check, Some(request)) => {
+            service.on_known_node()?;
+            engine
+                .check_plugged(request, &netconf, &bare()?)
+                .map(|()| Vec::new())
+        }
+        (Command::Del, Some(request)) => {
+            service.on_known_node()?;
+            let config = bare()?;
+            let (_, pod) = service.pod_for_add(call)?;
+            engine.unplug(request, &netconf, &pod, &config)?;
+            info!(
+                network = config.name,
+                "detached a network from a running pod"
+            );
+            Ok(Vec::new())
+        }
+        (Command::Add, Some(request)) => {
+            service.on_known_node()?;
+            add(service, call, request, raw_request, &netconf)
+        }
+        (command, _) => Err(CniError::new(
+            CniError::INVALID_ENVIRONMENT,
+            format!("/delegate does not serve {command}, but ADD, DEL, CHECK and STATUS"),
+        )),
+    }
+}
+
+fn add(
+    service: &Service,
+    call: &Call,
+    request: &engine::Request,
+    raw_request: &Request,
+    netconf: &Netconf,
+) -> Result<Vec<u8>, CniError> {
+    let (cluster, pod) = service.pod_for_add(call)?;
+    let attachment = service
+        .engine
+        .given(
+            netconf,
+            &pod,
+            &raw_request.config,
+            &annotation_keys(raw_request),
+        )
+        .map_err(CniError::from)?;
+    let plugged = service.engine.plug(request, netconf, &pod, &attachment);
+    let attached = plugged.map_err(|AddError { error, event }| {
+        let failure = Failure::new(call, error);
+        let failed = || ("FailedAddNetwork", failure.error.msg.clone());
+        let (reason, message) = event.unwrap_or_else(failed);
+        cluster.event(&pod, true, reason, failure.for_event(&message));
+        failure.error
+    })?;
+    info!(
+        network = attached.name,
+        ifname = attached.ifname,
+        "attached a network to a running pod"
+    );
+    tell_of_attached(cluster, &pod, std::slice::from_ref(&attached));
+    Ok(Response::new(attached.result).to_json())
+}
+
+/// Returns the request's interface attributes as the keys of an annotation's element.
+fn annotation_keys(raw_request: &Request) -> Map<String, Value> {
+    let mut out = Map::new();
+    let Some(attributes) = &raw_request.interface_attributes else {
+        return out;
+    };
+    if !attributes.ips.is_empty() {
+        out.insert("ips".to_owned(), attributes.ips.clone().into());
+    }
+    if !attributes.mac.is_empty() {
+        out.insert("mac".to_owned(), attributes.mac.clone().into());
+    }
+    if !attributes.cni_args.is_empty() {
+        out.insert("cni-args".to_owned(), attributes.cni_args.clone().into());
+    }
+    out
+}
