@@ -26,7 +26,7 @@ use crate::{
     cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
     config_manager::{self, Manager, Target},
     devices::NodeDevices,
-    engine::{Engine, HandedOver},
+    engine::{Engine, HandOff},
     errors::{failure, recent::Failures},
     host::{
         exec::{Place, RuntimeExec},
@@ -34,7 +34,7 @@ use crate::{
         links::NetnsProbe,
         orphans,
     },
-    hotplug::{self, Follower},
+    hotplug::{self, PodReconciler},
     metrics::Metrics,
     readiness::{Part, Readiness},
     reconcile::{dhcp, node::Upkeep, stale},
@@ -108,8 +108,8 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let upkeep = Arc::new(daemon.upkeep());
     if daemon.config.dynamic_networks {
         let (service, upkeep) = (Arc::clone(&service), Arc::clone(&upkeep));
-        let follower = Follower { service, upkeep };
-        tokio::spawn(hotplug::run(follower, pods.listen()));
+        let pod_reconciler = PodReconciler { service, upkeep };
+        tokio::spawn(hotplug::run(pod_reconciler, pods.listen()));
     }
     tokio::spawn(dhcp::Keeper::new(Arc::clone(&upkeep)).run(daemon.config.dhcp));
     if let Some(port) = daemon.config.metrics_port {
@@ -139,8 +139,8 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
     let _ = tokio::join!(manager, following);
     if ends {
         if daemon.config.detach_on_uninstall {
-            let handed_over = stale::hand_over(Arc::clone(&upkeep), detaching);
-            match tokio::time::timeout(DETACHING, handed_over).await {
+            let hand_off = stale::hand_off(Arc::clone(&upkeep), detaching);
+            match tokio::time::timeout(DETACHING, hand_off).await {
                 Ok(Ok(left)) => left.log(),
                 Ok(Err(reason)) => warn!(reason, "cannot detach what is left"),
                 Err(_) => warn!("detaching what is left took too long"),
@@ -153,16 +153,12 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
 }
 
 /// What `uninstall --detach` does first. The daemon's own file says where state and plugins are.
-pub async fn hand_over(
-    config: Config,
-    root: Root,
-    identity: Identity,
-) -> anyhow::Result<HandedOver> {
+pub async fn hand_off(config: Config, root: Root, identity: Identity) -> anyhow::Result<HandOff> {
     let daemon = Daemon::new(config, root, identity);
     let definitions = Arc::new(Definitions::new(daemon.identity.crd_chart()));
     let service = Arc::new(daemon.service(Arc::default(), definitions));
-    let handed_over = stale::hand_over(Arc::new(daemon.upkeep()), service).await;
-    handed_over.map_err(anyhow::Error::msg)
+    let hand_off = stale::hand_off(Arc::new(daemon.upkeep()), service).await;
+    hand_off.map_err(anyhow::Error::msg)
 }
 
 struct Daemon {
@@ -227,7 +223,7 @@ impl Daemon {
         );
         Service {
             engine: engine
-                .with_witness(abandoned)
+                .with_on_abandoned(abandoned)
                 .with_metrics(Arc::clone(&self.metrics))
                 .with_devices(Arc::new(devices)),
             cluster,

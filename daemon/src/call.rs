@@ -10,14 +10,14 @@ use cni::{
 };
 
 use crate::{
-    engine::{self, Waiting},
+    engine::{self, Cancellation},
     state::PodRef,
 };
 
 /// A parsed CNI call: the verb, and the container and pod that it is about.
-pub(crate) struct Call {
+pub(crate) struct CniCall {
     pub(crate) command: Command,
-    pub(crate) request: Option<engine::Request>,
+    pub(crate) request: Option<engine::ContainerRequest>,
     pub(crate) path: Vec<PathBuf>,
     pub(crate) pod: Option<PodName>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct PodName {
 
 impl PodName {
     /// Returns the pod for an event. Without a uid, any pod of that name is meant.
-    pub(crate) fn about(&self) -> PodRef {
+    pub(crate) fn pod_ref(&self) -> PodRef {
         PodRef {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -39,7 +39,7 @@ impl PodName {
     }
 }
 
-impl Call {
+impl CniCall {
     /// Parses the environment of a request. The shim has checked it already, but any process that reaches the socket may send
     /// anything.
     pub(crate) fn parse(raw_request: &Request) -> Result<Self, CniError> {
@@ -94,7 +94,7 @@ impl Call {
             let invalid = |error: cni::env::EnvError| {
                 CniError::new(CniError::INVALID_ENVIRONMENT, error.to_string())
             };
-            Some(engine::Request {
+            Some(engine::ContainerRequest {
                 container_id: ContainerId::parse(variable("CNI_CONTAINERID")).map_err(invalid)?,
                 netns: Some(variable("CNI_NETNS"))
                     .filter(|netns| !netns.is_empty())
@@ -102,7 +102,7 @@ impl Call {
                 ifname: IfName::parse(ifname).map_err(invalid)?,
                 args,
                 path: path.clone(),
-                waiting: Waiting::default(),
+                cancellation: Cancellation::default(),
                 replayed: false,
             })
         } else {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn container_id_with_path_is_refused() {
-        let error = Call::parse(&request(&[
+        let error = CniCall::parse(&request(&[
             ("CNI_COMMAND", "DEL"),
             ("CNI_CONTAINERID", "../evil"),
         ]))
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn absent_netns_is_none_and_ifname_defaults_to_eth0() {
-        let call = Call::parse(&request(&[
+        let call = CniCall::parse(&request(&[
             ("CNI_COMMAND", "DEL"),
             ("CNI_CONTAINERID", "a"),
             ("CNI_PATH", "/x:rel:/y"),
@@ -160,14 +160,14 @@ mod tests {
     #[test]
     fn unknown_command_is_named_in_the_error() {
         assert!(
-            Call::parse(&request(&[]))
+            CniCall::parse(&request(&[]))
                 .err()
                 .unwrap()
                 .msg
                 .contains("missing CNI_COMMAND")
         );
         assert!(
-            Call::parse(&request(&[("CNI_COMMAND", "JUMP")]))
+            CniCall::parse(&request(&[("CNI_COMMAND", "JUMP")]))
                 .err()
                 .unwrap()
                 .msg

@@ -17,12 +17,12 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
     let mut undone = Vec::new();
     if detach {
         let identity = setting.identity.clone();
-        let left = app::hand_over(setting.config()?, setting.root()?, identity).await;
+        let left = app::hand_off(setting.config()?, setting.root()?, identity).await;
         match left {
             Ok(left) => {
                 let mut err = std::io::stderr();
                 for one in &left.kept {
-                    writeln!(err, "{}", one.sentence())?;
+                    writeln!(err, "{}", one.warning())?;
                 }
                 undone.extend(left.errors.iter().map(ToString::to_string));
             }

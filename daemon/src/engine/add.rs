@@ -11,10 +11,10 @@ use tracing::{debug, warn};
 
 use super::del::Outcome;
 use super::failure::{failed, name_taken};
-use super::invocation::Call;
-use super::{Engine, Request, planned};
+use super::invocation::DelegateContext;
+use super::{ContainerRequest, Engine, planned};
 use crate::readiness;
-use crate::state::{Begun, Delegate, PodRef, Progress, State, Store};
+use crate::state::{AddRecord, Delegate, PodRef, Progress, State, Store};
 
 /// The outcome of a successful ADD.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ impl Engine {
     /// Attaches a pod to all its networks, or to none.
     pub fn add(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
     ) -> Result<Added, AddError> {
@@ -66,7 +66,7 @@ impl Engine {
 
     fn attach(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
     ) -> Result<Added, AddError> {
@@ -80,7 +80,7 @@ impl Engine {
         let planned = plan::attachments(Some(pod), inputs);
         let attachments = planned.and_then(|mut attachments| {
             requests::check(&attachments, netconf.unserved)?;
-            self.give_devices(&mut attachments, pod, None)?;
+            self.assign_devices(&mut attachments, pod, None)?;
             Ok(attachments)
         });
         let attachments = attachments.map_err(|error| AddError {
@@ -89,16 +89,16 @@ impl Engine {
         })?;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
-        request.waiting.or_give_up()?;
+        request.cancellation.check()?;
         refuse_known(&store, request)?;
         let mut state = planned::state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;
         let pod_ref = state.pod.clone();
-        let call = Call::new(request, &pod_ref, netconf, &cache);
-        self.check_before(&call, &state)?;
+        let context = DelegateContext::new(request, &pod_ref, netconf, &cache);
+        self.check_before(&context, &state)?;
         state.delegates[0].progress = Progress::Started;
         let begun = {
-            let _no_gc = self.adding.read().unwrap_or_else(PoisonError::into_inner);
+            let _no_gc = self.gc_lock.read().unwrap_or_else(PoisonError::into_inner);
             store.begin(&state)
         };
         let begun = begun.map_err(|error| {
@@ -106,7 +106,7 @@ impl Engine {
             let _ = store.remove(&request.container_id);
             CniError::from(error)
         })?;
-        match self.run_all(&call, &mut state, &store, &begun, netconf.unserved) {
+        match self.run_delegates(&context, &mut state, &store, &begun, netconf.unserved) {
             Ok(mut attached) => {
                 if netconf.unserved == Unserved::Event {
                     for (attached, attachment) in attached.iter_mut().zip(&attachments) {
@@ -121,20 +121,22 @@ impl Engine {
             }
             Err(error) => {
                 let keep = netconf.retry_delete_on_error == Some(true);
-                self.roll_back(&call, &mut state, &store, &error, keep);
+                self.roll_back(&context, &mut state, &store, &error, keep);
                 Err(error.into())
             }
         }
     }
 
     /// Refuses what would fail later anyway: a missing plugin, an interface name that is taken.
-    fn check_before(&self, call: &Call<'_>, state: &State) -> Result<(), CniError> {
+    fn check_before(&self, context: &DelegateContext<'_>, state: &State) -> Result<(), CniError> {
         for delegate in &state.delegates {
             for plugin in &delegate.config.plugins {
-                self.exec.find(&plugin.kind, &call.path).map_err(|error| {
-                    let cause = error.to_cni();
-                    failed(&state.pod, delegate, cause)
-                })?;
+                self.exec
+                    .find(&plugin.kind, &context.path)
+                    .map_err(|error| {
+                        let cause = error.to_cni();
+                        failed(&state.pod, delegate, cause)
+                    })?;
             }
         }
         let names = state
@@ -146,19 +148,19 @@ impl Engine {
             if repeated == Some(index) {
                 return Err(failed(&state.pod, delegate, name_taken(delegate)));
             }
-            self.check_link(call, &state.pod, delegate)?;
+            self.check_link(context, &state.pod, delegate)?;
         }
         Ok(())
     }
 
     pub(super) fn check_link(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         pod: &PodRef,
         delegate: &Delegate,
     ) -> Result<(), CniError> {
-        let netns = call.request.netns.as_deref().unwrap_or_default();
-        match call.has_interface(&*self.links, delegate.ifname.as_str()) {
+        let netns = context.request.netns.as_deref().unwrap_or_default();
+        match context.has_interface(&*self.links, delegate.ifname.as_str()) {
             Ok(false) => Ok(()),
             Ok(true) => Err(failed(pod, delegate, name_taken(delegate))),
             Err(error) => {
@@ -174,12 +176,12 @@ impl Engine {
     }
 
     /// Runs the delegates in order. State records a delegate as started before its plugins run.
-    fn run_all(
+    fn run_delegates(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         state: &mut State,
         store: &Store,
-        begun: &Begun,
+        begun: &AddRecord,
         unserved: Unserved,
     ) -> Result<Vec<Attached>, CniError> {
         let mut attached = Vec::new();
@@ -187,28 +189,28 @@ impl Engine {
             let master = index == 0;
             if !master {
                 // A delegate before this one may have made an interface of that name.
-                self.check_link(call, &state.pod, &state.delegates[index])?;
+                self.check_link(context, &state.pod, &state.delegates[index])?;
                 begun.start(index)?;
                 state.delegates[index].progress = Progress::Started;
             }
             let delegate = &mut state.delegates[index];
-            attached.push(self.run_one(call, delegate, master, unserved)?);
-            call.request.waiting.or_give_up()?;
+            attached.push(self.run_delegate(context, delegate, master, unserved)?);
+            context.request.cancellation.check()?;
         }
-        self.settle_routes(call, state, &mut attached, &[], store)?;
+        self.apply_default_routes(context, state, &mut attached, &[], store)?;
         Ok(attached)
     }
 
     /// Runs one delegate, which the caller has recorded as started.
-    pub(super) fn run_one(
+    pub(super) fn run_delegate(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         delegate: &mut Delegate,
         master: bool,
         unserved: Unserved,
     ) -> Result<Attached, CniError> {
-        let invocation = call.invocation(delegate, master);
-        self.copy_device_info(delegate, &call.request.container_id);
+        let invocation = context.invocation(delegate, master);
+        self.copy_device_info(delegate, &context.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
         let kind = delegate.config.kind();
         let add = || chain::add(&*self.exec, &delegate.config, &invocation);
@@ -218,7 +220,7 @@ impl Engine {
                 if let Some(attached) = error.attached() {
                     delegate.progress = Progress::Failed { attached };
                 }
-                return Err(failed(call.pod, delegate, error.to_cni()));
+                return Err(failed(context.pod, delegate, error.to_cni()));
             }
         };
         let missing = match unserved {
@@ -230,18 +232,18 @@ impl Engine {
                 network: delegate.name.clone(),
                 requests: missing.join(", "),
             };
-            return Err(failed(call.pod, delegate, error.into()));
+            return Err(failed(context.pod, delegate, error.into()));
         }
         Ok(Attached {
             unserved: missing.into_iter().map(str::to_owned).collect(),
-            ..self.attached(call, delegate, master, result)
+            ..self.attached(context, delegate, master, result)
         })
     }
 
     /// The report about a delegate that returned this result.
     pub(super) fn attached(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         delegate: &Delegate,
         master: bool,
         result: CniResult,
@@ -252,7 +254,7 @@ impl Engine {
             master,
             result,
             unserved: Vec::new(),
-            device_info: self.device_info(delegate, &call.request.container_id),
+            device_info: self.device_info(delegate, &context.request.container_id),
         }
     }
 
@@ -261,7 +263,7 @@ impl Engine {
     /// that every failure is retried.
     fn roll_back(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         state: &mut State,
         store: &Store,
         add: &CniError,
@@ -271,13 +273,13 @@ impl Engine {
         let mut written = vec![store.record(state)];
         let Outcome {
             failures,
-            mut given_up,
-        } = self.remove_started(call, state);
-        given_up.retain(|one| keep || !one.is_like(add));
-        for one in failures.iter().chain(&given_up) {
+            mut uncertain,
+        } = self.remove_started(context, state);
+        uncertain.retain(|one| keep || !one.matches(add));
+        for one in failures.iter().chain(&uncertain) {
             warn!(error = %one.error, "cannot undo a delegate of a failed ADD");
         }
-        written.push(if failures.is_empty() && given_up.is_empty() {
+        written.push(if failures.is_empty() && uncertain.is_empty() {
             store.remove(&state.container_id)
         } else {
             store.record(state)
@@ -291,9 +293,9 @@ impl Engine {
         let Some(indicator) = &netconf.readiness_indicator_file else {
             return Ok(());
         };
-        for attempt in 0..self.readiness.attempts {
+        for attempt in 0..self.readiness_polling.attempts {
             if attempt > 0 {
-                std::thread::sleep(self.readiness.interval);
+                std::thread::sleep(self.readiness_polling.interval);
             }
             if self.is_ready(indicator) {
                 return Ok(());
@@ -307,7 +309,7 @@ impl Engine {
 }
 
 /// Refuses an ADD for a container that has attachments: the new record would replace theirs, and no DEL would find them.
-fn refuse_known(store: &Store, request: &Request) -> Result<(), CniError> {
+fn refuse_known(store: &Store, request: &ContainerRequest) -> Result<(), CniError> {
     let id = &request.container_id;
     match store.load(id, &request.ifname)? {
         None => Ok(()),

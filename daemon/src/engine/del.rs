@@ -14,13 +14,13 @@ use plan::{Attachment, PodView};
 use tracing::{debug, error, info, warn};
 
 use super::expiry::{self, Obstacle, Verdict};
-use super::invocation::{CacheDir, Call};
-use super::{Engine, Request, planned, recall};
+use super::invocation::{CacheDir, DelegateContext};
+use super::{ContainerRequest, Engine, cached_results, planned};
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
 /// A container that is to be detached, with everything known of it besides its state.
 pub(super) struct Removal<'a> {
-    pub(super) request: &'a Request,
+    pub(super) request: &'a ContainerRequest,
     pub(super) netconf: &'a Netconf,
     pub(super) store: &'a Store,
     pub(super) cache: CacheDir,
@@ -46,22 +46,27 @@ impl Engine {
     /// Detaches a container from all of its networks. A repeated DEL succeeds.
     pub fn del(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: Option<&PodView>,
     ) -> Result<(), CniError> {
-        let request = &Request {
-            netns: self.netns_left(request),
+        let request = &ContainerRequest {
+            netns: self.existing_netns(request),
             ..request.clone()
         };
         let id = &request.container_id;
         let store = &self.store(netconf);
         let _guard = self.locks.lock(store, id);
         let cache = self.cache_dir(store)?;
-        let mut entries = recall::entries(&cache.path, id);
-        let mut state = Self::state_left(store, id, &request.ifname)?;
-        if !state.complete && store.results_dir() != Path::new(recall::RUNTIME_RESULTS) {
-            entries.extend(recall::adopt(&self.root, &cache.path, id, &request.ifname));
+        let mut entries = cached_results::entries(&cache.path, id);
+        let mut state = Self::load_partial(store, id, &request.ifname)?;
+        if !state.complete && store.results_dir() != Path::new(cached_results::RUNTIME_RESULTS) {
+            entries.extend(cached_results::adopt(
+                &self.root,
+                &cache.path,
+                id,
+                &request.ifname,
+            ));
         }
         let removal = Removal {
             request,
@@ -81,7 +86,7 @@ impl Engine {
 
     /// Returns the network namespace of a container that is to be detached, if it still exists. A replayed request's namespace
     /// that is named by a process id is not used, since the id may belong to another process by then.
-    pub(super) fn netns_left(&self, request: &Request) -> Option<String> {
+    pub(super) fn existing_netns(&self, request: &ContainerRequest) -> Option<String> {
         let netns = request.netns.as_deref()?;
         let is_deleted = if netns.starts_with("/proc/") {
             request.replayed || matches!(Path::new(netns).try_exists(), Ok(false))
@@ -92,24 +97,24 @@ impl Engine {
     }
 
     /// Loads the state of a container, or as much of it as can be read.
-    pub(super) fn state_left(
+    pub(super) fn load_partial(
         store: &Store,
         id: &ContainerId,
         ifname: &IfName,
-    ) -> Result<Left, CniError> {
+    ) -> Result<PartialState, CniError> {
         let (state, complete, is_known) = match store.load(id, ifname) {
             Ok(Some(state)) => (state, true, true),
             Ok(None) => (State::unknown(id, ifname), false, false),
             Err(damaged @ StateError::Damaged { .. }) => {
                 error!(error = %damaged, "state is damaged, leases and links of the container may stay behind");
-                let StateError::Damaged { left, .. } = damaged else {
+                let StateError::Damaged { partial, .. } = damaged else {
                     unreachable!("matched above")
                 };
-                (*left, false, true)
+                (*partial, false, true)
             }
             Err(io) => return Err(io.into()),
         };
-        Ok(Left {
+        Ok(PartialState {
             state,
             complete,
             is_known,
@@ -125,21 +130,21 @@ impl Engine {
             store,
             ..
         } = removal;
-        recall::complete(&mut state, &removal.entries, netconf);
+        cached_results::complete(&mut state, &removal.entries, netconf);
         if state.delegates.is_empty() {
             info!("DEL found no state or cached result of the container");
         }
         let pod = state.pod.clone();
-        let call = Call::new(request, &pod, netconf, &removal.cache);
+        let context = DelegateContext::new(request, &pod, netconf, &removal.cache);
         let Outcome {
             mut failures,
-            given_up,
-        } = self.remove_started(&call, &mut state);
+            uncertain,
+        } = self.remove_started(&context, &mut state);
         let retry = netconf.retry_delete_on_error;
         let abandon = |state: &State, failure: Failure| {
-            (self.given_up)(&pod, &failure.abandoned(state, &removal.entries));
+            (self.on_abandoned)(&pod, &failure.abandoned(state, &removal.entries));
         };
-        for failure in given_up {
+        for failure in uncertain {
             match retry {
                 Some(true) => failures.push(failure),
                 _ if removal.is_known => abandon(&state, failure),
@@ -159,7 +164,7 @@ impl Engine {
                 abandon(&state, failure);
             }
             errors.extend(forget(store, &state, request).err());
-            return Err(together(errors));
+            return Err(join_errors(errors));
         }
         if retry.is_none() {
             let now = (self.clock)();
@@ -168,7 +173,7 @@ impl Engine {
             state.failing_since = Some(since.as_secs());
             let (expired, others) = failures
                 .into_iter()
-                .partition(|one| expiry::decide(since, now, one.obstacle) == Verdict::GiveUp);
+                .partition(|one| expiry::decide(since, now, one.obstacle) == Verdict::Abandon);
             failures = others;
             for mut failure in expired {
                 let delegate = &mut state.delegates[failure.delegate];
@@ -176,7 +181,7 @@ impl Engine {
                 forget_results(&removal.cache, [&*delegate], &request.container_id);
                 failure.error = failure.error.context(&format!(
                     "DEL has failed for {} minutes",
-                    failure.obstacle.patience().as_secs() / 60
+                    failure.obstacle.retry_period().as_secs() / 60
                 ));
                 abandon(&state, failure);
             }
@@ -188,7 +193,7 @@ impl Engine {
             warn!(%error, "cannot record the networks that remain attached, the next DEL repeats all of them");
         }
         let errors = failures.into_iter().map(|one| one.for_runtime(retry));
-        Err(together(errors.collect()))
+        Err(join_errors(errors.collect()))
     }
 
     /// Adds the networks that the pod would get today to a state that was lost, except for interfaces that state or cache know.
@@ -230,18 +235,22 @@ impl Engine {
     }
 
     /// Runs DEL for every delegate that may have been run, in reverse order, and goes on after failures.
-    pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Outcome {
+    pub(super) fn remove_started(
+        &self,
+        context: &DelegateContext<'_>,
+        state: &mut State,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         for (index, delegate) in state.delegates.iter_mut().enumerate().rev() {
-            self.remove_one(call, delegate, index, &mut outcome);
+            self.remove_delegate(context, delegate, index, &mut outcome);
         }
         outcome
     }
 
     /// Runs DEL for one delegate; the one at index 0 is the default network.
-    pub(super) fn remove_one(
+    pub(super) fn remove_delegate(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         delegate: &mut Delegate,
         index: usize,
         outcome: &mut Outcome,
@@ -253,13 +262,13 @@ impl Engine {
             Progress::Unknown => 0,
             Progress::Failed { attached } => attached,
         };
-        let invocation = call.invocation(delegate, index == 0);
-        let netns = call.request.netns.as_deref();
+        let invocation = context.invocation(delegate, index == 0);
+        let netns = context.request.netns.as_deref();
         let failed = |error: &ChainError| Failure {
             delegate: index,
             obstacle: Obstacle::of(error, netns),
             cause: plugin_error(error).cloned(),
-            error: failed(call.pod, &config.name, error),
+            error: failed(context.pod, &config.name, error),
         };
         let start = Instant::now();
         let removed = chain::del_partly(&*self.exec, config, &invocation, attached);
@@ -267,11 +276,11 @@ impl Engine {
         self.metrics
             .delegate(config.kind(), "DEL", done, start.elapsed());
         match removed {
-            Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
-            Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
+            Ok(ignored) if ignored.is_empty() => delegate.progress = Progress::Removed,
+            Ok(ignored) => outcome.uncertain.extend(ignored.iter().map(failed)),
             Err(error) => outcome.failures.push(failed(&error)),
         }
-        self.remove_device_info(delegate, &call.request.container_id);
+        self.remove_device_info(delegate, &context.request.container_id);
     }
 }
 
@@ -281,7 +290,7 @@ pub(super) struct Outcome {
     /// Failures of networks that were attached.
     pub(super) failures: Vec<Failure>,
     /// Failures of networks that may never have been attached.
-    pub(super) given_up: Vec<Failure>,
+    pub(super) uncertain: Vec<Failure>,
 }
 
 /// A network that could not be detached.
@@ -306,7 +315,7 @@ impl Failure {
                 "; put the plugin back into one of them: the runtime's next DEL then detaches the container",
             );
             if retry.is_none() {
-                let minutes = (self.obstacle.patience().as_secs() / 60).to_string();
+                let minutes = (self.obstacle.retry_period().as_secs() / 60).to_string();
                 msg.extend([" (retries end after ", &minutes, " minutes)"]);
             }
         }
@@ -314,7 +323,7 @@ impl Failure {
     }
 
     /// Returns whether the plugin refuses DEL with the same error as ADD: it then rejects its configuration and has done nothing.
-    pub(super) fn is_like(&self, add: &CniError) -> bool {
+    pub(super) fn matches(&self, add: &CniError) -> bool {
         self.cause.as_ref().is_some_and(|cause| {
             cause.code == add.code && !cause.msg.is_empty() && add.msg.contains(&cause.msg)
         })
@@ -322,7 +331,9 @@ impl Failure {
 
     fn abandoned(self, state: &State, entries: &[Entry]) -> Abandoned {
         let delegate = &state.delegates[self.delegate];
-        let entry = entries.iter().find(|entry| recall::is_of(entry, delegate));
+        let entry = entries
+            .iter()
+            .find(|entry| cached_results::is_of(entry, delegate));
         let result = entry.and_then(|entry| entry.parse_result(delegate.config.version()).ok());
         Abandoned {
             network: delegate.config.name.clone(),
@@ -338,7 +349,7 @@ impl Failure {
 }
 
 /// The state of a container as far as it could be read.
-pub(super) struct Left {
+pub(super) struct PartialState {
     pub(super) state: State,
     /// Whether nothing of the state is missing.
     pub(super) complete: bool,
@@ -346,7 +357,7 @@ pub(super) struct Left {
     pub(super) is_known: bool,
 }
 
-fn forget(store: &Store, state: &State, request: &Request) -> Result<(), CniError> {
+fn forget(store: &Store, state: &State, request: &ContainerRequest) -> Result<(), CniError> {
     let id = &state.container_id;
     // A runtime repeats a DEL that was not answered. No runtime may know of a container that was found at a start or in the journal.
     let removed = if request.replayed {
@@ -391,7 +402,7 @@ fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
 }
 
 /// Joins all errors into one, with the code of the first.
-pub(super) fn together(mut errors: Vec<CniError>) -> CniError {
+pub(super) fn join_errors(mut errors: Vec<CniError>) -> CniError {
     if errors.len() == 1 {
         return errors.remove(0);
     }

@@ -7,7 +7,7 @@ use crate::state::State;
 
 impl Engine {
     /// Assigns to each network the next device of its resource that the pod has and that no network of `state` uses.
-    pub(super) fn give_devices(
+    pub(super) fn assign_devices(
         &self,
         attachments: &mut [Attachment],
         pod: &PodView,

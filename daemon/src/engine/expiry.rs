@@ -17,7 +17,7 @@ pub(super) enum Obstacle {
     /// The plugin is no longer installed on the node.
     PluginMissing,
     /// The plugin fails, and the network namespace in which it would work was deleted.
-    NamespaceGone,
+    NetnsDeleted,
     /// The plugin fails in a namespace that still exists.
     Refused,
 }
@@ -30,14 +30,14 @@ impl Obstacle {
                 source: ExecError::NotFound { .. },
                 ..
             } => Self::PluginMissing,
-            ChainError::Plugin { .. } if netns.is_none_or(str::is_empty) => Self::NamespaceGone,
+            ChainError::Plugin { .. } if netns.is_none_or(str::is_empty) => Self::NetnsDeleted,
             _ => Self::Refused,
         }
     }
 
-    pub(super) fn patience(self) -> Duration {
+    pub(super) fn retry_period(self) -> Duration {
         match self {
-            Self::PluginMissing | Self::NamespaceGone => HOPELESS,
+            Self::PluginMissing | Self::NetnsDeleted => HOPELESS,
             Self::Refused => REFUSED,
         }
     }
@@ -49,14 +49,14 @@ pub(super) enum Verdict {
     /// The runtime gets the error and sends DEL again.
     Retry,
     /// The network is abandoned, so that its pod can be deleted.
-    GiveUp,
+    Abandon,
 }
 
 /// Decides by the time of the container's first failed DEL and the present time, both since the kernel was started.
 /// A first failure in the future is of another boot and is ignored.
 pub(super) fn decide(first_failure: Duration, now: Duration, obstacle: Obstacle) -> Verdict {
     match now.checked_sub(first_failure) {
-        Some(failing) if failing >= obstacle.patience() => Verdict::GiveUp,
+        Some(failing) if failing >= obstacle.retry_period() => Verdict::Abandon,
         _ => Verdict::Retry,
     }
 }
@@ -73,17 +73,17 @@ mod tests {
 
     #[test]
     fn hopeless_del_is_given_up_after_ten_minutes() {
-        for obstacle in [Obstacle::PluginMissing, Obstacle::NamespaceGone] {
+        for obstacle in [Obstacle::PluginMissing, Obstacle::NetnsDeleted] {
             check(100, 100, obstacle, Verdict::Retry);
             check(100, 699, obstacle, Verdict::Retry);
-            check(100, 700, obstacle, Verdict::GiveUp);
+            check(100, 700, obstacle, Verdict::Abandon);
         }
     }
 
     #[test]
     fn refused_del_is_given_up_after_an_hour() {
         check(100, 3699, Obstacle::Refused, Verdict::Retry);
-        check(100, 3700, Obstacle::Refused, Verdict::GiveUp);
+        check(100, 3700, Obstacle::Refused, Verdict::Abandon);
     }
 
     #[test]

@@ -14,9 +14,9 @@ use plan::netconf::{Netconf, ValidAttachment};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::del::together;
-use super::sweep::{Namespace, default_ifname, in_store, listed};
-use super::{Engine, recall};
+use super::del::join_errors;
+use super::stale::{NetnsState, all_entries, default_ifname, in_store};
+use super::{Engine, cached_results};
 
 use crate::state::{Progress, State, Store};
 
@@ -60,17 +60,18 @@ impl Engine {
         })?;
         let store = self.store(netconf);
         let cache = self.cache_dir(&store)?;
-        let alive: HashSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
-        let gone = |id: &ContainerId, _: Namespace<'_>| !alive.contains(id.as_str());
+        let listed: HashSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
+        let is_stale = |id: &ContainerId, _: NetnsState<'_>| !listed.contains(id.as_str());
         // The containers are listed before the first DEL: one that is added later is not in the runtime's list either.
         let mut known = in_store(&store)?;
         known.extend(collectable(&cache.path)?);
         // Nor is a container whose ADD is running.
-        known
-            .retain(|id| gone(id, Namespace::Unknown) && self.locks.try_lock(&store, id).is_some());
-        let mut errors = self.detach_all(path, netconf, &known, &gone);
+        known.retain(|id| {
+            is_stale(id, NetnsState::Unknown) && self.locks.try_lock(&store, id).is_some()
+        });
+        let mut errors = self.detach_stale_among(path, netconf, &known, &is_stale);
 
-        let _no_add_begins = self.adding.write().unwrap_or_else(PoisonError::into_inner);
+        let _no_add_begins = self.gc_lock.write().unwrap_or_else(PoisonError::into_inner);
         match self.networks(netconf, &store, &cache.path, valid) {
             Ok(networks) => {
                 let path = Self::search_path(netconf, path);
@@ -91,7 +92,7 @@ impl Engine {
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(together(errors))
+            Err(join_errors(errors))
         }
     }
 
@@ -114,7 +115,7 @@ impl Engine {
             Err(error) => warn!(%error, "GC skips the default network"),
         }
         let mut cached: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
-        for entry in listed(cache)? {
+        for entry in all_entries(cache)? {
             // A cached attachment that was not detached so far is alive, or has to stay until it can be detached, whichever
             // program made it.
             networks.attach(&entry.network_name, &entry.container_id, &entry.if_name);
@@ -131,7 +132,7 @@ impl Engine {
                 .load(&id, &ifname)?
                 .unwrap_or_else(|| State::unknown(&id, &ifname));
             let entries = cached.get(id.as_str()).map_or(&[][..], Vec::as_slice);
-            recall::complete(&mut state, entries, netconf);
+            cached_results::complete(&mut state, entries, netconf);
             for delegate in &state.delegates {
                 if delegate.progress != Progress::Removed {
                     networks.insert(&delegate.config);
@@ -157,7 +158,7 @@ fn collectable(cache: &Path) -> Result<impl Iterator<Item = ContainerId>, CniErr
         NetworkConfig::parse_named(&entry.config, &entry.network_name)
             .is_ok_and(|config| !config.disable_gc)
     };
-    let entries = listed(cache)?.into_iter().filter(has_gc);
+    let entries = all_entries(cache)?.into_iter().filter(has_gc);
     Ok(entries.filter_map(|entry| entry.container_id.parse().ok()))
 }
 

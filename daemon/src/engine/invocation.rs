@@ -10,7 +10,7 @@ use plan::netconf::Netconf;
 use plan::{Attachment, Selection, requests};
 use serde_json::{Map, Value, json};
 
-use super::{Engine, Interfaces, LinkProbe, Request, device_info};
+use super::{ContainerRequest, Engine, Interfaces, LinkProbe, device_info};
 use crate::state::{Delegate, PodRef, Store};
 
 /// The directory of the result cache. Its path is valid for as long as this value lives.
@@ -20,8 +20,8 @@ pub(super) struct CacheDir {
 }
 
 /// What all delegates of one request have in common.
-pub(super) struct Call<'a> {
-    pub(super) request: &'a Request,
+pub(super) struct DelegateContext<'a> {
+    pub(super) request: &'a ContainerRequest,
     pub(super) pod: &'a PodRef,
     pub(super) path: Vec<PathBuf>,
     pub(super) cache: &'a CacheDir,
@@ -29,9 +29,9 @@ pub(super) struct Call<'a> {
     interfaces: OnceCell<Box<dyn Interfaces>>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> DelegateContext<'a> {
     pub(super) fn new(
-        request: &'a Request,
+        request: &'a ContainerRequest,
         pod: &'a PodRef,
         netconf: &Netconf,
         cache: &'a CacheDir,
@@ -102,7 +102,7 @@ fn args_of_add(cached: &[(String, String)], present: &[(String, String)]) -> Vec
 
 /// Returns the `CNI_ARGS` of a delegate: the five that every plugin knows, the runtime's others, and those that the pod requested.
 fn args(
-    request: &Request,
+    request: &ContainerRequest,
     pod: &PodRef,
     requested: &Requested,
     master: bool,
@@ -162,7 +162,7 @@ fn device_id(attachment: &Attachment) -> Option<&String> {
 
 /// Returns everything that a selection requests besides its names. Two selections of one network with equal values are the
 /// same attachment.
-pub(super) fn wishes(selection: &Selection) -> Map<String, Value> {
+pub(super) fn annotation_keys(selection: &Selection) -> Map<String, Value> {
     let mut out = requests::asked(selection);
     if let Some(args) = &selection.cni_args {
         out.insert("cni-args".to_owned(), json!(args));
@@ -192,7 +192,7 @@ pub(super) fn requested(attachment: &Attachment) -> Requested {
         default_route: selection.default_route.clone(),
         device_id: allocated.or_else(|| selection.device_id.clone()),
         resource_name,
-        wishes: Some(wishes(selection)),
+        annotation_keys: Some(annotation_keys(selection)),
         plugged: false,
     }
 }

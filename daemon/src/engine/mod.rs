@@ -1,7 +1,16 @@
 //! The engine carries out plans: it runs each CNI verb as a sequence of delegates, writes state before each step, and
 //! undoes the steps of an ADD that fails. Every function here blocks, so callers run it on a thread of its own.
+//!
+//! A request takes these forms on its way to a plugin:
+//!
+//! 1. `api::Request` (`raw_request`) is the shim's message: environment and configuration, unchecked.
+//! 2. `call::CniCall` is its environment, parsed: the verb, the pod, and for ADD, DEL and CHECK a
+//! 3. [`ContainerRequest`]: container ID, network namespace, interface, arguments.
+//! 4. `DelegateContext` adds what all delegates of one request share: pod, search path, result cache.
+//! 5. `cni::chain::Invocation` is made from it for each delegate: the arguments of its plugins.
 
 mod add;
+mod cached_results;
 mod check;
 mod del;
 mod device_info;
@@ -9,23 +18,22 @@ mod devices;
 mod expiry;
 mod failure;
 mod gc;
-mod hand_over;
+mod hand_off;
 mod invocation;
 mod locks;
 mod node_files;
-mod on_node;
+mod node_plugins;
 mod planned;
 mod plug;
-mod recall;
 mod routes;
+mod stale;
 mod status;
-mod sweep;
 
 pub use add::{AddError, Added};
 pub use del::Abandoned;
-pub use hand_over::{HandedOver, Kept};
-pub use plug::Followed;
-pub use sweep::{Gone, Namespace};
+pub use hand_off::{HandOff, KeptNetwork};
+pub use plug::Reconciled;
+pub use stale::{IsStale, NetnsState};
 
 use std::collections::HashMap;
 use std::io;
@@ -47,7 +55,7 @@ use crate::devices::{DeviceSource, NoDevices};
 use crate::metrics::Metrics;
 use crate::state::{PodRef, Store, boot_id};
 
-use self::on_node::OnNode;
+use self::node_plugins::NodePlugins;
 
 /// The directory of our own plugins on the node, which is searched last.
 pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
@@ -85,7 +93,7 @@ pub struct DefaultRoute {
 
 /// One ADD, DEL or CHECK of the runtime, with its environment already parsed.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct ContainerRequest {
     /// The sandbox's container ID.
     pub container_id: ContainerId,
     /// The network namespace; a DEL may come without one.
@@ -96,25 +104,25 @@ pub struct Request {
     pub args: Vec<(String, String)>,
     /// `CNI_PATH`.
     pub path: Vec<PathBuf>,
-    /// Says whether the runtime still waits for the answer.
-    pub waiting: Waiting,
+    /// Says whether the runtime has stopped waiting for the answer.
+    pub cancellation: Cancellation,
     /// Whether the request was recorded earlier. Its process ids may since belong to other processes.
     pub replayed: bool,
 }
 
 /// Says that the runtime no longer waits for an answer. Its DEL may then come at any moment.
 #[derive(Debug, Clone, Default)]
-pub struct Waiting(Arc<AtomicBool>);
+pub struct Cancellation(Arc<AtomicBool>);
 
-impl Waiting {
+impl Cancellation {
     /// Marks the request as one that the runtime no longer waits for.
-    pub fn gone(&self) {
+    pub fn cancel(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
     /// Returns an error when the runtime no longer waits: an ADD must not go on then, since its DEL may have been answered
     /// already.
-    fn or_give_up(&self) -> Result<(), CniError> {
+    fn check(&self) -> Result<(), CniError> {
         if self.0.load(Ordering::SeqCst) {
             let text = "the runtime has given up waiting for this ADD";
             return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
@@ -124,7 +132,7 @@ impl Waiting {
 }
 
 /// Is called with a network that will never be detached, and the reason, since no answer to the runtime reports it.
-pub type Witness = dyn Fn(&PodRef, &Abandoned) + Send + Sync;
+pub type OnAbandoned = dyn Fn(&PodRef, &Abandoned) + Send + Sync;
 
 /// Returns the time since the kernel was started, sleep included.
 pub type Clock = dyn Fn() -> Duration + Send + Sync;
@@ -145,27 +153,27 @@ pub struct Engine {
     locks: locks::Locks,
     /// An ADD holds it shared while it writes its first record, GC holds it exclusively while it reports valid attachments to
     /// plugins.
-    adding: RwLock<()>,
+    gc_lock: RwLock<()>,
     status: status::Cache,
-    readiness: Patience,
+    readiness_polling: ReadinessPolling,
     /// The pod of each container that was looked up so far.
     owners: Mutex<HashMap<ContainerId, PodRef>>,
-    given_up: Box<Witness>,
+    on_abandoned: Box<OnAbandoned>,
     clock: Box<Clock>,
     boot: OnceLock<Option<Arc<str>>>,
     metrics: Arc<Metrics>,
 }
 
-/// How long an ADD waits for the readiness indicator file.
+/// How an ADD waits for the readiness indicator file.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct ReadinessPolling {
     /// The pause between two checks.
     pub interval: Duration,
     /// The number of checks.
     pub attempts: u32,
 }
 
-impl Default for Patience {
+impl Default for ReadinessPolling {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(1),
@@ -190,21 +198,21 @@ impl Engine {
             definitions,
             devices: Arc::new(NoDevices),
             locks: locks::Locks::default(),
-            adding: RwLock::default(),
+            gc_lock: RwLock::default(),
             status: status::Cache::default(),
-            readiness: Patience::default(),
+            readiness_polling: ReadinessPolling::default(),
             owners: Mutex::default(),
-            given_up: Box::new(|_, _| {}),
+            on_abandoned: Box::new(|_, _| {}),
             clock: Box::new(uptime),
             boot: OnceLock::new(),
             metrics: Arc::default(),
         }
     }
 
-    /// Calls `given_up` for each network that is abandoned.
+    /// Calls `on_abandoned` for each network that is abandoned.
     #[must_use]
-    pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
-        self.given_up = given_up;
+    pub fn with_on_abandoned(mut self, on_abandoned: Box<OnAbandoned>) -> Self {
+        self.on_abandoned = on_abandoned;
         self
     }
 
@@ -224,8 +232,8 @@ impl Engine {
 
     /// Replaces the time that an ADD waits for the readiness indicator file.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.readiness = patience;
+    pub fn with_readiness_polling(mut self, polling: ReadinessPolling) -> Self {
+        self.readiness_polling = polling;
         self
     }
 
@@ -260,8 +268,8 @@ impl Engine {
         }
     }
 
-    fn plugins(&self, netconf: &Netconf, path: &[PathBuf]) -> OnNode<'_> {
-        OnNode {
+    fn plugins(&self, netconf: &Netconf, path: &[PathBuf]) -> NodePlugins<'_> {
+        NodePlugins {
             exec: &*self.exec,
             path: Self::search_path(netconf, path),
         }

@@ -5,12 +5,12 @@ use cni::types::CniError;
 use plan::netconf::Netconf;
 use plan::{Attachment, PodView};
 
-use super::{Request, invocation};
+use super::{ContainerRequest, invocation};
 use crate::state::{Delegate, Progress, State};
 
 /// Returns the state of a pod in which all attachments are planned, or an error when an interface name is invalid.
 pub(super) fn state(
-    request: &Request,
+    request: &ContainerRequest,
     netconf: &Netconf,
     pod: &PodView,
     attachments: &[Attachment],
@@ -27,7 +27,7 @@ pub(super) fn state(
         netns: request.netns.clone(),
         pod: pod.into(),
         delegates: delegates.collect::<Result<_, CniError>>()?,
-        untold: false,
+        status_pending: false,
         failing_since: None,
         rebooted: false,
     })

@@ -2,8 +2,6 @@
 //! results, set in the kernel, and written into the results and their cache, so that all of them agree. The state keeps the default
 //! routes that other networks lose, and they are restored when no network of the pod requests the family's any longer.
 
-mod back;
-
 use std::net::IpAddr;
 
 use cni::chain;
@@ -12,11 +10,9 @@ use cni::types::{CniError, CniResult, Route};
 use plan::{Attached, Family};
 
 use super::failure::failed;
-use super::invocation::Call;
+use super::invocation::DelegateContext;
 use super::{DefaultRoute, Engine};
 use crate::state::{Delegate, State, Store};
-
-pub(super) use back::owed;
 
 /// The number of the main routing table.
 const MAIN_TABLE: i64 = 254;
@@ -33,9 +29,9 @@ struct Decision {
 impl Engine {
     /// Sets the default routes that the networks request, without requests of networks that are `leaving`. Without any request it
     /// changes nothing. Routes that other networks lose are recorded before the kernel is changed.
-    pub(super) fn settle_routes(
+    pub(super) fn apply_default_routes(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         state: &mut State,
         attached: &mut [Attached],
         leaving: &[IfName],
@@ -54,7 +50,7 @@ impl Engine {
         if displace(&decisions, &mut state.delegates, attached) {
             store.record(state)?;
         }
-        let (delegates, netns) = (&state.delegates, netns(call));
+        let (delegates, netns) = (&state.delegates, netns(context));
         for Decision {
             index,
             family,
@@ -80,28 +76,118 @@ impl Engine {
                 write_into_result(decision, index, &mut attached.result);
             }
             if attached.result != before {
-                Self::cache_routes(call, state, index, attached)?;
+                Self::cache_routes(context, state, index, attached)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Restores lost default routes where they are due, in the kernel and in the cached results, and records that they are restored.
+    pub(super) fn restore_default_routes(
+        &self,
+        context: &DelegateContext<'_>,
+        state: &mut State,
+        attached: &mut [Attached],
+        store: &Store,
+    ) -> Result<(), CniError> {
+        let position = |attached: &[Attached], delegate: &Delegate| {
+            let mut all = attached.iter();
+            all.position(|one| one.ifname == delegate.ifname.as_str())
+        };
+        let families = families_to_restore(&state.delegates, |index| {
+            let at = position(attached, &state.delegates[index])?;
+            Some(attached[at].result.clone())
+        });
+        let none = CniResult::default();
+        for family in families {
+            let lost = |delegate: &Delegate| -> Vec<Route> {
+                let lost = delegate.displaced.iter();
+                lost.filter(|one| is_default(family, one))
+                    .cloned()
+                    .collect()
+            };
+            let mut routes = Vec::new();
+            for delegate in &state.delegates {
+                let at = position(attached, delegate);
+                let result = at.map_or(&none, |at| &attached[at].result);
+                routes.extend(lost(delegate).iter().map(|route| DefaultRoute {
+                    ifname: delegate.ifname.to_string(),
+                    gateway: gateway(family, route, result),
+                    metric: u32::try_from(route.priority).unwrap_or_default(),
+                }));
+            }
+            let set = self
+                .links
+                .set_default_routes(netns(context), family, &routes);
+            set.map_err(|error| {
+                let text = format!(
+                    "cannot restore the {family} default route of {}: {error}; it is retried, or recreate the pod",
+                    state.delegates[0].name
+                );
+                let pod = &state.pod;
+                let cause = CniError::new(CniError::IO_FAILURE, text);
+                cause.context(&format!("[{}/{}]", pod.namespace, pod.name))
+            })?;
+            for (index, delegate) in state.delegates.iter().enumerate() {
+                let mut lost = lost(delegate);
+                if let (Some(at), false) = (position(attached, delegate), lost.is_empty()) {
+                    let result = &mut attached[at].result;
+                    result.routes.retain(|one| !is_default(family, one));
+                    lost.append(&mut result.routes);
+                    result.routes = lost;
+                    Self::cache_routes(context, state, index, &attached[at])?;
+                }
+            }
+            for delegate in &mut state.delegates {
+                delegate.displaced.retain(|one| !is_default(family, one));
+            }
+            store.record(state)?;
         }
         Ok(())
     }
 
     /// Stores the changed result of a network in the result cache, where CHECK and DEL read it.
     fn cache_routes(
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         state: &State,
         index: usize,
         attached: &Attached,
     ) -> Result<(), CniError> {
         let delegate = &state.delegates[index];
-        let invocation = call.invocation(delegate, attached.master);
+        let invocation = context.invocation(delegate, attached.master);
         chain::remember(&delegate.config, &invocation, &attached.result)
             .map_err(|error| failed(&state.pod, delegate, error.to_cni()))
     }
 }
 
-fn netns<'a>(call: &Call<'a>) -> &'a str {
-    call.request.netns.as_deref().unwrap_or_default()
+fn netns<'a>(context: &DelegateContext<'a>) -> &'a str {
+    context.request.netns.as_deref().unwrap_or_default()
+}
+
+/// Returns the families whose default routes are to be restored. `result` returns the result of the network at a position.
+pub(super) fn families_to_restore(
+    delegates: &[Delegate],
+    result: impl Fn(usize) -> Option<CniResult>,
+) -> Vec<Family> {
+    let is_lost = |family: &Family| {
+        let mut displaced = delegates.iter().flat_map(|delegate| &delegate.displaced);
+        displaced.any(|route| is_default(*family, route))
+    };
+    let asks = |family: Family, (index, delegate): (usize, &Delegate)| match &delegate
+        .requested
+        .default_route
+    {
+        None => false,
+        // An empty list requests the network's own default routes. A network whose result is unknown might have any.
+        Some(gateways) if gateways.is_empty() => {
+            result(index).is_none_or(|result| own_route(&result, family).is_some())
+        }
+        Some(gateways) => gateways.iter().any(|one| Family::of(*one) == family),
+    };
+    let mut families = Vec::from(Family::ALL);
+    families.retain(is_lost);
+    families.retain(|family| !delegates.iter().enumerate().any(|one| asks(*family, one)));
+    families
 }
 
 /// Adds to each delegate the default routes that its network is about to lose. Returns whether there were any that the delegates

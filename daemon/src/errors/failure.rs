@@ -6,9 +6,9 @@ use cni::{env::Command, types::CniError};
 use tracing::warn;
 
 use crate::{
-    call::Call,
+    call::CniCall,
     cluster::Cluster,
-    engine::{Abandoned, Witness},
+    engine::{Abandoned, OnAbandoned},
     errors::brief,
     metrics::Metrics,
 };
@@ -22,7 +22,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// The error of a call.
-    pub(crate) fn new(call: &Call, error: CniError) -> Self {
+    pub(crate) fn new(call: &CniCall, error: CniError) -> Self {
         let pod = call.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
         let error = in_upstreams_words(call, &pod, error);
@@ -49,7 +49,7 @@ impl Failure {
 }
 
 /// What operators look for in events: which pod, before the cause.
-fn in_upstreams_words(call: &Call, pod: &str, error: CniError) -> CniError {
+fn in_upstreams_words(call: &CniCall, pod: &str, error: CniError) -> CniError {
     let is_about_pod = matches!(call.command, Command::Add | Command::Check | Command::Del);
     if pod.is_empty() || !is_about_pod || error.msg.contains(pod) {
         return error;
@@ -61,7 +61,7 @@ fn in_upstreams_words(call: &Call, pod: &str, error: CniError) -> CniError {
 pub(crate) fn tell_of_networks_given_up(
     cluster: Arc<OnceLock<Cluster>>,
     metrics: Arc<Metrics>,
-) -> Box<Witness> {
+) -> Box<OnAbandoned> {
     Box::new(move |pod, abandoned| {
         let error = &abandoned.error;
         metrics.network_given_up();

@@ -4,4 +4,4 @@
 mod queue;
 mod task;
 
-pub use task::{Follower, run};
+pub use task::{PodReconciler, run};

@@ -10,7 +10,7 @@ use tracing::{info, info_span, warn};
 use super::queue::Queue;
 use crate::{
     cluster::{Cluster, PodKey},
-    engine::{AddError, Followed},
+    engine::{AddError, Reconciled},
     errors::brief,
     readiness::Part,
     reconcile::node::Upkeep,
@@ -21,7 +21,7 @@ use crate::{
 const HOT_PLUG: &str = "hot plug";
 
 /// The parts of the daemon that reconciliation needs.
-pub struct Follower {
+pub struct PodReconciler {
     /// Runs the verbs.
     pub service: Arc<Service>,
     /// Knows the runtime's plugin directories.
@@ -30,22 +30,22 @@ pub struct Follower {
 
 /// Reconciles pods for ever. It starts once this daemon has the socket, since until then another daemon of the node serves pods and
 /// reconciles them.
-pub async fn run(follower: Follower, mut changed: UnboundedReceiver<PodKey>) {
-    let follower = Arc::new(follower);
+pub async fn run(pod_reconciler: PodReconciler, mut changed: UnboundedReceiver<PodKey>) {
+    let pod_reconciler = Arc::new(pod_reconciler);
     let parts = [Part::Discovery, Part::Journal, Part::Watches, Part::Socket];
-    follower.service.readiness.wait_for(&parts).await;
+    pod_reconciler.service.readiness.wait_for(&parts).await;
     let mut queue = Queue::default();
     // Pods may have changed while no daemon ran.
-    let cluster = follower.service.cluster.get();
+    let cluster = pod_reconciler.service.cluster.get();
     for pod in cluster.map(Cluster::pods_known).unwrap_or_default() {
         queue.put((pod.namespace.clone(), pod.name.clone()), Instant::now());
     }
     let mut tasks: JoinSet<(PodKey, bool)> = JoinSet::new();
     loop {
         for pod in queue.take(Instant::now()) {
-            let follower = Arc::clone(&follower);
+            let pod_reconciler = Arc::clone(&pod_reconciler);
             tasks.spawn(async move {
-                let succeeded = reconcile(follower, pod.clone()).await;
+                let succeeded = reconcile(pod_reconciler, pod.clone()).await;
                 (pod, succeeded)
             });
         }
@@ -64,20 +64,20 @@ pub async fn run(follower: Follower, mut changed: UnboundedReceiver<PodKey>) {
 }
 
 /// Reconciles a pod on a blocking thread. Returns whether nothing is left to do.
-async fn reconcile(follower: Arc<Follower>, (namespace, name): PodKey) -> bool {
+async fn reconcile(pod_reconciler: Arc<PodReconciler>, (namespace, name): PodKey) -> bool {
     let runtime = tokio::runtime::Handle::current();
     let outcome = tokio::task::spawn_blocking(move || {
-        let _busy = follower.service.busy();
-        let _span = info_span!("follow", pod = format!("{namespace}/{name}")).entered();
+        let _busy = pod_reconciler.service.busy();
+        let _span = info_span!("reconcile", pod = format!("{namespace}/{name}")).entered();
         let path = || {
-            let report = runtime.block_on(follower.upkeep.report());
+            let report = runtime.block_on(pod_reconciler.upkeep.report());
             report.dirs.map(|dirs| dirs.bin_dirs).unwrap_or_default()
         };
-        let Some(cluster) = follower.service.cluster.get() else {
+        let Some(cluster) = pod_reconciler.service.cluster.get() else {
             return false;
         };
         match cluster.pod_known(&namespace, &name) {
-            Some(pod) => reconcile_containers(&follower.service, cluster, &pod, &path),
+            Some(pod) => reconcile_containers(&pod_reconciler.service, cluster, &pod, &path),
             None => true,
         }
     });
@@ -106,17 +106,17 @@ fn reconcile_containers(
     };
     let (mut succeeded, is_here) = (true, !containers.is_empty());
     for id in containers {
-        match engine.follow(&id, &netconf, pod, path) {
+        match engine.reconcile(&id, &netconf, pod, path) {
             Err(failure) => {
                 succeeded = false;
                 report_failure(service, cluster, pod, failure);
             }
-            Ok(followed) => {
-                let status = followed.now.as_deref().and_then(network_status::build);
-                succeeded &= report(service, cluster, pod, followed);
+            Ok(reconciled) => {
+                let status = reconciled.now.as_deref().and_then(network_status::build);
+                succeeded &= report(service, cluster, pod, reconciled);
                 if let Some(status) = status {
                     let written = cluster.write_status(pod, &status);
-                    let recorded = written.and_then(|()| engine.told(&id, &netconf));
+                    let recorded = written.and_then(|()| engine.status_written(&id, &netconf));
                     succeeded &= recorded
                         .inspect_err(
                             |error| warn!(%error, "cannot write the status of a running pod"),
@@ -135,16 +135,16 @@ fn reconcile_containers(
 }
 
 /// Reports the outcome in the log and in events. Returns whether nothing is left to do.
-fn report(service: &Service, cluster: &Cluster, pod: &PodView, followed: Followed) -> bool {
-    tell_of_attached(cluster, pod, &followed.attached);
-    for attached in &followed.attached {
+fn report(service: &Service, cluster: &Cluster, pod: &PodView, reconciled: Reconciled) -> bool {
+    tell_of_attached(cluster, pod, &reconciled.attached);
+    for attached in &reconciled.attached {
         info!(
             network = attached.name,
             ifname = attached.ifname,
             "attached a network to a running pod"
         );
     }
-    for (name, ifname) in &followed.detached {
+    for (name, ifname) in &reconciled.detached {
         info!(
             network = name,
             ifname, "detached a network from a running pod"
@@ -152,11 +152,11 @@ fn report(service: &Service, cluster: &Cluster, pod: &PodView, followed: Followe
         let message = format!("Remove {ifname} from {name}");
         cluster.event(pod, false, "RemovedInterface", message);
     }
-    for error in &followed.stuck {
+    for error in &reconciled.stuck {
         report_error(service, cluster, pod, "FailedDelNetwork", &error.msg, error);
     }
-    let succeeded = followed.stuck.is_empty() && followed.failure.is_none();
-    if let Some(failure) = followed.failure {
+    let succeeded = reconciled.stuck.is_empty() && reconciled.failure.is_none();
+    if let Some(failure) = reconciled.failure {
         report_failure(service, cluster, pod, failure);
     }
     succeeded

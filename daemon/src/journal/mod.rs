@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use self::pending::Pending;
-use crate::{call::Call, host::dir_watch::DirectoryWatch};
+use crate::{call::CniCall, host::dir_watch::DirectoryWatch};
 
-pub(crate) use self::pending::{About, PATIENCE, Verdict};
+pub(crate) use self::pending::{PATIENCE, Subject, Verdict};
 
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -33,7 +33,7 @@ pub struct Journal {
 
 impl Journal {
     /// Returns once every entry that concerns this container or pod was tried.
-    pub(crate) async fn wait_for(&self, add: &About) {
+    pub(crate) async fn wait_for(&self, add: &Subject) {
         self.until(|pending| {
             if pending.hurry(add) {
                 self.changed.notify_waiters();
@@ -110,14 +110,14 @@ pub(crate) fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Resu
         if journal.pending().knows(&path, identity) {
             continue;
         }
-        let about = match load(root, &path) {
-            Ok(Loaded::Request(request)) => about(&request),
+        let subject = match load(root, &path) {
+            Ok(Loaded::Request(request)) => subject(&request),
             Ok(Loaded::Removed) => continue,
             // Its replay fails with the same error, and reports it.
-            Err(_) => About::default(),
+            Err(_) => Subject::default(),
         };
         let now = Instant::now();
-        journal.pending().put(path, identity, about, now);
+        journal.pending().put(path, identity, subject, now);
     }
     journal.changed.notify_waiters();
     Ok(())
@@ -145,9 +145,9 @@ pub(crate) fn load(root: &Root, path: &Path) -> Result<Loaded, RootError> {
     }
 }
 
-fn about(request: &api::Request) -> About {
-    let call = Call::parse(request);
-    call.map(|call| About::of(&call)).unwrap_or_default()
+fn subject(request: &api::Request) -> Subject {
+    let call = CniCall::parse(request);
+    call.map(|call| Subject::of(&call)).unwrap_or_default()
 }
 
 /// Renames an entry so that it no longer counts as one. That needs no disk space, so a full disk does not keep the entry in retries.

@@ -20,18 +20,18 @@ pub(crate) type Identity = Option<(u64, u64)>;
 
 /// The container and the pod that an entry is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct Subject {
     /// The container ID; empty if the entry cannot be read.
     pub(crate) container: String,
     /// The pod, if the entry names one.
     pub(crate) pod: Option<PodRef>,
 }
 
-impl About {
+impl Subject {
     /// Returns whether both are about one container, or about pods of one name: the earlier container may hold what the later needs.
     fn concerns(&self, other: &Self) -> bool {
-        let name = |about: &Self| {
-            let pod = about.pod.as_ref();
+        let name = |subject: &Self| {
+            let pod = subject.pod.as_ref();
             pod.map(|pod| (pod.namespace.clone(), pod.name.clone()))
         };
         (!self.container.is_empty() && self.container == other.container)
@@ -56,7 +56,7 @@ pub(crate) struct Pending(BTreeMap<PathBuf, Entry>);
 
 #[derive(Debug)]
 struct Entry {
-    about: About,
+    subject: Subject,
     identity: Identity,
     stage: Stage,
     failures: u32,
@@ -81,11 +81,17 @@ impl Entry {
 
 impl Pending {
     /// Adds an entry of the journal. An entry that is known already stays unchanged.
-    pub(crate) fn put(&mut self, path: PathBuf, identity: Identity, about: About, now: Instant) {
+    pub(crate) fn put(
+        &mut self,
+        path: PathBuf,
+        identity: Identity,
+        subject: Subject,
+        now: Instant,
+    ) {
         let known = self.0.get(&path);
         if known.is_none_or(|known| known.identity != identity && known.stage != Stage::Running) {
             let entry = Entry {
-                about,
+                subject,
                 identity,
                 stage: Stage::Due(now),
                 failures: 0,
@@ -109,7 +115,7 @@ impl Pending {
     }
 
     /// Takes the next entry that is due: one that an ADD waits for, else the one that has been due longest.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<(PathBuf, About)> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<(PathBuf, Subject)> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) if due <= now => Some((!entry.is_urgent, due)),
             _ => None,
@@ -122,7 +128,7 @@ impl Pending {
         let path = path.clone();
         let entry = self.0.get_mut(&path)?;
         entry.stage = Stage::Running;
-        Some((path, entry.about.clone()))
+        Some((path, entry.subject.clone()))
     }
 
     /// Returns the time at which the next entry is due.
@@ -163,16 +169,16 @@ impl Pending {
     }
 
     /// Returns whether an ADD for this container and pod has to wait.
-    pub(crate) fn holds_up(&self, add: &About) -> bool {
+    pub(crate) fn holds_up(&self, add: &Subject) -> bool {
         let mut entries = self.0.values();
-        entries.any(|entry| entry.is_untried() && entry.about.concerns(add))
+        entries.any(|entry| entry.is_untried() && entry.subject.concerns(add))
     }
 
     /// Moves the entries that an ADD for this container and pod waits for to the front. Returns whether the order changed.
-    pub(crate) fn hurry(&mut self, add: &About) -> bool {
+    pub(crate) fn hurry(&mut self, add: &Subject) -> bool {
         let mut changed = false;
         for entry in self.0.values_mut() {
-            if entry.is_untried() && !entry.is_urgent && entry.about.concerns(add) {
+            if entry.is_untried() && !entry.is_urgent && entry.subject.concerns(add) {
                 entry.is_urgent = true;
                 changed = true;
             }
@@ -190,8 +196,8 @@ impl Pending {
 mod tests {
     use super::*;
 
-    fn about(container: &str, pod: &str) -> About {
-        About {
+    fn subject(container: &str, pod: &str) -> Subject {
+        Subject {
             container: container.to_owned(),
             pod: (!pod.is_empty()).then(|| PodRef {
                 namespace: "shop".to_owned(),
@@ -201,32 +207,32 @@ mod tests {
         }
     }
 
-    fn put(pending: &mut Pending, name: &str, about: About, now: Instant) {
-        pending.put(name.into(), Some((0, 1)), about, now);
+    fn put(pending: &mut Pending, name: &str, subject: Subject, now: Instant) {
+        pending.put(name.into(), Some((0, 1)), subject, now);
     }
 
     #[test]
     fn add_waits_for_entries_of_its_container_or_pod_and_moves_them_to_the_front() {
         let (mut pending, now) = (Pending::default(), Instant::now());
-        put(&mut pending, "a", about("c1", "cart"), now);
-        put(&mut pending, "b", about("c2", ""), now);
-        put(&mut pending, "c", about("c3", "till"), now);
-        assert!(!pending.holds_up(&about("c9", "other")));
-        assert!(!pending.holds_up(&about("c9", "")));
-        assert!(pending.holds_up(&about("c2", "other")));
-        assert!(pending.hurry(&about("c2", "other")));
-        assert!(!pending.hurry(&about("c2", "other")));
+        put(&mut pending, "a", subject("c1", "cart"), now);
+        put(&mut pending, "b", subject("c2", ""), now);
+        put(&mut pending, "c", subject("c3", "till"), now);
+        assert!(!pending.holds_up(&subject("c9", "other")));
+        assert!(!pending.holds_up(&subject("c9", "")));
+        assert!(pending.holds_up(&subject("c2", "other")));
+        assert!(pending.hurry(&subject("c2", "other")));
+        assert!(!pending.hurry(&subject("c2", "other")));
         assert_eq!(pending.take(now).unwrap().0, Path::new("b"));
-        assert!(pending.hurry(&about("c9", "till")));
+        assert!(pending.hurry(&subject("c9", "till")));
         assert_eq!(pending.take(now).unwrap().0, Path::new("c"));
         assert!(
-            pending.holds_up(&about("c9", "till")),
+            pending.holds_up(&subject("c9", "till")),
             "its replay is running"
         );
         pending.failed(Path::new("c"), now, 0.5);
-        assert!(!pending.holds_up(&about("c9", "till")));
+        assert!(!pending.holds_up(&subject("c9", "till")));
         pending.done(Path::new("b"));
-        assert!(!pending.holds_up(&about("c2", "")));
+        assert!(!pending.holds_up(&subject("c2", "")));
         assert!(pending.has_untried());
         pending.take(now).unwrap();
         pending.done(Path::new("a"));
@@ -236,7 +242,7 @@ mod tests {
     #[test]
     fn backoff_doubles_and_retries_end() {
         let (mut pending, mut now) = (Pending::default(), Instant::now());
-        put(&mut pending, "a", about("c1", ""), now);
+        put(&mut pending, "a", subject("c1", ""), now);
         let (path, start) = (Path::new("a"), now);
         let (mut pauses, mut verdicts) = (Vec::new(), Vec::new());
         while let Some((_, _)) = pending.take(now) {
@@ -254,9 +260,9 @@ mod tests {
         assert!(others.iter().all(|one| *one == Verdict::Again));
         assert!(now - start >= PATIENCE && now - start < PATIENCE + 2 * MAX_BACKOFF);
         // An entry that is written again starts from the beginning.
-        pending.put(path.into(), Some((0, 1)), about("c1", ""), now);
+        pending.put(path.into(), Some((0, 1)), subject("c1", ""), now);
         assert_eq!(pending.take(now), None);
-        pending.put(path.into(), Some((0, 2)), about("c1", ""), now);
+        pending.put(path.into(), Some((0, 2)), subject("c1", ""), now);
         assert!(pending.take(now).is_some());
     }
 
@@ -264,7 +270,7 @@ mod tests {
     fn jitter_varies_the_backoff_by_a_quarter() {
         for (jitter, expected) in [(0.0, 3750), (1.0, 6250)] {
             let (mut pending, now) = (Pending::default(), Instant::now());
-            put(&mut pending, "a", about("c1", ""), now);
+            put(&mut pending, "a", subject("c1", ""), now);
             pending.take(now).unwrap();
             pending.failed(Path::new("a"), now, jitter);
             assert_eq!((pending.next().unwrap() - now).as_millis(), expected);
@@ -274,8 +280,8 @@ mod tests {
     #[test]
     fn entry_that_another_daemon_replayed_is_forgotten() {
         let (mut pending, now) = (Pending::default(), Instant::now());
-        put(&mut pending, "a", about("c1", ""), now);
-        put(&mut pending, "b", about("c2", ""), now);
+        put(&mut pending, "a", subject("c1", ""), now);
+        put(&mut pending, "b", subject("c2", ""), now);
         pending.keep(|path| path == Path::new("b"));
         assert_eq!(pending.take(now).unwrap().0, Path::new("b"));
         pending.keep(|_| false);

@@ -22,15 +22,15 @@ fn request(container: &str) -> api::Request {
 }
 
 /// Takes all entries that are due, in order.
-fn due(journal: &Journal) -> Vec<(String, About)> {
+fn due(journal: &Journal) -> Vec<(String, Subject)> {
     let now = Instant::now();
     let mut pending = journal.pending();
     let taken = std::iter::from_fn(|| pending.take(now));
     taken
-        .map(|(path, about)| {
+        .map(|(path, subject)| {
             (
                 path.file_name().unwrap().to_str().unwrap().to_owned(),
-                about,
+                subject,
             )
         })
         .collect()
@@ -54,13 +54,13 @@ fn reading_finds_container_and_pod_and_sets_broken_entries_aside() {
     }
     let due = due(&journal);
     assert_eq!(due.len(), 2, "{due:?}");
-    let (name, about) = &due[0];
-    let pod = about.pod.as_ref().unwrap();
+    let (name, subject) = &due[0];
+    let pod = subject.pod.as_ref().unwrap();
     assert_eq!(
-        (name.as_str(), about.container.as_str(), pod.name.as_str()),
+        (name.as_str(), subject.container.as_str(), pod.name.as_str()),
         ("a.json", "c1", "cart")
     );
-    assert_eq!(due[1], ("c.json".to_owned(), About::default()));
+    assert_eq!(due[1], ("c.json".to_owned(), Subject::default()));
     assert_eq!(
         root.list(&pending).unwrap(),
         ["a.json", "b.json.broken", "c.json"]
@@ -89,12 +89,12 @@ async fn add_waits_for_entries_of_its_own_container_alone() {
     put(&root, &cni_dir, "a.json", &request("c1")).unwrap();
     let journal = Journal::default();
     read(&root, &[cni_dir], &journal).unwrap();
-    let other = About {
+    let other = Subject {
         container: "c2".to_owned(),
         pod: None,
     };
     journal.wait_for(&other).await;
-    let own = about(&request("c2"));
+    let own = subject(&request("c2"));
     let mut waiting = Box::pin(journal.wait_for(&own));
     assert!(waiting.as_mut().now_or_never().is_none());
     let (path, _) = journal.pending().take(Instant::now()).unwrap();

@@ -10,7 +10,7 @@ use node::{cri::Client, discover::Report};
 use tracing::{info, warn};
 
 use crate::{
-    engine::{HandedOver, Namespace},
+    engine::{HandOff, NetnsState},
     host::exec::open_netns,
     readiness::Part,
     reconcile::node::Upkeep,
@@ -31,10 +31,10 @@ pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
         let report = upkeep.report().await;
         match known(&upkeep, &report).await {
             Ok(known) => {
-                let swept = tokio::task::spawn_blocking(move || {
-                    sweep(&upkeep, &service, &report, &known);
+                let detached = tokio::task::spawn_blocking(move || {
+                    detach(&upkeep, &service, &report, &known);
                 });
-                if let Err(error) = swept.await {
+                if let Err(error) = detached.await {
                     warn!(%error, "the search for stale containers ended early");
                 }
                 return;
@@ -65,31 +65,36 @@ async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, Str
     client.sandboxes().await.map_err(|error| error.to_string())
 }
 
-fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
+fn detach(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
     let netconf = match service.standing_netconf() {
         Ok(netconf) => netconf,
         Err(error) => {
             return warn!(%error, "cannot search for stale containers, the configuration is invalid");
         }
     };
-    service.engine.take_back(&netconf);
-    let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(upkeep, known, id, netns);
-    for error in service.engine.sweep(plugin_dirs(report), &netconf, &gone) {
+    service.engine.revert_hand_off(&netconf);
+    let is_stale =
+        |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(upkeep, known, id, netns);
+    for error in service
+        .engine
+        .detach_stale(plugin_dirs(report), &netconf, &is_stale)
+    {
         warn!(%error, "cannot detach a stale container");
     }
     info!("searched for stale containers");
 }
 
 /// Prepares the node for the time after an uninstall: detaches the stale containers and hands the others off to the runtime.
-pub async fn hand_over(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandedOver, String> {
+pub async fn hand_off(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandOff, String> {
     let report = upkeep.enter_runtime().await?;
     let known = known(&upkeep, &report).await?;
     let netconf = service.standing_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
-        let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(&upkeep, &known, id, netns);
+        let is_stale =
+            |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(&upkeep, &known, id, netns);
         let engine = &service.engine;
-        engine.hand_over(plugin_dirs(&report), &netconf, &gone)
+        engine.hand_off(plugin_dirs(&report), &netconf, &is_stale)
     });
     work.await.map_err(|error| error.to_string())
 }
@@ -98,11 +103,11 @@ fn plugin_dirs(report: &Report) -> &[PathBuf] {
     report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs)
 }
 
-fn is_gone(
+fn is_stale(
     upkeep: &Upkeep,
     known: &BTreeSet<String>,
     id: &ContainerId,
-    netns: Namespace<'_>,
+    netns: NetnsState<'_>,
 ) -> bool {
     let place = upkeep.exec.place();
     let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
@@ -110,9 +115,9 @@ fn is_gone(
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     };
     let is_lost = match netns {
-        Namespace::Unknown => false,
-        Namespace::Lost => true,
-        Namespace::At(netns) => !is_there(netns),
+        NetnsState::Unknown => false,
+        NetnsState::Lost => true,
+        NetnsState::At(netns) => !is_there(netns),
     };
     is_lost && !known.contains(id.as_str())
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tracing::info;
 
 use crate::{
-    call::Call,
+    call::CniCall,
     engine::{self, AddError},
     errors::failure::Failure,
     serving::service::{Service, tell_of_attached},
@@ -18,31 +18,31 @@ use crate::{
 /// Serves one request to `/delegate`, which is logged and counted like any verb.
 pub(crate) fn delegate(
     service: &Service,
-    call: &Call,
+    call: &CniCall,
     raw_request: &Request,
 ) -> Result<Vec<u8>, CniError> {
     service.observed(call, || dispatch(service, call, raw_request))
 }
 
-fn dispatch(service: &Service, call: &Call, raw_request: &Request) -> Result<Vec<u8>, CniError> {
+fn dispatch(service: &Service, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, CniError> {
     let netconf = service.standing_netconf()?;
     let bare = || plan::bare(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
         (Command::Status, _) => engine
-            .status_of(&call.path, &netconf, &bare()?)
+            .status_explicit(&call.path, &netconf, &bare()?)
             .map(|()| Vec::new()),
         (Command::Check, Some(request)) => {
             service.on_known_node()?;
             engine
-                .check_plugged(request, &netconf, &bare()?)
+                .check_explicit(request, &netconf, &bare()?)
                 .map(|()| Vec::new())
         }
         (Command::Del, Some(request)) => {
             service.on_known_node()?;
             let config = bare()?;
             let (_, pod) = service.pod_for_add(call)?;
-            engine.unplug(request, &netconf, &pod, &config)?;
+            engine.del_explicit(request, &netconf, &pod, &config)?;
             info!(
                 network = config.name,
                 "detached a network from a running pod"
@@ -62,22 +62,24 @@ fn dispatch(service: &Service, call: &Call, raw_request: &Request) -> Result<Vec
 
 fn add(
     service: &Service,
-    call: &Call,
-    request: &engine::Request,
+    call: &CniCall,
+    request: &engine::ContainerRequest,
     raw_request: &Request,
     netconf: &Netconf,
 ) -> Result<Vec<u8>, CniError> {
     let (cluster, pod) = service.pod_for_add(call)?;
     let attachment = service
         .engine
-        .given(
+        .explicit_attachment(
             netconf,
             &pod,
             &raw_request.config,
             &annotation_keys(raw_request),
         )
         .map_err(CniError::from)?;
-    let plugged = service.engine.plug(request, netconf, &pod, &attachment);
+    let plugged = service
+        .engine
+        .add_explicit(request, netconf, &pod, &attachment);
     let attached = plugged.map_err(|AddError { error, event }| {
         let failure = Failure::new(call, error);
         let failed = || ("FailedAddNetwork", failure.error.msg.clone());

@@ -7,8 +7,8 @@ use hyper::HeaderMap;
 
 use super::Path;
 use crate::{
-    call::Call,
-    journal::About,
+    call::CniCall,
+    journal::Subject,
     readiness::{Part, Readiness},
     serving::service::Service,
 };
@@ -73,7 +73,7 @@ fn needs(path: Path, command: Command, caller: Caller) -> Needs {
 pub(super) async fn hold(
     service: &Service,
     path: Path,
-    call: &Call,
+    call: &CniCall,
     caller: Caller,
 ) -> Result<(), CniError> {
     let readiness = &*service.readiness;
@@ -84,7 +84,7 @@ pub(super) async fn hold(
             Needs::Once(parts) => readiness.wait_for_once(parts).await,
         }
         if call.command == Command::Add {
-            service.journal.wait_for(&About::of(call)).await;
+            service.journal.wait_for(&Subject::of(call)).await;
         }
     };
     let reason = || {

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     host::dir_watch::heard,
-    journal::{About, Loaded, PATIENCE, Verdict, load, read, watch},
+    journal::{Loaded, PATIENCE, Subject, Verdict, load, read, watch},
     readiness::{Part, Readiness},
     serving::service::{EntryFailure, Service},
 };
@@ -59,10 +59,10 @@ pub(crate) async fn replay(
         loop {
             let urgent = service.journal.changed.notified();
             while running.len() < CONCURRENCY
-                && let Some((path, about)) = service.journal.pending().take(Instant::now())
+                && let Some((path, subject)) = service.journal.pending().take(Instant::now())
             {
                 let (root, service) = (Arc::clone(&root), Arc::clone(&service));
-                running.spawn(async move { replay_entry(root, service, path, about).await });
+                running.spawn(async move { replay_entry(root, service, path, subject).await });
             }
             let next = service.journal.pending().next();
             let due = async {
@@ -87,8 +87,8 @@ fn read_failed(readiness: &Readiness, reason: &str) -> Duration {
     RETRY_PAUSE
 }
 
-async fn replay_entry(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About) {
-    let done = attempt(root, &service, &path, &about).await;
+async fn replay_entry(root: Arc<Root>, service: Arc<Service>, path: PathBuf, subject: Subject) {
+    let done = attempt(root, &service, &path, &subject).await;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match done {
         Ok(()) => {
@@ -116,7 +116,7 @@ async fn replay_entry(root: Arc<Root>, service: Arc<Service>, path: PathBuf, abo
                 Verdict::GivenUp => Some(EntryFailure::Last),
                 Verdict::Again => None,
             };
-            if let (Some(pod), Some(failure)) = (&about.pod, failure) {
+            if let (Some(pod), Some(failure)) = (&subject.pod, failure) {
                 service.tell_of_entry(pod, failure, &reason);
             }
         }
@@ -128,9 +128,9 @@ async fn attempt(
     root: Arc<Root>,
     service: &Arc<Service>,
     path: &Path,
-    about: &About,
+    subject: &Subject,
 ) -> Result<(), String> {
-    let turn = service.queue.turn(about.entry()).await;
+    let turn = service.queue.turn(subject.entry()).await;
     let turn = turn.map_err(log)?;
     let (service, path) = (Arc::clone(service), path.to_owned());
     let attempt = tokio::task::spawn_blocking(move || {

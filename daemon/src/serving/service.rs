@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::{debug, info, info_span, warn};
 
 use crate::{
-    call::Call,
+    call::CniCall,
     cluster::Cluster,
     config_manager,
     engine::{self, AddError, Added, Engine},
@@ -76,13 +76,13 @@ impl Service {
     }
 
     /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
-    pub(crate) fn cni(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
+    pub(crate) fn cni(&self, call: &CniCall, asked: &Request) -> Result<Vec<u8>, CniError> {
         self.observed(call, || self.dispatch(call, asked))
     }
 
     /// Does what was written down earlier.
     pub fn replay(&self, request: &Request) -> Result<(), CniError> {
-        let mut call = Call::parse(request)?;
+        let mut call = CniCall::parse(request)?;
         if let Some(request) = &mut call.request {
             request.replayed = true;
         }
@@ -105,7 +105,7 @@ impl Service {
     /// One verb, logged and counted.
     pub(crate) fn observed(
         &self,
-        call: &Call,
+        call: &CniCall,
         serve: impl FnOnce() -> Result<Vec<u8>, CniError>,
     ) -> Result<Vec<u8>, CniError> {
         let (id, ifname) = call
@@ -145,7 +145,7 @@ impl Service {
         })
     }
 
-    fn dispatch(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
+    fn dispatch(&self, call: &CniCall, asked: &Request) -> Result<Vec<u8>, CniError> {
         let netconf = self.config.netconf(&asked.config)?;
         if call.command != Command::Status
             && let Err(reason) = self.readiness.once_well(Part::Discovery)
@@ -185,7 +185,7 @@ impl Service {
         known.map_err(|reason| not_known_yet(&reason))
     }
 
-    fn status(&self, call: &Call, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
+    fn status(&self, call: &CniCall, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
         if let Some(problem) = self.readiness.problem() {
             return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
         }
@@ -194,8 +194,8 @@ impl Service {
 
     fn add(
         &self,
-        call: &Call,
-        request: &engine::Request,
+        call: &CniCall,
+        request: &engine::ContainerRequest,
         netconf: &Netconf,
     ) -> Result<Vec<u8>, CniError> {
         let (cluster, pod) = self.pod_for_add(call)?;
@@ -216,7 +216,7 @@ impl Service {
     }
 
     /// The pod of a request that attaches, and who knows it: once everything is there that an attachment needs.
-    pub(crate) fn pod_for_add(&self, call: &Call) -> Result<(&Cluster, Arc<PodView>), CniError> {
+    pub(crate) fn pod_for_add(&self, call: &CniCall) -> Result<(&Cluster, Arc<PodView>), CniError> {
         for (part, first) in [
             (Part::Journal, "earlier deletions come first"),
             (Part::Watches, "pods and networks are not known yet"),
@@ -240,8 +240,8 @@ impl Service {
 
     fn del(
         &self,
-        call: &Call,
-        request: &engine::Request,
+        call: &CniCall,
+        request: &engine::ContainerRequest,
         netconf: &Netconf,
     ) -> Result<Vec<u8>, CniError> {
         let pod = self.pod_for_del(call);
@@ -253,7 +253,7 @@ impl Service {
                 (self.cluster.get(), &call.pod, request.replayed)
             {
                 let message = failure.for_event(&failure.error.msg);
-                cluster.event_about(&pod.about(), true, "FailedDelNetwork", message);
+                cluster.event_about(&pod.pod_ref(), true, "FailedDelNetwork", message);
             }
             failure.error
         });
@@ -264,7 +264,7 @@ impl Service {
     fn del_later(
         &self,
         asked: &Request,
-        request: &engine::Request,
+        request: &engine::ContainerRequest,
         reason: &str,
     ) -> Result<Vec<u8>, CniError> {
         let netns = request.netns.as_deref().unwrap_or_default();
@@ -280,14 +280,14 @@ impl Service {
     }
 
     /// The runtime is about to hear of a failure: it gets no half of an ADD.
-    fn undo(&self, request: &engine::Request, netconf: &Netconf) {
+    fn undo(&self, request: &engine::ContainerRequest, netconf: &Netconf) {
         if let Err(error) = self.engine.del(request, netconf, None) {
             warn!(%error, "undoing a failed ADD");
         }
     }
 
     /// For a container without state; a pod with another uid is another pod.
-    fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
+    fn pod_for_del(&self, call: &CniCall) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
         let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
         pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)

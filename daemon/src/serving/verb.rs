@@ -21,8 +21,8 @@ use super::{
     queue::Turn,
 };
 use crate::{
-    call::Call,
-    engine::Waiting,
+    call::CniCall,
+    engine::Cancellation,
     readiness::Part,
     serving::{delegate::delegate, response::answer, service::Service},
 };
@@ -56,7 +56,7 @@ pub(crate) async fn verb(
     drop(body);
     let mut client = Client::default();
     if let Some(request) = &mut call.request {
-        request.waiting = client.waiting.clone();
+        request.cancellation = client.cancellation.clone();
     }
     if let Err(error) = hold(&service, path, &call, caller).await {
         client.is_served = true;
@@ -98,7 +98,7 @@ pub(crate) async fn verb(
 async fn turn(
     service: &Arc<Service>,
     path: Path,
-    call: &Call,
+    call: &CniCall,
     caller: Caller,
 ) -> Result<Option<Turn>, CniError> {
     let is_known = service.readiness.once_well(Part::Discovery).is_ok();
@@ -113,19 +113,19 @@ async fn turn(
     }
 }
 
-fn parse(body: &[u8]) -> Result<(Request, Call), CniError> {
+fn parse(body: &[u8]) -> Result<(Request, CniCall), CniError> {
     let asked = Request::from_json(body).map_err(|error| {
         let text = format!("the request is not JSON: {error}");
         CniError::new(CniError::DECODING_FAILURE, text)
     })?;
-    let call = Call::parse(&asked)?;
+    let call = CniCall::parse(&asked)?;
     Ok((asked, call))
 }
 
 /// The caller. It is dropped with the connection when that ends before there is an answer.
 #[derive(Default)]
 struct Client {
-    waiting: Waiting,
+    cancellation: Cancellation,
     is_served: bool,
 }
 
@@ -133,7 +133,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         if !self.is_served {
             debug!("a client has gone without waiting for its answer");
-            self.waiting.gone();
+            self.cancellation.cancel();
         }
     }
 }

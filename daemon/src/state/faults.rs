@@ -49,15 +49,15 @@ pub(crate) fn step() -> Result<(), io::Error> {
 
 /// Takes the step of replacing or removing a state file. A process that ends there leaves the beginning of a hidden file next to it.
 pub(super) fn file_step(dir: &Directory, name: &str) -> Result<(), RootError> {
-    leaving(dir, &format!(".multus-rs-{name}.tmp"), name)
+    fault_step(dir, &format!(".multus-rs-{name}.tmp"), name)
 }
 
 /// Takes the step of creating a state file under its own name. A process that ends there leaves the beginning of it.
 pub(super) fn create_step(dir: &Directory, name: &str) -> Result<(), RootError> {
-    leaving(dir, name, name)
+    fault_step(dir, name, name)
 }
 
-fn leaving(dir: &Directory, half: &str, name: &str) -> Result<(), RootError> {
+fn fault_step(dir: &Directory, half: &str, name: &str) -> Result<(), RootError> {
     if let Some((0, Fault::End)) = PLAN.get() {
         let _ = fs::write(proc_path(dir).join(half), "[{");
     }

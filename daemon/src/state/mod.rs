@@ -21,11 +21,10 @@ mod boot;
 pub mod pod_report;
 mod sidecar;
 mod store;
-mod takeover;
 mod upstream;
 
 pub(crate) use boot::boot_id;
-pub use store::{Begun, StateError, Store, remove_locks};
+pub use store::{AddRecord, StateError, Store, remove_locks};
 
 use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
@@ -48,7 +47,7 @@ pub struct State {
     /// The delegates in the order of their ADD; the first is the default network.
     pub delegates: Vec<Delegate>,
     /// Whether a change still has to be written into the pod's status.
-    pub untold: bool,
+    pub status_pending: bool,
     /// The time of its first failed DEL, in seconds since the kernel was started.
     pub failing_since: Option<u64>,
     /// Whether the node was rebooted since this was written. The network namespace was then deleted with everything in it.
@@ -64,7 +63,7 @@ impl State {
             netns: None,
             pod: PodRef::default(),
             delegates: Vec::new(),
-            untold: false,
+            status_pending: false,
             failing_since: None,
             rebooted: false,
         }

@@ -48,8 +48,8 @@ pub(super) struct Sidecar {
     ifname: String,
     netns: Option<String>,
     pod: PodRef,
-    #[serde(default, skip_serializing_if = "super::is_false")]
-    untold: bool,
+    #[serde(rename = "untold", default, skip_serializing_if = "super::is_false")]
+    status_pending: bool,
     /// Is valid only in the boot in which it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failing_since: Option<u64>,
@@ -110,7 +110,7 @@ pub(super) fn encode(
         ifname: state.ifname.to_string(),
         netns: state.netns.clone(),
         pod: state.pod.clone(),
-        untold: state.untold,
+        status_pending: state.status_pending,
         failing_since: state.failing_since,
         delegates: Vec::new(),
     };
@@ -187,7 +187,7 @@ impl Sidecar {
                 .into_iter()
                 .map(delegate)
                 .collect::<Result<_, _>>()?,
-            untold: self.untold,
+            status_pending: self.status_pending,
             failing_since: self.failing_since.filter(|_| !rebooted),
             rebooted,
         })

@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use tracing::warn;
 
 use super::sidecar::{self, Encoded, Sidecar};
-use super::takeover::from_upstream;
 use super::{State, boot_id, upstream};
 
 const MAX_BYTES: u64 = 16 << 20;
@@ -43,7 +42,7 @@ pub enum StateError {
         /// The damage.
         reason: String,
         /// The state with the delegates that can still be read.
-        left: Box<State>,
+        partial: Box<State>,
     },
     /// A file operation failed.
     #[error("state: {0}")]
@@ -68,7 +67,7 @@ pub struct Store {
 
 /// The first record of a container, in which an ADD notes its progress.
 #[derive(Debug)]
-pub struct Begun {
+pub struct AddRecord {
     sidecar: File,
     name: String,
     encoded: Encoded,
@@ -76,7 +75,7 @@ pub struct Begun {
     synced_in: Option<Arc<Directory>>,
 }
 
-impl Begun {
+impl AddRecord {
     /// Records that a planned delegate is about to be attached. It overwrites one word in place, since replacing the file without a sync
     /// could leave an empty one after a power cut. The loss of the word does no harm then.
     pub fn start(&self, delegate: usize) -> Result<(), StateError> {
@@ -174,13 +173,13 @@ impl Store {
             warn!(path = %path.display(), reason, "the state file is damaged, its sidecar is used");
             return Ok(Some(state));
         }
-        let (state, invalid_name) = from_upstream(id, ifname, file.delegates);
+        let (state, invalid_name) = upstream::from_upstream(id, ifname, file.delegates);
         match damage.or(invalid_name) {
             None => Ok(Some(state)),
             Some(reason) => Err(StateError::Damaged {
                 path,
                 reason,
-                left: Box::new(state),
+                partial: Box::new(state),
             }),
         }
     }
@@ -199,7 +198,7 @@ impl Store {
 
     /// Writes both files before anything is attached. The sidecar is written first: it does not count without upstream's file, so the
     /// record counts when it is complete, and the sidecar needs no rename. Once this returns, the sidecar survives a power cut.
-    pub fn begin(&self, state: &State) -> Result<Begun, StateError> {
+    pub fn begin(&self, state: &State) -> Result<AddRecord, StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
         let encoded = sidecar::encode(state, &upstream_file, None, self.boot());
@@ -215,7 +214,7 @@ impl Store {
             &upstream_file,
             self.if_boot_is_known(Durability::Volatile),
         )?;
-        Ok(Begun {
+        Ok(AddRecord {
             sidecar,
             name,
             encoded,

@@ -100,7 +100,7 @@ fn state() -> State {
             ),
             second,
         ],
-        untold: false,
+        status_pending: false,
         failing_since: None,
         rebooted: false,
     }

@@ -3,5 +3,5 @@
 mod read;
 mod write;
 
-pub(super) use read::{Saved, decode, from_base64};
+pub(super) use read::{decode, from_base64, from_upstream};
 pub(super) use write::encode;

@@ -2,38 +2,38 @@
 
 use serde_json::{Value, json};
 
-use super::world::{World, pod, request};
+use super::fixture::{Fixture, pod, request};
 
 const UPSTREAM: &str = include_str!("../../../tests/fixtures/state/upstream.json");
 
 #[test]
 fn del_needs_state_alone_and_succeeds_again() {
-    let world = World::new();
-    world.add("c1", "a@ext0,b").unwrap();
-    world.calls();
-    world.forget_nads();
-    std::fs::remove_file(world.dir.path().join(super::world::PRIMARY)).unwrap();
-    world.del("c1").unwrap();
-    world.check_calls(&[
+    let fixture = Fixture::new();
+    fixture.add("c1", "a@ext0,b").unwrap();
+    fixture.calls();
+    fixture.delete_nads();
+    std::fs::remove_file(fixture.dir.path().join(super::fixture::DEFAULT_NETWORK)).unwrap();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[
         "DEL bridge net2",
         "DEL macvlan ext0",
         "DEL portmap eth0",
         "DEL flannel eth0",
     ]);
-    assert!(world.left().is_empty(), "{:?}", world.left());
-    world.del("c1").unwrap();
-    world.check_calls(&[]);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[]);
 }
 
 #[test]
 fn del_repeats_the_arguments_of_add() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     let networks = r#"[{"name":"a","ips":["10.20.0.5/24"],"portMappings":[{"hostPort":1,"containerPort":2}]}]"#;
-    world.add("c1", networks).unwrap();
-    let added = world.calls();
-    world.config["runtimeConfig"] = Value::Null;
-    world.del("c1").unwrap();
-    let removed = world.calls();
+    fixture.add("c1", networks).unwrap();
+    let added = fixture.calls();
+    fixture.config["runtimeConfig"] = Value::Null;
+    fixture.del("c1").unwrap();
+    let removed = fixture.calls();
     for (add, del) in [(0, 2), (1, 1), (2, 0)] {
         assert_eq!(added[add].plugin, removed[del].plugin);
         assert_eq!(
@@ -47,23 +47,26 @@ fn del_repeats_the_arguments_of_add() {
 
 #[test]
 fn del_without_netns_detaches() {
-    let world = World::new();
-    world.add("c1", "").unwrap();
-    world.calls();
+    let fixture = Fixture::new();
+    fixture.add("c1", "").unwrap();
+    fixture.calls();
     let mut request = request("c1");
     request.netns = None;
-    world.engine.del(&request, &world.netconf(), None).unwrap();
-    assert_eq!(world.calls()[0].env["CNI_NETNS"], "");
+    fixture
+        .engine
+        .del(&request, &fixture.netconf(), None)
+        .unwrap();
+    assert_eq!(fixture.calls()[0].env["CNI_NETNS"], "");
 }
 
 #[test]
 fn del_goes_on_after_failures_and_the_next_del_finishes() {
-    let world = World::new();
-    world.add("c1", "a,b").unwrap();
-    world.calls();
-    world.fail(&["DEL bridge", "DEL flannel"]);
-    let error = world.del("c1").unwrap_err();
-    world.check_calls(&[
+    let fixture = Fixture::new();
+    fixture.add("c1", "a,b").unwrap();
+    fixture.calls();
+    fixture.fail(&["DEL bridge", "DEL flannel"]);
+    let error = fixture.del("c1").unwrap_err();
+    fixture.check_calls(&[
         "DEL bridge net2",
         "DEL macvlan net1",
         "DEL portmap eth0",
@@ -72,37 +75,37 @@ fn del_goes_on_after_failures_and_the_next_del_finishes() {
     assert_eq!(error.code, 123);
     assert!(error.msg.starts_with("errors: "), "{}", error.msg);
     assert!(error.msg.contains("network \"b\"") && error.msg.contains("network \"cbr0\""));
-    world.on_call(|_| Ok(()));
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL bridge net2", "DEL portmap eth0", "DEL flannel eth0"]);
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    fixture.on_call(|_| Ok(()));
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL bridge net2", "DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
 fn missing_plugin_fails_del_with_a_hint() {
-    let world = World::new();
-    world.add("c1", "a").unwrap();
-    world.calls();
-    world.missing("macvlan");
-    let error = world.del("c1").unwrap_err();
+    let fixture = Fixture::new();
+    fixture.add("c1", "a").unwrap();
+    fixture.calls();
+    fixture.uninstall("macvlan");
+    let error = fixture.del("c1").unwrap_err();
     assert!(
         error.msg.contains("network \"neta\"") && error.msg.contains("put the plugin back"),
         "{}",
         error.msg
     );
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    world.all_there();
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL macvlan net1"]);
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    fixture.install_all();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL macvlan net1"]);
 }
 
 #[test]
 fn del_works_from_upstreams_state_file_alone() {
-    let world = World::new();
-    world.put("var/lib/cni/multus/c1", UPSTREAM);
-    world.del("c1").unwrap();
-    let calls = world.calls();
-    let texts: Vec<_> = calls.iter().map(super::world::Call::text).collect();
+    let fixture = Fixture::new();
+    fixture.put("var/lib/cni/multus/c1", UPSTREAM);
+    fixture.del("c1").unwrap();
+    let calls = fixture.calls();
+    let texts: Vec<_> = calls.iter().map(super::fixture::PluginCall::text).collect();
     assert_eq!(
         texts,
         [
@@ -124,60 +127,60 @@ fn del_works_from_upstreams_state_file_alone() {
         "the runtime's, as upstream's file holds none"
     );
     assert_eq!(calls[3].stdin["delegate"]["mtu"], 9_007_199_254_740_993_u64);
-    assert!(world.left().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
 fn del_without_state_detaches_the_pods_present_networks() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let del = |networks: &str| {
-        world
+        fixture
             .engine
-            .del(&request("c1"), &world.netconf(), Some(&pod(networks)))
+            .del(&request("c1"), &fixture.netconf(), Some(&pod(networks)))
     };
     del("a").unwrap();
-    world.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
+    fixture.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
     del("nope").unwrap();
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    world.missing("macvlan");
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    fixture.uninstall("macvlan");
     del("a").unwrap();
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    std::fs::remove_file(world.dir.path().join(super::world::PRIMARY)).unwrap();
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    std::fs::remove_file(fixture.dir.path().join(super::fixture::DEFAULT_NETWORK)).unwrap();
     del("a").unwrap();
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
 }
 
 #[test]
 fn damaged_state_does_not_block_del() {
-    let world = World::new();
-    world.put("var/lib/cni/multus/c1", "[{");
-    world.del("c1").unwrap();
-    world.check_calls(&[]);
-    assert!(world.left().is_empty());
+    let fixture = Fixture::new();
+    fixture.put("var/lib/cni/multus/c1", "[{");
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[]);
+    assert!(fixture.files().is_empty());
 
-    world.add("c1", "a").unwrap();
-    world.calls();
-    world.put("var/lib/cni/multus/c1", "");
-    world.forget_nads();
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
-    assert!(world.left().is_empty());
+    fixture.add("c1", "a").unwrap();
+    fixture.calls();
+    fixture.put("var/lib/cni/multus/c1", "");
+    fixture.delete_nads();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
 fn check_skips_networks_before_0_4_0() {
-    let world = World::new();
-    world.add("c1", "a,b").unwrap();
-    world.calls();
-    world.forget_nads();
-    let check = |id: &str| world.engine.check(&request(id), &world.netconf());
+    let fixture = Fixture::new();
+    fixture.add("c1", "a,b").unwrap();
+    fixture.calls();
+    fixture.delete_nads();
+    let check = |id: &str| fixture.engine.check(&request(id), &fixture.netconf());
     check("c1").unwrap();
-    world.check_calls(&[
+    fixture.check_calls(&[
         "CHECK flannel eth0",
         "CHECK portmap eth0",
         "CHECK macvlan net1",
     ]);
-    world.fail(&["CHECK portmap"]);
+    fixture.fail(&["CHECK portmap"]);
     let error = check("c1").unwrap_err();
     assert_eq!(error.code, 123);
     assert!(
@@ -185,45 +188,45 @@ fn check_skips_networks_before_0_4_0() {
         "{}",
         error.msg
     );
-    world.check_calls(&["CHECK flannel eth0", "CHECK portmap eth0"]);
+    fixture.check_calls(&["CHECK flannel eth0", "CHECK portmap eth0"]);
     assert_eq!(check("c2").unwrap_err().code, 3);
 }
 
 #[test]
 fn disable_check_runs_no_plugin() {
-    let mut world = World::new();
-    world.config["disableCheck"] = json!(true);
-    let check = world.engine.check(&request("c2"), &world.netconf());
+    let mut fixture = Fixture::new();
+    fixture.config["disableCheck"] = json!(true);
+    let check = fixture.engine.check(&request("c2"), &fixture.netconf());
     check.unwrap();
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
 }
 
 #[test]
 fn check_of_an_upstream_pod_uses_its_cached_results() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for name in [
         "c1",
         "results/cbr0-c1-eth0",
         "results/storage-c1-stor0",
         "results/plain-c1-net2",
     ] {
-        let fixture = format!(
+        let path = format!(
             "{}/tests/fixtures/state/v4.3.0/{name}",
             env!("CARGO_MANIFEST_DIR")
         );
-        let content = std::fs::read_to_string(fixture).unwrap();
-        world.put(&format!("var/lib/cni/multus/{name}"), &content);
+        let content = std::fs::read_to_string(path).unwrap();
+        fixture.put(&format!("var/lib/cni/multus/{name}"), &content);
     }
-    let check = || world.engine.check(&request("c1"), &world.netconf());
+    let check = || fixture.engine.check(&request("c1"), &fixture.netconf());
     check().unwrap();
-    world.check_calls(&[
+    fixture.check_calls(&[
         "CHECK flannel eth0",
         "CHECK portmap eth0",
         "CHECK macvlan stor0",
         "CHECK bridge net2",
     ]);
     std::fs::remove_file(
-        world
+        fixture
             .dir
             .path()
             .join("var/lib/cni/multus/results/plain-c1-net2"),
@@ -239,14 +242,14 @@ fn check_of_an_upstream_pod_uses_its_cached_results() {
 
 #[test]
 fn check_fails_after_a_partial_del() {
-    let world = World::new();
-    world.add("c1", "a").unwrap();
-    world.fail(&["DEL flannel"]);
-    world.del("c1").unwrap_err();
-    world.calls();
-    let error = world
+    let fixture = Fixture::new();
+    fixture.add("c1", "a").unwrap();
+    fixture.fail(&["DEL flannel"]);
+    fixture.del("c1").unwrap_err();
+    fixture.calls();
+    let error = fixture
         .engine
-        .check(&request("c1"), &world.netconf())
+        .check(&request("c1"), &fixture.netconf())
         .unwrap_err();
     assert!(error.msg.contains("network \"neta\""), "{}", error.msg);
 }

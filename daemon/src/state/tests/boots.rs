@@ -87,7 +87,7 @@ fn progress_is_written_in_place_within_a_sector() {
         let mut state = state();
         let mut third = delegate("c", "net2", r#"{"name":"c","type":"x"}"#, Progress::Planned);
         third.requested = Requested {
-            wishes: requests.as_object().cloned(),
+            annotation_keys: requests.as_object().cloned(),
             ..Requested::default()
         };
         state.delegates.insert(1, third);

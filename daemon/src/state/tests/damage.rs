@@ -12,10 +12,10 @@ fn left(fixture: &Fixture) -> Vec<String> {
     match fixture.load() {
         Err(error @ StateError::Damaged { .. }) => {
             assert!(error.to_string().contains("/var/lib/cni/multus/c1"));
-            let StateError::Damaged { left, .. } = error else {
+            let StateError::Damaged { partial, .. } = error else {
                 unreachable!()
             };
-            let ifnames = left.delegates.iter().map(|d| d.ifname.to_string());
+            let ifnames = partial.delegates.iter().map(|d| d.ifname.to_string());
             ifnames.collect()
         }
         other => panic!("{other:?}"),

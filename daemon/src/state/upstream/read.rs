@@ -4,9 +4,12 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::config::NetworkConfig;
+use cni::env::{ContainerId, IfName};
 use plan::Requested;
 use serde::Deserialize;
 use serde_json::{Deserializer, Map, Value, json};
+
+use crate::state::{Delegate, Progress, State};
 
 /// The content of the file.
 #[derive(Debug, Default)]
@@ -174,6 +177,64 @@ fn complete_list(value: &Value) -> Option<Vec<u8>> {
     }
     map.insert("plugins".to_owned(), Value::Array(plugins));
     serde_json::to_vec(&map).ok()
+}
+
+/// Returns the state by upstream's delegates. Interface names are counted as at ADD, and the progress is unknown. A delegate with an invalid
+/// name is left out and reported in the second value.
+pub(in crate::state) fn from_upstream(
+    id: &ContainerId,
+    ifname: &IfName,
+    saved: Vec<(usize, Saved)>,
+) -> (State, Option<String>) {
+    let mut damage = None;
+    let mut delegates = Vec::new();
+    for (index, saved) in saved {
+        let name = match &saved.requested.interface {
+            Some(name) => name.parse::<IfName>(),
+            None if index == 0 => Ok(ifname.clone()),
+            None => format!("net{index}").parse(),
+        };
+        match name {
+            Ok(ifname) => delegates.push(Delegate {
+                ifname,
+                capability_args: if index == 0 {
+                    Map::new()
+                } else {
+                    capability_args(&saved.requested)
+                },
+                args: None,
+                name: saved.name,
+                config: saved.config,
+                requested: saved.requested,
+                progress: Progress::Unknown,
+                displaced: Vec::new(),
+            }),
+            Err(error) => damage = Some(format!("delegate {index}: {error}")),
+        }
+    }
+    let state = State {
+        delegates,
+        ..State::unknown(id, ifname)
+    };
+    (state, damage)
+}
+
+/// Returns the capability arguments that upstream's file holds.
+fn capability_args(requested: &Requested) -> Map<String, Value> {
+    let mut out = Map::new();
+    if !requested.ips.is_empty() {
+        out.insert("ips".to_owned(), json!(requested.ips));
+    }
+    for (key, value) in [
+        ("mac", &requested.mac),
+        ("infinibandGUID", &requested.infiniband_guid),
+        ("deviceID", &requested.device_id),
+    ] {
+        if let Some(value) = value {
+            out.insert(key.to_owned(), json!(value));
+        }
+    }
+    out
 }
 
 /// Decodes bytes as Go writes them into JSON.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 /// The plugins in the directories that a request searches.
-pub(super) struct OnNode<'a> {
+pub(super) struct NodePlugins<'a> {
     pub(super) exec: &'a dyn Exec,
     pub(super) path: Vec<PathBuf>,
 }
@@ -21,7 +21,7 @@ struct VersionOutput {
     supported: Vec<String>,
 }
 
-impl Plugins for OnNode<'_> {
+impl Plugins for NodePlugins<'_> {
     fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>> {
         let program = self.exec.find(plugin, &self.path).ok()?;
         let env = [("CNI_COMMAND".to_owned(), "VERSION".to_owned())];

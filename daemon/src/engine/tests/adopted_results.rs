@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::world::{World, pod, request};
+use super::fixture::{Fixture, pod, request};
 
 const RESULTS: &str = "var/lib/cni/results";
 
 /// Writes a result as the runtime's libcni caches it, and returns its path.
-fn cached(world: &World, network: &str, ifname: &str, config: &Value) -> std::path::PathBuf {
+fn cached(fixture: &Fixture, network: &str, ifname: &str, config: &Value) -> std::path::PathBuf {
     let entry = cni::cache::Entry {
         kind: cni::cache::KIND.to_owned(),
         container_id: "c1".to_owned(),
@@ -23,8 +23,8 @@ fn cached(world: &World, network: &str, ifname: &str, config: &Value) -> std::pa
         ..Default::default()
     };
     let path = format!("{RESULTS}/{network}-c1-{ifname}");
-    world.put(&path, &serde_json::to_string(&entry).unwrap());
-    world.dir.path().join(path)
+    fixture.put(&path, &serde_json::to_string(&entry).unwrap());
+    fixture.dir.path().join(path)
 }
 
 fn flannel() -> Value {
@@ -33,12 +33,12 @@ fn flannel() -> Value {
 
 #[test]
 fn pod_of_the_runtime_is_detached_with_its_cached_configuration() {
-    let world = World::new();
-    let path = cached(&world, "old", "eth0", &flannel());
+    let fixture = Fixture::new();
+    let path = cached(&fixture, "old", "eth0", &flannel());
     // The pod was deleted from the API server already.
-    world.del("c1").unwrap();
-    let calls = world.calls();
-    let texts: Vec<_> = calls.iter().map(super::world::Call::text).collect();
+    fixture.del("c1").unwrap();
+    let calls = fixture.calls();
+    let texts: Vec<_> = calls.iter().map(super::fixture::PluginCall::text).collect();
     assert_eq!(texts, ["DEL portmap eth0", "DEL flannel eth0"]);
     assert_eq!(calls[0].stdin["name"], "old");
     assert_eq!(
@@ -46,55 +46,55 @@ fn pod_of_the_runtime_is_detached_with_its_cached_configuration() {
         "10.0.0.7/24"
     );
     assert!(
-        !path.exists() && world.left().is_empty(),
+        !path.exists() && fixture.files().is_empty(),
         "{:?}",
-        world.left()
+        fixture.files()
     );
 }
 
 #[test]
 fn failed_del_is_retried_from_the_adopted_result() {
-    let world = World::new();
-    let path = cached(&world, "old", "eth0", &flannel());
-    world.fail(&["DEL flannel"]);
-    world.del("c1").unwrap_err();
+    let fixture = Fixture::new();
+    let path = cached(&fixture, "old", "eth0", &flannel());
+    fixture.fail(&["DEL flannel"]);
+    fixture.del("c1").unwrap_err();
     assert!(!path.exists());
-    world.on_call(|_| Ok(()));
-    world.calls();
-    world.del("c1").unwrap();
-    assert_eq!(world.calls().len(), 2);
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    fixture.on_call(|_| Ok(()));
+    fixture.calls();
+    fixture.del("c1").unwrap();
+    assert_eq!(fixture.calls().len(), 2);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
 fn cached_result_of_the_runtime_replaces_the_guess() {
-    let world = World::new();
-    cached(&world, "old", "eth0", &flannel());
-    let (request, netconf) = (request("c1"), world.netconf());
-    world
+    let fixture = Fixture::new();
+    cached(&fixture, "old", "eth0", &flannel());
+    let (request, netconf) = (request("c1"), fixture.netconf());
+    fixture
         .engine
         .del(&request, &netconf, Some(&pod("")))
         .unwrap();
-    assert_eq!(world.calls()[0].stdin["name"], "old");
-    world.check_calls(&[]);
+    assert_eq!(fixture.calls()[0].stdin["name"], "old");
+    fixture.check_calls(&[]);
 }
 
 #[test]
 fn results_of_shim_and_loopback_are_not_adopted() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let shim = json!({"cniVersion": "1.0.0", "name": "multus-cni-network", "type": "multus-shim"});
     let loopback =
         json!({"cniVersion": "1.0.0", "name": "cni-loopback", "plugins": [{"type": "loopback"}]});
     let paths = [
-        cached(&world, "multus-cni-network", "eth0", &shim),
-        cached(&world, "cni-loopback", "lo", &loopback),
+        cached(&fixture, "multus-cni-network", "eth0", &shim),
+        cached(&fixture, "cni-loopback", "lo", &loopback),
     ];
-    world.del("c1").unwrap();
-    world.check_calls(&[]);
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[]);
     // For a container with state, the runtime has the result of the shim alone.
-    world.add("c1", "").unwrap();
-    world.calls();
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    fixture.add("c1", "").unwrap();
+    fixture.calls();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
     assert!(paths.iter().all(|path| path.exists()));
 }

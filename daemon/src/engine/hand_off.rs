@@ -10,22 +10,22 @@ use node::root;
 use plan::netconf::Netconf;
 use tracing::{info, warn};
 
-use super::sweep::{Gone, default_ifname, in_store, listed};
-use super::{Engine, recall};
+use super::stale::{IsStale, all_entries, default_ifname, in_store};
+use super::{Engine, cached_results};
 use crate::state::{PodRef, Progress, Store};
 
-/// The outcome of [`Engine::hand_over`].
+/// The outcome of [`Engine::hand_off`].
 #[derive(Debug, Default)]
-pub struct HandedOver {
+pub struct HandOff {
     /// Failures to detach a stale container or to hand off another.
     pub errors: Vec<CniError>,
     /// Networks of running pods that only a daemon can detach.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptNetwork>,
 }
 
 /// A network of a running pod other than its default network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptNetwork {
     /// The pod; empty if it is not known.
     pub pod: PodRef,
     /// The container.
@@ -36,9 +36,9 @@ pub struct Kept {
     pub ifname: String,
 }
 
-impl Kept {
+impl KeptNetwork {
     /// Returns the warning for the operator.
-    pub fn sentence(&self) -> String {
+    pub fn warning(&self) -> String {
         let Self {
             pod,
             container_id,
@@ -56,45 +56,45 @@ impl Kept {
     }
 }
 
-impl HandedOver {
+impl HandOff {
     /// Logs the outcome, for a daemon that ends.
     pub fn log(&self) {
         for error in &self.errors {
             warn!(%error, "cannot detach a stale container or hand off another");
         }
         for one in &self.kept {
-            warn!("{}", one.sentence());
+            warn!("{}", one.warning());
         }
     }
 }
 
 impl Engine {
-    /// Detaches the deleted containers, as `gone` says, and gives the runtime's libcni the results of the default networks of all others.
-    pub fn hand_over(&self, path: &[PathBuf], netconf: &Netconf, gone: Gone<'_>) -> HandedOver {
-        let mut left = HandedOver {
-            errors: self.sweep(path, netconf, gone),
-            ..HandedOver::default()
+    /// Detaches the deleted containers, as `is_stale` says, and gives the runtime's libcni the results of the default networks of all others.
+    pub fn hand_off(&self, path: &[PathBuf], netconf: &Netconf, is_stale: IsStale<'_>) -> HandOff {
+        let mut outcome = HandOff {
+            errors: self.detach_stale(path, netconf, is_stale),
+            ..HandOff::default()
         };
         let store = self.store(netconf);
         match in_store(&store) {
             Ok(ids) => {
                 for id in ids {
-                    if let Err(error) = self.hand_over_one(&store, netconf, &id, &mut left.kept) {
-                        left.errors.push(error);
+                    if let Err(error) = self.hand_off_one(&store, netconf, &id, &mut outcome.kept) {
+                        outcome.errors.push(error);
                     }
                 }
             }
-            Err(error) => left.errors.push(error),
+            Err(error) => outcome.errors.push(error),
         }
-        left
+        outcome
     }
 
-    fn hand_over_one(
+    fn hand_off_one(
         &self,
         store: &Store,
         netconf: &Netconf,
         id: &ContainerId,
-        kept: &mut Vec<Kept>,
+        kept: &mut Vec<KeptNetwork>,
     ) -> Result<(), CniError> {
         let Some(_guard) = self.locks.try_lock(store, id) else {
             return Ok(());
@@ -103,23 +103,27 @@ impl Engine {
             return Ok(());
         };
         let cache = self.cache_dir(store)?;
-        let entries = recall::entries(&cache.path, id);
-        recall::complete(&mut state, &entries, netconf);
+        let entries = cached_results::entries(&cache.path, id);
+        cached_results::complete(&mut state, &entries, netconf);
         for (index, delegate) in state.delegates.iter().enumerate() {
             if delegate.progress == Progress::Removed {
                 continue;
             }
             if index > 0 {
-                kept.push(Kept {
+                kept.push(KeptNetwork {
                     pod: state.pod.clone(),
                     container_id: id.clone(),
                     network: delegate.name.clone(),
                     ifname: delegate.ifname.to_string(),
                 });
-            } else if let Some(entry) = entries.iter().find(|entry| recall::is_of(entry, delegate))
-                && store.results_dir() != Path::new(recall::RUNTIME_RESULTS)
+            } else if let Some(entry) = entries
+                .iter()
+                .find(|entry| cached_results::is_of(entry, delegate))
+                && store.results_dir() != Path::new(cached_results::RUNTIME_RESULTS)
             {
-                let dir = self.root.make_directory(recall::RUNTIME_RESULTS, 0o700);
+                let dir = self
+                    .root
+                    .make_directory(cached_results::RUNTIME_RESULTS, 0o700);
                 let dir = dir.map_err(|error| io_failure(&error))?;
                 let stored = cache::store(&root::proc_path(&dir), entry);
                 stored.map_err(|error| io_failure(&error))?;
@@ -131,15 +135,18 @@ impl Engine {
 
     /// Removes the results that an earlier uninstall handed off: the runtime's DEL comes to the daemon again, and would leave those
     /// results behind.
-    pub fn take_back(&self, netconf: &Netconf) {
+    pub fn revert_hand_off(&self, netconf: &Netconf) {
         let store = self.store(netconf);
-        if store.results_dir() == Path::new(recall::RUNTIME_RESULTS) {
+        if store.results_dir() == Path::new(cached_results::RUNTIME_RESULTS) {
             return;
         }
-        let Ok(dir) = self.root.directory(recall::RUNTIME_RESULTS) else {
+        let Ok(dir) = self.root.directory(cached_results::RUNTIME_RESULTS) else {
             return;
         };
-        let own = match self.cache_dir(&store).and_then(|own| listed(&own.path)) {
+        let own = match self
+            .cache_dir(&store)
+            .and_then(|own| all_entries(&own.path))
+        {
             Ok(own) => own,
             Err(error) => return warn!(%error, "cannot read our cached results"),
         };

@@ -1,10 +1,10 @@
-//! Changes of a running pod's annotation: the order of attaching and detaching, and the networks that a failure leaves.
+//! Diff of a running pod's annotation: the order of attaching and detaching, and the networks that a failure leaves.
 
 use plan::Attached;
 use serde_json::json;
 
-use super::world::{World, pod};
-use crate::engine::Followed;
+use super::fixture::{Fixture, pod};
+use crate::engine::Reconciled;
 
 fn names(attached: &[Attached]) -> Vec<String> {
     let name = |one: &Attached| format!("{} {}", one.name, one.ifname);
@@ -12,81 +12,81 @@ fn names(attached: &[Attached]) -> Vec<String> {
 }
 
 #[track_caller]
-fn check(followed: Followed, attached: &[&str], detached: &[&str], now: &[&str]) {
+fn check(reconciled: Reconciled, attached: &[&str], detached: &[&str], now: &[&str]) {
     assert!(
-        followed.failure.is_none() && followed.stuck.is_empty(),
-        "{followed:?}"
+        reconciled.failure.is_none() && reconciled.stuck.is_empty(),
+        "{reconciled:?}"
     );
-    assert_eq!(names(&followed.attached), attached);
-    let removed: Vec<_> = followed
+    assert_eq!(names(&reconciled.attached), attached);
+    let removed: Vec<_> = reconciled
         .detached
         .iter()
         .map(|(n, i)| format!("{n} {i}"))
         .collect();
     assert_eq!(removed, detached);
-    assert_eq!(names(&followed.now.unwrap()), now);
+    assert_eq!(names(&reconciled.now.unwrap()), now);
 }
 
 /// Returns a node with a running pod that has these networks, without the calls of its ADD.
-fn running(networks: &str) -> World {
-    let world = World::new();
-    world.add("c1", networks).unwrap();
-    world.calls();
-    world
+fn running(networks: &str) -> Fixture {
+    let fixture = Fixture::new();
+    fixture.add("c1", networks).unwrap();
+    fixture.calls();
+    fixture
 }
 
 #[test]
 fn changed_annotation_attaches_and_detaches_networks() {
-    let world = running("a");
-    let followed = world.follow("c1", "a,b").unwrap();
-    world.check_calls(&["ADD bridge net2"]);
+    let fixture = running("a");
+    let reconciled = fixture.reconcile("c1", "a,b").unwrap();
+    fixture.check_calls(&["ADD bridge net2"]);
     check(
-        followed,
+        reconciled,
         &["shop/b net2"],
         &[],
         &["cbr0 eth0", "shop/a net1", "shop/b net2"],
     );
-    let followed = world.follow("c1", "b").unwrap();
-    world.check_calls(&["DEL macvlan net1"]);
+    let reconciled = fixture.reconcile("c1", "b").unwrap();
+    fixture.check_calls(&["DEL macvlan net1"]);
     check(
-        followed,
+        reconciled,
         &[],
         &["shop/a net1"],
         &["cbr0 eth0", "shop/b net2"],
     );
     // The interface of a detached network is free.
-    let followed = world.follow("c1", "b,b,a@last").unwrap();
-    world.check_calls(&["ADD bridge net1", "ADD macvlan last"]);
+    let reconciled = fixture.reconcile("c1", "b,b,a@last").unwrap();
+    fixture.check_calls(&["ADD bridge net1", "ADD macvlan last"]);
     let now = ["cbr0 eth0", "shop/b net2", "shop/b net1", "shop/a last"];
-    check(followed, &["shop/b net1", "shop/a last"], &[], &now);
+    check(reconciled, &["shop/b net1", "shop/a last"], &[], &now);
     check(
-        world.follow("c1", "").unwrap(),
+        fixture.reconcile("c1", "").unwrap(),
         &[],
         &["shop/b net2", "shop/b net1", "shop/a last"],
         &["cbr0 eth0"],
     );
-    world.check_calls(&["DEL bridge net2", "DEL bridge net1", "DEL macvlan last"]);
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    fixture.check_calls(&["DEL bridge net2", "DEL bridge net1", "DEL macvlan last"]);
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
 fn unchanged_annotation_changes_nothing() {
-    let world = running("a,b");
+    let fixture = running("a,b");
     for networks in [
         "a,b",
         "b, a",
         r#"[{"name":"a"},{"name":"b","namespace":"shop"}]"#,
     ] {
-        let followed = world.follow("c1", networks).unwrap();
-        assert!(followed.now.is_none(), "{networks}: {followed:?}");
+        let reconciled = fixture.reconcile("c1", networks).unwrap();
+        assert!(reconciled.now.is_none(), "{networks}: {reconciled:?}");
     }
-    world.forget_nads();
-    assert!(world.follow("c1", "a,b").unwrap().now.is_none());
+    fixture.delete_nads();
+    assert!(fixture.reconcile("c1", "a,b").unwrap().now.is_none());
     // A network can be detached without its definition.
     check(
-        world.follow("c1", "b").unwrap(),
+        fixture.reconcile("c1", "b").unwrap(),
         &[],
         &["shop/a net1"],
         &["cbr0 eth0", "shop/b net2"],
@@ -95,12 +95,12 @@ fn unchanged_annotation_changes_nothing() {
 
 #[test]
 fn changed_network_is_detached_before_it_is_attached_again() {
-    let world = running("a");
+    let fixture = running("a");
     let wanted =
         json!([{"name": "a", "mac": "02:00:00:00:00:07", "ips": ["10.0.0.5/24"]}]).to_string();
-    let followed = world.follow("c1", &wanted).unwrap();
-    let calls = world.calls();
-    let texts: Vec<_> = calls.iter().map(super::world::Call::text).collect();
+    let reconciled = fixture.reconcile("c1", &wanted).unwrap();
+    let calls = fixture.calls();
+    let texts: Vec<_> = calls.iter().map(super::fixture::PluginCall::text).collect();
     assert_eq!(texts, ["DEL macvlan net1", "ADD macvlan net1"]);
     let args = &calls[1].env["CNI_ARGS"];
     assert!(
@@ -113,7 +113,7 @@ fn changed_network_is_detached_before_it_is_attached_again() {
     );
     assert_eq!(calls[1].stdin["runtimeConfig"]["mac"], "02:00:00:00:00:07");
     check(
-        followed,
+        reconciled,
         &["shop/a net1"],
         &["shop/a net1"],
         &["cbr0 eth0", "shop/a net1"],
@@ -122,30 +122,33 @@ fn changed_network_is_detached_before_it_is_attached_again() {
 
 #[test]
 fn failed_change_keeps_the_pods_networks() {
-    let world = running("a");
-    world.fail(&["ADD bridge"]);
-    let followed = world.follow("c1", "a@second,a,b").unwrap();
-    world.check_calls(&[
+    let fixture = running("a");
+    fixture.fail(&["ADD bridge"]);
+    let reconciled = fixture.reconcile("c1", "a@second,a,b").unwrap();
+    fixture.check_calls(&[
         "ADD macvlan second",
         "ADD bridge net2",
         "DEL bridge net2",
         "DEL macvlan second",
     ]);
-    let error = followed.failure.unwrap().error;
+    let error = reconciled.failure.unwrap().error;
     assert_eq!(error.code, 123);
     assert!(
         error.msg.contains("[shop/cart-0/5b0c:b]") && error.msg.contains("no more addresses"),
         "{error}"
     );
-    assert_eq!(names(&followed.now.unwrap()), ["cbr0 eth0", "shop/a net1"]);
-    assert!(followed.attached.is_empty() && followed.detached.is_empty());
+    assert_eq!(
+        names(&reconciled.now.unwrap()),
+        ["cbr0 eth0", "shop/a net1"]
+    );
+    assert!(reconciled.attached.is_empty() && reconciled.detached.is_empty());
     // No network is detached in favour of one that cannot be attached.
-    let followed = world.follow("c1", "b").unwrap();
-    assert!(followed.failure.is_some());
-    world.check_calls(&["ADD bridge net2", "DEL bridge net2"]);
-    world.on_call(|_| Ok(()));
+    let reconciled = fixture.reconcile("c1", "b").unwrap();
+    assert!(reconciled.failure.is_some());
+    fixture.check_calls(&["ADD bridge net2", "DEL bridge net2"]);
+    fixture.on_call(|_| Ok(()));
     check(
-        world.follow("c1", "b").unwrap(),
+        fixture.reconcile("c1", "b").unwrap(),
         &["shop/b net2"],
         &["shop/a net1"],
         &["cbr0 eth0", "shop/b net2"],
@@ -154,36 +157,42 @@ fn failed_change_keeps_the_pods_networks() {
 
 #[test]
 fn failed_replacement_restores_the_old_network() {
-    let world = running("a");
-    world.fail(&["ADD bridge"]);
-    let followed = world.follow("c1", "b@net1").unwrap();
-    world.check_calls(&[
+    let fixture = running("a");
+    fixture.fail(&["ADD bridge"]);
+    let reconciled = fixture.reconcile("c1", "b@net1").unwrap();
+    fixture.check_calls(&[
         "DEL macvlan net1",
         "ADD bridge net1",
         "DEL bridge net1",
         "ADD macvlan net1",
     ]);
-    assert!(followed.failure.is_some());
-    assert_eq!(names(&followed.now.unwrap()), ["cbr0 eth0", "shop/a net1"]);
-    world.on_call(|_| Ok(()));
-    assert!(world.follow("c1", "a").unwrap().attached.is_empty());
+    assert!(reconciled.failure.is_some());
+    assert_eq!(
+        names(&reconciled.now.unwrap()),
+        ["cbr0 eth0", "shop/a net1"]
+    );
+    fixture.on_call(|_| Ok(()));
+    assert!(fixture.reconcile("c1", "a").unwrap().attached.is_empty());
 }
 
 #[test]
 fn network_that_cannot_be_detached_is_retried() {
-    let world = running("a,b");
-    world.fail(&["DEL macvlan"]);
-    let followed = world.follow("c1", "").unwrap();
-    world.check_calls(&["DEL macvlan net1", "DEL bridge net2"]);
-    assert_eq!(followed.stuck.len(), 1);
+    let fixture = running("a,b");
+    fixture.fail(&["DEL macvlan"]);
+    let reconciled = fixture.reconcile("c1", "").unwrap();
+    fixture.check_calls(&["DEL macvlan net1", "DEL bridge net2"]);
+    assert_eq!(reconciled.stuck.len(), 1);
     assert_eq!(
-        followed.detached,
+        reconciled.detached,
         [("shop/b".to_owned(), "net2".to_owned())]
     );
-    assert_eq!(names(&followed.now.unwrap()), ["cbr0 eth0", "shop/a net1"]);
-    world.on_call(|_| Ok(()));
+    assert_eq!(
+        names(&reconciled.now.unwrap()),
+        ["cbr0 eth0", "shop/a net1"]
+    );
+    fixture.on_call(|_| Ok(()));
     check(
-        world.follow("c1", "").unwrap(),
+        fixture.reconcile("c1", "").unwrap(),
         &[],
         &["shop/a net1"],
         &["cbr0 eth0"],
@@ -192,8 +201,8 @@ fn network_that_cannot_be_detached_is_retried() {
 
 #[test]
 fn invalid_change_is_refused_before_any_plugin_runs() {
-    let world = running("a");
-    let before = world.left();
+    let fixture = running("a");
+    let before = fixture.files();
     for (networks, part) in [
         (
             "b,absent",
@@ -203,53 +212,61 @@ fn invalid_change_is_refused_before_any_plugin_runs() {
         ("a,b@one,b@one", "interface name one already exists"),
         ("a/b/c", "Invalid network object"),
     ] {
-        let error = world.follow("c1", networks).unwrap_err();
+        let error = fixture.reconcile("c1", networks).unwrap_err();
         assert!(error.msg.contains(part), "{networks}: {error}");
     }
-    world.link("mine");
-    let error = world.follow("c1", "b,b@mine").unwrap_err();
+    fixture.link("mine");
+    let error = fixture.reconcile("c1", "b,b@mine").unwrap_err();
     assert!(
         error.msg.contains("interface name mine already exists"),
         "{error}"
     );
-    world.missing("bridge");
-    let error = world.follow("c1", "b").unwrap_err();
+    fixture.uninstall("bridge");
+    let error = fixture.reconcile("c1", "b").unwrap_err();
     assert!(error.msg.contains("bridge"), "{error}");
-    world.check_calls(&[]);
-    assert_eq!(world.left(), before);
+    fixture.check_calls(&[]);
+    assert_eq!(fixture.files(), before);
 }
 
 #[test]
 fn incomplete_container_is_not_changed() {
-    let world = World::new();
-    assert!(world.follow("c1", "a").unwrap().now.is_none(), "unknown");
-    // The ADD failed and could not be undone.
-    world.fail(&["ADD bridge", "DEL macvlan"]);
-    world.add("c1", "a,b").unwrap_err();
-    world.on_call(|_| Ok(()));
-    world.calls();
-    assert!(world.follow("c1", "a").unwrap().now.is_none());
-    world.check_calls(&[]);
-    let world = running("a");
-    std::fs::remove_file(world.dir.path().join("var/run/netns/x")).unwrap();
+    let fixture = Fixture::new();
     assert!(
-        world.follow("c1", "").unwrap().now.is_none(),
+        fixture.reconcile("c1", "a").unwrap().now.is_none(),
+        "unknown"
+    );
+    // The ADD failed and could not be undone.
+    fixture.fail(&["ADD bridge", "DEL macvlan"]);
+    fixture.add("c1", "a,b").unwrap_err();
+    fixture.on_call(|_| Ok(()));
+    fixture.calls();
+    assert!(fixture.reconcile("c1", "a").unwrap().now.is_none());
+    fixture.check_calls(&[]);
+    let fixture = running("a");
+    std::fs::remove_file(fixture.dir.path().join("var/run/netns/x")).unwrap();
+    assert!(
+        fixture.reconcile("c1", "").unwrap().now.is_none(),
         "its network namespace was deleted"
     );
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
 }
 
 #[test]
 fn containers_of_a_pod_are_found() {
-    let world = running("a");
-    let of = |pod| world.engine.containers_of(&world.netconf(), &pod).unwrap();
+    let fixture = running("a");
+    let of = |pod| {
+        fixture
+            .engine
+            .containers_of(&fixture.netconf(), &pod)
+            .unwrap()
+    };
     assert_eq!(of(pod("")), ["c1".parse().unwrap()]);
     let mut namesake = pod("");
     namesake.uid = "other".to_owned();
     assert!(of(namesake.clone()).is_empty());
     namesake.is_static = true;
     assert_eq!(of(namesake).len(), 1);
-    world.del("c1").unwrap();
+    fixture.del("c1").unwrap();
     assert!(of(pod("")).is_empty());
 }
 
@@ -257,27 +274,27 @@ fn containers_of_a_pod_are_found() {
 /// attached twice.
 #[test]
 fn pod_with_upstreams_state_file_alone_is_reconciled() {
-    let mut world = World::new();
-    world.nad_of(
+    let mut fixture = Fixture::new();
+    fixture.nad_of(
         "kube-system",
         "every",
         r#"{"cniVersion":"1.0.0","name":"every","type":"ptp"}"#,
     );
-    world.config["defaultNetworks"] = json!(["every"]);
-    world
+    fixture.config["defaultNetworks"] = json!(["every"]);
+    fixture
         .add(
             "c1",
             r#"[{"name":"a","mac":"02:00:00:00:00:07"},{"name":"b"}]"#,
         )
         .unwrap();
-    world.calls();
-    let sidecar = world
+    fixture.calls();
+    let sidecar = fixture
         .dir
         .path()
         .join("var/lib/cni/multus/.multus-rs/c1.json");
     std::fs::remove_file(sidecar).unwrap();
-    let followed = world.follow("c1", "a,b,b@more").unwrap();
-    world.check_calls(&["ADD bridge more"]);
+    let reconciled = fixture.reconcile("c1", "a,b,b@more").unwrap();
+    fixture.check_calls(&["ADD bridge more"]);
     let now = [
         "cbr0 eth0",
         "kube-system/every net1",
@@ -285,85 +302,91 @@ fn pod_with_upstreams_state_file_alone_is_reconciled() {
         "shop/b net3",
         "shop/b more",
     ];
-    check(followed, &["shop/b more"], &[], &now);
-    world.follow("c1", "a").unwrap();
-    world.check_calls(&["DEL bridge net3", "DEL bridge more"]);
+    check(reconciled, &["shop/b more"], &[], &now);
+    fixture.reconcile("c1", "a").unwrap();
+    fixture.check_calls(&["DEL bridge net3", "DEL bridge more"]);
 }
 
 /// As at ADD, the network is attached, and the event names every request that no plugin supports.
 #[test]
 fn event_mode_reports_unsupported_requests_of_plugged_networks() {
-    let world = running("a");
+    let fixture = running("a");
     let networks = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"], "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]);
-    let followed = world.follow("c1", &networks.to_string()).unwrap();
-    assert!(followed.failure.is_none(), "{followed:?}");
-    let warning = followed.attached[0].warning().unwrap();
+    let reconciled = fixture.reconcile("c1", &networks.to_string()).unwrap();
+    assert!(reconciled.failure.is_none(), "{reconciled:?}");
+    let warning = reconciled.attached[0].warning().unwrap();
     assert!(warning.contains("for ips, bandwidth on net2"), "{warning}");
 }
 
 /// As at ADD with `error`, the network is refused, if possible before any plugin runs.
 #[test]
 fn error_mode_refuses_unsupported_requests_of_plugged_networks() {
-    let mut world = running("a");
-    world.config["unservedRequests"] = json!("error");
+    let mut fixture = running("a");
+    fixture.config["unservedRequests"] = json!("error");
     let networks =
         json!([{"name": "a"}, {"name": "b", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}])
             .to_string();
-    let error = world.follow("c1", &networks).unwrap_err();
+    let error = fixture.reconcile("c1", &networks).unwrap_err();
     assert!(error.msg.contains("bandwidth"), "{error}");
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
     let networks = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"]}]).to_string();
-    let failure = world.follow("c1", &networks).unwrap().failure.unwrap();
+    let failure = fixture.reconcile("c1", &networks).unwrap().failure.unwrap();
     assert!(failure.error.msg.contains("ips"), "{failure}");
-    world.check_calls(&["ADD bridge net2", "DEL bridge net2"]);
-    world.config["unservedRequests"] = json!("silent");
-    assert!(world.follow("c1", &networks).unwrap().failure.is_none());
+    fixture.check_calls(&["ADD bridge net2", "DEL bridge net2"]);
+    fixture.config["unservedRequests"] = json!("silent");
+    assert!(
+        fixture
+            .reconcile("c1", &networks)
+            .unwrap()
+            .failure
+            .is_none()
+    );
 }
 
 #[test]
 fn plugged_network_may_take_the_default_route() {
-    let world = running("a");
+    let fixture = running("a");
     let networks = json!([{"name": "a"}, {"name": "b", "default-route": ["10.0.0.1"]}]).to_string();
-    let followed = world.follow("c1", &networks).unwrap();
-    assert!(followed.failure.is_none(), "{followed:?}");
-    let set: Vec<_> = world
+    let reconciled = fixture.reconcile("c1", &networks).unwrap();
+    assert!(reconciled.failure.is_none(), "{reconciled:?}");
+    let set: Vec<_> = fixture
         .set_routes()
         .into_iter()
         .flat_map(|(_, routes)| routes)
         .map(|route| route.ifname)
         .collect();
     assert_eq!(set, ["net2"]);
-    let now = followed.now.unwrap();
+    let now = reconciled.now.unwrap();
     assert_eq!(
         now[2].result.routes[0].gw, "10.0.0.1",
         "the status has the route"
     );
     let networks = json!([{"name": "a", "default-route": ["10.0.0.2"]}, {"name": "b", "default-route": ["10.0.0.1"]}]);
-    let error = world.follow("c1", &networks.to_string()).unwrap_err();
+    let error = fixture.reconcile("c1", &networks.to_string()).unwrap_err();
     assert!(error.msg.contains("ECMP"), "{error}");
 }
 
 /// Networks of the original proposal's annotation count as requested.
 #[test]
 fn networks_of_the_legacy_annotation_stay() {
-    let mut world = World::new();
-    world.config["legacyNetworksAnnotation"] = json!(true);
+    let mut fixture = Fixture::new();
+    fixture.config["legacyNetworksAnnotation"] = json!(true);
     let mut legacy = pod("");
     legacy.annotations.insert(
         plan::LEGACY_ANNOTATION.to_owned(),
         r#"[{"name":"a"},{"name":"b"}]"#.to_owned(),
     );
-    let netconf = world.netconf();
-    world
+    let netconf = fixture.netconf();
+    fixture
         .engine
-        .add(&super::world::request("c1"), &netconf, &legacy)
+        .add(&super::fixture::request("c1"), &netconf, &legacy)
         .unwrap();
-    world.calls();
+    fixture.calls();
     let path = || vec!["/opt/cni/bin".into()];
-    let followed = world
+    let reconciled = fixture
         .engine
-        .follow(&"c1".parse().unwrap(), &netconf, &legacy, path)
+        .reconcile(&"c1".parse().unwrap(), &netconf, &legacy, path)
         .unwrap();
-    assert!(followed.now.is_none(), "{followed:?}");
-    world.check_calls(&[]);
+    assert!(reconciled.now.is_none(), "{reconciled:?}");
+    fixture.check_calls(&[]);
 }

@@ -10,12 +10,12 @@ use plan::netconf::Netconf;
 use tracing::info;
 
 use super::del::Removal;
-use super::{Engine, Request, Waiting, recall};
+use super::{Cancellation, ContainerRequest, Engine, cached_results};
 use crate::state::Store;
 
 /// What is known of a container's network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Namespace<'a> {
+pub enum NetnsState<'a> {
     /// Nothing is known.
     Unknown,
     /// A reboot deleted it; a namespace at its path is another one.
@@ -25,40 +25,45 @@ pub enum Namespace<'a> {
 }
 
 /// Says by a container's ID and its network namespace whether the container was deleted.
-pub type Gone<'a> = &'a dyn Fn(&ContainerId, Namespace<'_>) -> bool;
+pub type IsStale<'a> = &'a dyn Fn(&ContainerId, NetnsState<'_>) -> bool;
 
 impl Engine {
-    /// Detaches and forgets every deleted container, as `gone` says, among all that have any file here: state, a sidecar, cached
+    /// Detaches and forgets every deleted container, as `is_stale` says, among all that have any file here: state, a sidecar, cached
     /// results, files that were never completed. Goes on after failures and returns all of them.
     ///
-    /// `gone` has to be certain: a runtime may list a container only some time after its ADD. It is called with the
+    /// `is_stale` has to be certain: a runtime may list a container only some time after its ADD. It is called with the
     /// container's lock held.
-    pub fn sweep(&self, path: &[PathBuf], netconf: &Netconf, gone: Gone<'_>) -> Vec<CniError> {
+    pub fn detach_stale(
+        &self,
+        path: &[PathBuf],
+        netconf: &Netconf,
+        is_stale: IsStale<'_>,
+    ) -> Vec<CniError> {
         let store = self.store(netconf);
         let known = || -> Result<BTreeSet<ContainerId>, CniError> {
             let mut known = in_store(&store)?;
             let cache = self.cache_dir(&store)?;
             cache::remove_empty(&cache.path).map_err(|error| cache_error(&error))?;
-            let entries = listed(&cache.path)?;
+            let entries = all_entries(&cache.path)?;
             known.extend(entries.iter().filter_map(|e| e.container_id.parse().ok()));
             Ok(known)
         };
         match known() {
-            Ok(known) => self.detach_all(path, netconf, &known, gone),
+            Ok(known) => self.detach_stale_among(path, netconf, &known, is_stale),
             Err(error) => vec![error],
         }
     }
 
     /// Detaches the deleted containers of `known`, except for those that another verb is working on.
-    pub(super) fn detach_all(
+    pub(super) fn detach_stale_among(
         &self,
         path: &[PathBuf],
         netconf: &Netconf,
         known: &BTreeSet<ContainerId>,
-        gone: Gone<'_>,
+        is_stale: IsStale<'_>,
     ) -> Vec<CniError> {
         let store = self.store(netconf);
-        let detach = |id| self.detach(path, netconf, &store, id, gone).err();
+        let detach = |id| self.detach(path, netconf, &store, id, is_stale).err();
         known.iter().filter_map(detach).collect()
     }
 
@@ -68,37 +73,40 @@ impl Engine {
         netconf: &Netconf,
         store: &Store,
         id: &ContainerId,
-        gone: Gone<'_>,
+        is_stale: IsStale<'_>,
     ) -> Result<(), CniError> {
         let Some(_guard) = self.locks.try_lock(store, id) else {
             return Ok(());
         };
         let cache = self.cache_dir(store)?;
-        let entries = recall::entries(&cache.path, id);
-        let state = Self::state_left(store, id, &default_ifname())?.state;
-        let netns = state.netns.clone().or_else(|| recall::netns(&entries));
+        let entries = cached_results::entries(&cache.path, id);
+        let state = Self::load_partial(store, id, &default_ifname())?.state;
+        let netns = state
+            .netns
+            .clone()
+            .or_else(|| cached_results::netns(&entries));
         let namespace = match netns.as_deref() {
-            _ if state.rebooted => Namespace::Lost,
-            Some(netns) => Namespace::At(netns),
-            None => Namespace::Unknown,
+            _ if state.rebooted => NetnsState::Lost,
+            Some(netns) => NetnsState::At(netns),
+            None => NetnsState::Unknown,
         };
         // A container that another program detached leaves only files of ours. While this lock is held they can be removed.
         let may_be_attached = state.rebooted || store.has_state(id) || !entries.is_empty();
-        if may_be_attached && !gone(id, namespace) {
+        if may_be_attached && !is_stale(id, namespace) {
             return Ok(());
         }
         info!(container_id = %id, "detaching a stale container");
         let netns = if state.rebooted { None } else { netns };
-        let mut request = Request {
+        let mut request = ContainerRequest {
             container_id: id.clone(),
             netns,
             ifname: state.ifname.clone(),
             args: Vec::new(),
             path: path.to_vec(),
-            waiting: Waiting::default(),
+            cancellation: Cancellation::default(),
             replayed: true,
         };
-        request.netns = self.netns_left(&request);
+        request.netns = self.existing_netns(&request);
         let removal = Removal {
             request: &request,
             netconf,
@@ -119,7 +127,7 @@ pub(super) fn in_store(store: &Store) -> Result<BTreeSet<ContainerId>, CniError>
 }
 
 /// Returns all cached results.
-pub(super) fn listed(cache: &Path) -> Result<Vec<Entry>, CniError> {
+pub(super) fn all_entries(cache: &Path) -> Result<Vec<Entry>, CniError> {
     cache::list(cache).map_err(|error| cache_error(&error))
 }
 
