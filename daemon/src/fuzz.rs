@@ -12,7 +12,7 @@ use crate::call::CniCall;
 #[test]
 fn requests() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/request");
-    ::fuzz::corpus::fuzz(&corpus, |input| {
+    testkit::fuzz::corpus::fuzz(&corpus, |input| {
         let Ok(request) = api::Request::from_json(input) else {
             return false;
         };

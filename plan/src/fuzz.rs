@@ -11,7 +11,7 @@ use crate::{Files, Inputs, NoPlugins, PodView, netconf::Netconf, objects};
 
 fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-    ::fuzz::corpus::fuzz(&dir.join(corpus), accepts);
+    testkit::fuzz::corpus::fuzz(&dir.join(corpus), accepts);
 }
 
 #[test]

@@ -40,9 +40,6 @@ pub fn common_name(node: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "../../tests/it/authority.rs"]
-pub(crate) mod authority;
-#[cfg(test)]
 pub(crate) mod testing {
     //! Requests as others might make them.
 

@@ -1,4 +1,4 @@
-//! What it answers to whom.
+//! Connections, and the answer to each request.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -19,10 +19,12 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{Ask, Kept, Kind, Shared};
-use crate::signing::{self, Peer};
+use super::{
+    Kind, ReceivedRequest, Shared, Store,
+    signer::{Peer, peer},
+};
 
-const REQUESTS: &[&str] = &[
+const SIGNING_REQUESTS: &[&str] = &[
     "apis",
     "certificates.k8s.io",
     "v1",
@@ -36,26 +38,26 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         let (stream, _) = listener.accept().await.unwrap();
         let shared = Arc::clone(&shared);
         let number = {
-            let mut kept = shared.lock();
-            kept.connections += 1;
-            kept.connections
+            let mut store = shared.lock();
+            store.connections += 1;
+            store.connections
         };
         tokio::spawn(async move {
             let Some(acceptor) = &shared.tls else {
-                return converse(&shared, stream, None, number, false).await;
+                return serve_connection(&shared, stream, None, number, false).await;
             };
-            // A client whose certificate is too old is told so, and comes again.
+            // The handshake fails for a client with an expired certificate, which then connects again.
             if let Ok(stream) = acceptor.accept(stream).await {
                 let session = stream.get_ref().1;
-                let peer = signing::peer(session);
+                let peer = peer(session);
                 let is_http2 = session.alpn_protocol() == Some(b"h2");
-                converse(&shared, stream, peer, number, is_http2).await;
+                serve_connection(&shared, stream, peer, number, is_http2).await;
             }
         });
     }
 }
 
-async fn converse(
+async fn serve_connection(
     shared: &Arc<Shared>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Option<Peer>,
@@ -67,7 +69,7 @@ async fn converse(
         let (shared, peer) = (Arc::clone(&shared), peer.clone());
         async move { Ok::<_, Infallible>(route(&shared, peer.as_ref(), number, request).await) }
     });
-    // A client may go whenever it likes.
+    // A client may close the connection at any time.
     if is_http2 {
         let _ = http2::Builder::new(TokioExecutor::new())
             .serve_connection(TokioIo::new(stream), service)
@@ -92,48 +94,49 @@ async fn route(
         Ok(body) => serde_json::from_slice(&body.to_bytes()).unwrap_or_default(),
         Err(_) => Value::Null,
     };
-    let words: Vec<&str> = path.split('/').skip(1).collect();
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
     let is_list_form;
     let user = {
-        let mut kept = shared.lock();
-        let user = match kept.signer.user(peer, &head.headers) {
+        let mut store = shared.lock();
+        let user = match store.signer.user(peer, &head.headers) {
             Ok(user) => user,
-            Err(status) => return reply(refused(status)),
+            Err(status) => return reply(refusal(status)),
         };
-        let watches = query.contains("watch=true");
-        let method = if watches {
+        let method = if query.contains("watch=true") {
             "WATCH"
         } else {
             head.method.as_str()
         };
-        let what = format!("{method} {path}");
         let accept = head.headers.get(ACCEPT);
-        let ask = Ask {
+        let received = ReceivedRequest {
             user,
-            what,
+            method_and_path: format!("{method} {path}"),
             query: query.to_owned(),
             accept: accept.map_or("", |text| text.to_str().unwrap()).to_owned(),
             connection,
         };
-        kept.asks.push(ask.clone());
+        store.requests.push(received.clone());
         shared.changed.notify_all();
-        let mut unreadable = kept.unreadable.iter();
+        let mut unreadable = store.unreadable.iter();
         if let Some((_, status)) = unreadable.find(|(end, _)| path.ends_with(end)) {
-            return reply(refused(*status));
+            return reply(refusal(*status));
         }
-        is_list_form = ask.accept.contains("PartialObjectMetadataList");
-        ask.user
+        if let Some(answers) = &store.fixed_answers {
+            return reply(answers.get(path).cloned().unwrap_or_else(not_found));
+        }
+        is_list_form = received.accept.contains("PartialObjectMetadataList");
+        received.user
     };
     let hangs = head.method == Method::PATCH && path.ends_with("/status") && {
-        let mut kept = shared.lock();
-        let hangs = kept.hung_patches > 0;
-        kept.hung_patches = kept.hung_patches.saturating_sub(1);
+        let mut store = shared.lock();
+        let hangs = store.hung_patches > 0;
+        store.hung_patches = store.hung_patches.saturating_sub(1);
         hangs
     };
     if hangs {
         std::future::pending::<()>().await;
     }
-    let listed = match words.as_slice() {
+    let listed = match segments.as_slice() {
         ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => Some(Kind::Pod),
         [
             "apis",
@@ -142,29 +145,31 @@ async fn route(
             "network-attachment-definitions",
         ] => Some(Kind::Definition),
         ["apis", "apps", "v1", "namespaces", _, "daemonsets"] => Some(Kind::DaemonSet),
-        REQUESTS if head.method == Method::GET => Some(Kind::SigningRequest),
+        SIGNING_REQUESTS if head.method == Method::GET => Some(Kind::SigningRequest),
         ["apis", "resource.k8s.io", "v1", "resourceslices"] => Some(Kind::Slice),
         _ => None,
     };
     if let Some(kind) = listed {
-        let mut answering = shared.answering.subscribe();
-        let _ = answering.wait_for(|answering| *answering).await;
-        return if kind == Kind::Definition && shared.lock().no_definitions {
-            reply(absent())
+        let mut answers_lists = shared.answers_lists.subscribe();
+        let _ = answers_lists.wait_for(|answers| *answers).await;
+        return if kind == Kind::Definition && shared.lock().has_no_definition_crd {
+            reply(not_found())
         } else if query.contains("watch=true") && is_list_form {
-            // As the real one: an object cannot be sent in the form of a list, so the watch ends.
+            // As in a real API server: an object cannot be sent in the form of a list, so the watch ends.
             reply((StatusCode::OK, Value::Null))
         } else if query.contains("watch=true") {
-            follow(shared, kind, query)
+            watch(shared, kind, query)
         } else {
             list(shared, kind, query)
         };
     }
-    let mut kept = shared.lock();
-    kept.asked.push(format!("{} {path}", head.method));
-    let answer = match (head.method, words.as_slice()) {
+    let mut store = shared.lock();
+    store
+        .object_requests
+        .push(format!("{} {path}", head.method));
+    let answer = match (head.method, segments.as_slice()) {
         (Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
-            object(&kept, Kind::Pod, namespace, name)
+            object(&store, Kind::Pod, namespace, name)
         }
         (
             Method::GET,
@@ -177,41 +182,41 @@ async fn route(
                 "resourceclaims",
                 name,
             ],
-        ) => object(&kept, Kind::Claim, namespace, name),
+        ) => object(&store, Kind::Claim, namespace, name),
         (
             Method::PATCH | Method::PUT,
             ["api", "v1", "namespaces", namespace, "pods", name, "status"],
         ) => {
-            if let Some((status, times)) = &mut kept.refusal
+            if let Some((status, times)) = &mut store.patch_refusal
                 && *times > 0
             {
                 *times -= 1;
-                refused(*status)
+                refusal(*status)
             } else {
-                kept.patches.push((format!("{namespace}/{name}"), body));
-                object(&kept, Kind::Pod, namespace, name)
+                store.patches.push((format!("{namespace}/{name}"), body));
+                object(&store, Kind::Pod, namespace, name)
             }
         }
         (Method::POST, ["api", "v1", "namespaces", _, "events"]) => {
             let mut event = body;
-            event["metadata"]["name"] = json!(format!("event-{}", kept.events.len()));
-            kept.events.push(event.clone());
+            event["metadata"]["name"] = json!(format!("event-{}", store.events.len()));
+            store.events.push(event.clone());
             (StatusCode::CREATED, event)
         }
         (Method::PATCH, ["api", "v1", "namespaces", _, "events", name]) => {
-            count(&mut kept, name, body)
+            patch_event(&mut store, name, body)
         }
-        (Method::POST, REQUESTS) => {
-            let mut request = kept.signer.complete(body, &user, kept.version);
-            kept.put(Kind::SigningRequest, &mut request);
+        (Method::POST, SIGNING_REQUESTS) => {
+            let mut request = store.signer.complete(body, &user, store.version);
+            store.put(Kind::SigningRequest, &mut request);
             (StatusCode::CREATED, request)
         }
-        (Method::GET, [one @ .., name]) if *one == *REQUESTS => kept.signing_request(name),
-        (Method::PUT, [one @ .., _, "approval"]) if *one == *REQUESTS => kept.judged(body),
-        _ => absent(),
+        (Method::GET, [one @ .., name]) if *one == *SIGNING_REQUESTS => store.signing_request(name),
+        (Method::PUT, [one @ .., _, "approval"]) if *one == *SIGNING_REQUESTS => store.decide(body),
+        _ => not_found(),
     };
-    let retry_after = kept.retry_after;
-    drop(kept);
+    let retry_after = store.retry_after;
+    drop(store);
     shared.changed.notify_all();
     let mut response = reply(answer);
     if let Some(seconds) = retry_after.filter(|_| !response.status().is_success()) {
@@ -220,12 +225,12 @@ async fn route(
     response
 }
 
-/// Writes what is new into an event, as long as it is remembered.
-fn count(kept: &mut Kept, name: &str, patch: Value) -> (StatusCode, Value) {
-    let mut events = kept.events.iter_mut();
+/// Patches an event, unless it has expired.
+fn patch_event(store: &mut Store, name: &str, patch: Value) -> (StatusCode, Value) {
+    let mut events = store.events.iter_mut();
     let event = events.find(|event| event["metadata"]["name"] == name);
     let (Some(event), Value::Object(patch)) = (event, patch) else {
-        return absent();
+        return not_found();
     };
     for (key, value) in patch {
         event[key] = value;
@@ -234,41 +239,41 @@ fn count(kept: &mut Kept, name: &str, patch: Value) -> (StatusCode, Value) {
 }
 
 fn list(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
-    let kept = shared.lock();
+    let store = shared.lock();
     assert!(
         !query.contains("limit="),
-        "older releases ask etcd then: {query}"
+        "older releases read etcd then: {query}"
     );
-    let items: Vec<&Value> = kept
+    let items: Vec<&Value> = store
         .objects
         .iter()
         .filter(|((of, ..), object)| *of == kind && is_selected(object, query))
         .map(|(_, object)| object)
         .collect();
-    let version = kept.version.to_string();
+    let version = store.version.to_string();
     reply((
         StatusCode::OK,
         json!({"metadata": {"resourceVersion": version}, "items": items}),
     ))
 }
 
-fn follow(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
+fn watch(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
     let since: u64 = query
         .split('&')
         .find_map(|pair| pair.strip_prefix("resourceVersion="))
         .and_then(|version| version.parse().ok())
         .unwrap_or_default();
     let (sender, receiver) = mpsc::unbounded_channel();
-    let mut kept = shared.lock();
-    if since < kept.forgotten {
-        return reply(refused(StatusCode::GONE));
+    let mut store = shared.lock();
+    if since < store.compacted {
+        return reply(refusal(StatusCode::GONE));
     }
-    for (version, of, line) in &kept.changes {
+    for (version, of, line) in &store.changes {
         if *version > since && *of == kind {
             sender.send(line.clone()).unwrap();
         }
     }
-    kept.watchers.push((kind, sender));
+    store.watchers.push((kind, sender));
     shared.changed.notify_all();
     let lines = stream::unfold(receiver, |mut receiver| async move {
         let line = receiver.recv().await?;
@@ -277,7 +282,7 @@ fn follow(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
     Response::new(StreamBody::new(lines).boxed_unsync())
 }
 
-/// Of field selectors the node's alone: a list holds no pod of another node. Tests change no such pod while it is watched.
+/// Knows one field selector, the pod's node: a list holds no pod of another node. Tests change no such pod while it is watched.
 fn is_selected(object: &Value, query: &str) -> bool {
     let Some((_, node)) = query.split_once("spec.nodeName%3D") else {
         return true;
@@ -286,25 +291,26 @@ fn is_selected(object: &Value, query: &str) -> bool {
     object["spec"]["nodeName"] == node
 }
 
-fn object(kept: &Kept, kind: Kind, namespace: &str, name: &str) -> (StatusCode, Value) {
+fn object(store: &Store, kind: Kind, namespace: &str, name: &str) -> (StatusCode, Value) {
     let key = (kind, namespace.to_owned(), name.to_owned());
-    kept.objects
+    store
+        .objects
         .get(&key)
-        .map_or_else(absent, |pod| (StatusCode::OK, pod.clone()))
+        .map_or_else(not_found, |object| (StatusCode::OK, object.clone()))
 }
 
-pub(super) fn absent() -> (StatusCode, Value) {
-    refused(StatusCode::NOT_FOUND)
+pub(super) fn not_found() -> (StatusCode, Value) {
+    refusal(StatusCode::NOT_FOUND)
 }
 
-pub(super) fn refused(status: StatusCode) -> (StatusCode, Value) {
+pub(super) fn refusal(status: StatusCode) -> (StatusCode, Value) {
     let reason = status
         .canonical_reason()
         .unwrap_or_default()
         .replace(' ', "");
     let answer = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "told to refuse", "reason": reason, "code": status.as_u16(),
+        "message": "refused by the test", "reason": reason, "code": status.as_u16(),
     });
     (status, answer)
 }

@@ -1,7 +1,5 @@
-//! A certificate authority for tests: signs requests as a cluster's signer does, and makes a certificate for a server on loopback.
-//! Certificates are put together by hand, as much of them as is needed; it checks nothing.
-
-#![allow(dead_code, reason = "the unit tests of the library use a part of it")]
+//! A certificate authority: signs requests as a cluster's signer does, and issues a certificate for a server on loopback.
+//! Certificates are encoded by hand with the fields that tests need; nothing is validated.
 
 use std::{
     sync::OnceLock,
@@ -27,14 +25,16 @@ use x509_cert::{
 const NAME: &str = "CN=authority";
 const SEQUENCE: u8 = 0x30;
 
-pub(crate) struct Authority {
+/// A key pair and the certificates that it signs.
+pub struct Authority {
     key: EcdsaKeyPair,
     pkcs8: Vec<u8>,
     self_signed: OnceLock<Vec<u8>>,
 }
 
 impl Authority {
-    pub(crate) fn new() -> Self {
+    /// An authority with a new key pair.
+    pub fn generate() -> Self {
         let (pkcs8, key) = key();
         Self {
             key,
@@ -43,14 +43,14 @@ impl Authority {
         }
     }
 
-    /// Its own key (PKCS#8) in DER.
-    pub(crate) fn pkcs8(&self) -> Vec<u8> {
+    /// The authority's own key (PKCS#8) in DER.
+    pub fn pkcs8(&self) -> Vec<u8> {
         self.pkcs8.clone()
     }
 
-    /// What `openssl req -x509` makes: its own certificate, which may sign others, for a server at 127.0.0.1; the same
-    /// at each call.
-    pub(crate) fn self_signed_server(&self) -> Vec<u8> {
+    /// A self-signed certificate in DER as `openssl req -x509` makes it: for a server at 127.0.0.1, and allowed to sign others.
+    /// Each call returns the same one.
+    pub fn self_signed_server(&self) -> Vec<u8> {
         let make = || {
             let constraints = extension("2.5.29.19", &[0x30, 0x03, 0x01, 0x01, 0xff]);
             let names = extension("2.5.29.17", &der(SEQUENCE, &[0x87, 4, 127, 0, 0, 1]));
@@ -60,8 +60,8 @@ impl Authority {
         self.self_signed.get_or_init(make).clone()
     }
 
-    /// Its own certificate in DER.
-    pub(crate) fn certificate(&self) -> Vec<u8> {
+    /// A new self-signed certificate in DER, which may sign others.
+    pub fn certificate(&self) -> Vec<u8> {
         let constraints = [0x30, 0x03, 0x01, 0x01, 0xff];
         self.issue(
             NAME,
@@ -71,17 +71,17 @@ impl Authority {
         )
     }
 
-    /// The certificate for a request, both in PEM, valid from now on.
-    pub(crate) fn sign(&self, request: &str, life: Duration) -> String {
+    /// The certificate for a request, both in PEM, valid from now for `lifetime`.
+    pub fn sign(&self, request: &str, lifetime: Duration) -> String {
         let (_, der) = pem::decode_vec(request.as_bytes()).unwrap();
         let info = CertReq::from_der(&der).unwrap().info;
         let public = info.public_key.to_der().unwrap();
-        let certificate = self.issue_for(&info.subject, &public, life, None);
-        in_pem("CERTIFICATE", &certificate)
+        let certificate = self.issue_for(&info.subject, &public, lifetime, None);
+        to_pem("CERTIFICATE", &certificate)
     }
 
     /// Certificate and key (PKCS#8) of a server at 127.0.0.1, both in DER.
-    pub(crate) fn server(&self) -> (Vec<u8>, Vec<u8>) {
+    pub fn server(&self) -> (Vec<u8>, Vec<u8>) {
         let (pkcs8, key) = key();
         let names = der(SEQUENCE, &[0x87, 4, 127, 0, 0, 1]);
         let extension = extension("2.5.29.17", &names);
@@ -95,7 +95,7 @@ impl Authority {
         &self,
         name: &str,
         key: &EcdsaKeyPair,
-        life: Duration,
+        lifetime: Duration,
         extension: Option<Vec<u8>>,
     ) -> Vec<u8> {
         let public = SubjectPublicKeyInfoOwned {
@@ -108,7 +108,7 @@ impl Authority {
         self.issue_for(
             &name.parse().unwrap(),
             &public.to_der().unwrap(),
-            life,
+            lifetime,
             extension,
         )
     }
@@ -117,7 +117,7 @@ impl Authority {
         &self,
         subject: &Name,
         public: &[u8],
-        life: Duration,
+        lifetime: Duration,
         extension: Option<Vec<u8>>,
     ) -> Vec<u8> {
         let now = SystemTime::now();
@@ -131,7 +131,7 @@ impl Authority {
                 vec![2, 1, 1],
                 algorithm.clone(),
                 NAME.parse::<Name>().unwrap().to_der().unwrap(),
-                Validity::<x509_cert::certificate::Rfc5280>::new(time(now), time(now + life))
+                Validity::<x509_cert::certificate::Rfc5280>::new(time(now), time(now + lifetime))
                     .to_der()
                     .unwrap(),
                 subject.to_der().unwrap(),
@@ -149,7 +149,8 @@ impl Authority {
     }
 }
 
-pub(crate) fn in_pem(label: &str, der: &[u8]) -> String {
+/// DER as PEM with this label.
+pub fn to_pem(label: &str, der: &[u8]) -> String {
     pem::encode_string(label, LineEnding::LF, der).unwrap()
 }
 
@@ -171,7 +172,7 @@ fn extension(id: &str, value: &[u8]) -> Vec<u8> {
     )
 }
 
-/// Tag, length, value.
+/// A value of DER: tag, length, content.
 fn der(tag: u8, value: &[u8]) -> Vec<u8> {
     let length = value.len();
     let head = match length {

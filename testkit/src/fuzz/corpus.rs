@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use crate::{Random, Suspect, repeat};
+use super::{PrintOnPanic, Random, repeat};
 
 /// Inputs of a short run, each corpus file besides.
 const ROUNDS: usize = 4000;
@@ -48,7 +48,8 @@ const WORDS: &[&str] = &[
     "ipam",
 ];
 
-/// Runs a target on its corpus and on what comes of it; `accepts` tells whether an input was taken.
+/// Calls `accepts` with each file of the directory `corpus`, then with many inputs made from them; it returns whether it took the input.
+///
 /// # Panics
 /// When the target panics, is no function of its input, or accepts all or none of the corpus.
 pub fn fuzz(corpus: &Path, accepts: impl Fn(&[u8]) -> bool) {
@@ -62,7 +63,7 @@ pub fn fuzz(corpus: &Path, accepts: impl Fn(&[u8]) -> bool) {
         .map(|path| fs::read(path).expect("a file of the corpus can be read"))
         .collect();
     let check = |input: &[u8]| {
-        let suspect = Suspect(input);
+        let suspect = PrintOnPanic(input);
         let is_accepted = accepts(suspect.0);
         assert_eq!(
             accepts(suspect.0),

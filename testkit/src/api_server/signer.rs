@@ -1,4 +1,4 @@
-//! Who asks the fake API server, and certificate signing requests: it keeps them, and signs what is approved as a cluster's signer does.
+//! Authentication of clients, and certificate signing requests: approved ones are signed as a cluster's signer does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,41 +18,42 @@ use x509_cert::{Certificate, der::Decode as _};
 
 use crate::authority::Authority;
 
-/// Who is at the other end of a connection, by its certificate.
+/// The client of a connection, by its certificate.
 #[derive(Clone)]
-pub(crate) struct Peer {
+pub(super) struct Peer {
     name: String,
     not_after: Duration,
 }
 
-/// How requests are signed.
-pub(crate) struct Signer {
-    pub(crate) authority: Authority,
-    /// How long certificates are valid.
-    pub(crate) life: Duration,
-    /// Whether everything counts as approved.
-    pub(crate) approves: bool,
-    /// Whether certificates are accepted.
-    pub(crate) accepts: bool,
-    /// Before how many of the next decisions somebody changes the request.
-    pub(crate) conflicts: u32,
+/// How certificates are issued and checked.
+pub struct Signer {
+    /// The authority of the server's certificate and of the clients'.
+    pub authority: Authority,
+    /// How long an issued certificate is valid.
+    pub lifetime: Duration,
+    /// Whether every request is approved when it is created.
+    pub approves_requests: bool,
+    /// Whether clients' certificates are accepted.
+    pub accepts_certificates: bool,
+    /// How many of the next decisions meet a request that was changed meanwhile.
+    pub conflicts: u32,
 }
 
 impl Default for Signer {
     fn default() -> Self {
         Self {
-            authority: Authority::new(),
-            life: Duration::from_hours(1),
-            approves: true,
-            accepts: true,
+            authority: Authority::generate(),
+            lifetime: Duration::from_hours(1),
+            approves_requests: true,
+            accepts_certificates: true,
             conflicts: 0,
         }
     }
 }
 
 impl Signer {
-    /// TLS for a server at 127.0.0.1 that takes client certificates of this authority, and clients without; `http2` is offered or not.
-    pub(crate) fn acceptor(&self, http2: bool) -> TlsAcceptor {
+    /// TLS for a server at 127.0.0.1 that accepts clients with a certificate of this authority and clients without one; `http2` offers HTTP/2.
+    pub(super) fn acceptor(&self, http2: bool) -> TlsAcceptor {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.certificate().into()).unwrap();
         let provider = Arc::new(default_provider());
@@ -75,8 +76,8 @@ impl Signer {
         Arc::new(config).into()
     }
 
-    /// The name of who asks; a certificate is looked at with each request, however old its connection is.
-    pub(crate) fn user(
+    /// The client's name. A certificate is checked with each request, however old its connection is.
+    pub(super) fn user(
         &self,
         peer: Option<&Peer>,
         headers: &HeaderMap,
@@ -86,16 +87,18 @@ impl Signer {
             .get(AUTHORIZATION)
             .and_then(|value| value.to_str().ok());
         match (peer, token) {
-            (Some(peer), None) if self.accepts && now < peer.not_after => Ok(peer.name.clone()),
+            (Some(peer), None) if self.accepts_certificates && now < peer.not_after => {
+                Ok(peer.name.clone())
+            }
             (None, Some(token)) => Ok(token.trim_start_matches("Bearer ").to_owned()),
-            // Without TLS nobody has a name.
+            // Without TLS clients have no name.
             (None, None) => Ok(String::new()),
             _ => Err(StatusCode::UNAUTHORIZED),
         }
     }
 
-    /// A request as the API server keeps it.
-    pub(crate) fn complete(&self, mut request: Value, user: &str, number: u64) -> Value {
+    /// A new request as the API server stores it.
+    pub(super) fn complete(&self, mut request: Value, user: &str, number: u64) -> Value {
         let base = request["metadata"]["generateName"]
             .as_str()
             .unwrap()
@@ -108,28 +111,28 @@ impl Signer {
         };
         request["spec"]["username"] = json!(user);
         request["spec"]["groups"] = json!([group, "system:authenticated"]);
-        if self.approves {
+        if self.approves_requests {
             request["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
         }
         request
     }
 
-    /// Puts the certificate into an approved request.
-    pub(crate) fn sign(&self, request: &mut Value) {
+    /// Adds the certificate to an approved request.
+    pub(super) fn sign(&self, request: &mut Value) {
         let conditions = request["status"]["conditions"].as_array();
         let approved =
             conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Approved"));
         if approved && request["status"]["certificate"].is_null() {
             let pem = BASE64_STANDARD.decode(request["spec"]["request"].as_str().unwrap());
             let pem = String::from_utf8(pem.unwrap()).unwrap();
-            let certificate = self.authority.sign(&pem, self.life);
+            let certificate = self.authority.sign(&pem, self.lifetime);
             request["status"]["certificate"] = json!(BASE64_STANDARD.encode(certificate));
         }
     }
 }
 
-/// Who showed a certificate.
-pub(crate) fn peer(connection: &ServerConnection) -> Option<Peer> {
+/// The client by the certificate that it presented, if any.
+pub(super) fn peer(connection: &ServerConnection) -> Option<Peer> {
     let certificate = connection.peer_certificates()?.first()?;
     let certificate = Certificate::from_der(certificate).unwrap();
     let certificate = certificate.tbs_certificate();

@@ -1,15 +1,15 @@
-//! Inputs for a reader that strangers write to: samples cut, mixed and changed, the same in every short run.
+//! Inputs for readers of untrusted text: samples that are cut, mixed and changed, the same in every short run.
 //!
-//! `FUZZ_SECONDS=60 cargo test fuzz` goes on for so long with each target, from another seed. Tests alone depend on this crate.
+//! With `FUZZ_SECONDS=60 cargo test fuzz` each target runs for 60 seconds, each time from another seed.
 
 pub mod corpus;
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// Inputs of a short run.
+/// How many inputs a short run has.
 const ROUNDS: usize = 1000;
 
-/// A small generator: numbers that follow from a seed.
+/// A small generator (xorshift) of numbers that follow from a seed.
 pub struct Random(u64);
 
 impl Random {
@@ -31,11 +31,11 @@ impl Random {
     }
 }
 
-/// Says which input it was when a target fails.
-pub struct Suspect<'a>(pub &'a [u8]);
+/// Prints its input when it is dropped by a panic, so that the input can become a sample.
+pub struct PrintOnPanic<'a>(pub &'a [u8]);
 
-impl Drop for Suspect<'_> {
-    #[expect(clippy::print_stderr, reason = "a test that fails says why")]
+impl Drop for PrintOnPanic<'_> {
+    #[expect(clippy::print_stderr, reason = "a test that fails prints why")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("make this a sample: b\"{}\"", self.0.escape_ascii());
@@ -43,7 +43,7 @@ impl Drop for Suspect<'_> {
     }
 }
 
-/// Calls `each` so many times with the same numbers, or for as long as `FUZZ_SECONDS` says with others; tells how often.
+/// Calls `each` for `rounds` rounds with the same numbers in every run, or for `FUZZ_SECONDS` seconds with others. Returns the number of rounds.
 pub fn repeat(rounds: usize, mut each: impl FnMut(&mut Random)) -> usize {
     let seconds = std::env::var("FUZZ_SECONDS").ok();
     let seconds: Option<u64> = seconds.map(|text| text.parse().expect("FUZZ_SECONDS is a number"));
@@ -61,21 +61,22 @@ pub fn repeat(rounds: usize, mut each: impl FnMut(&mut Random)) -> usize {
     count
 }
 
-/// Runs a target, which tells whether it took its input, on what `make` makes. One that takes all or nothing is tried on one side.
+/// Runs a target, which returns whether it accepted its input, on the inputs that `make` makes.
+/// Fails when nearly all inputs or nearly none are accepted, since the other side is then hardly tried.
 pub fn run(make: impl Fn(&mut Random) -> Vec<u8>, target: impl Fn(&[u8]) -> bool) {
-    let mut taken = 0;
+    let mut accepted = 0;
     let rounds = repeat(ROUNDS, |random| {
         let input = make(random);
-        let suspect = Suspect(&input);
-        taken += usize::from(target(suspect.0));
+        let input = PrintOnPanic(&input);
+        accepted += usize::from(target(input.0));
     });
     assert!(
-        taken > rounds / 100 && taken < rounds - rounds / 100,
-        "{taken} of {rounds} taken: one side is hardly tried"
+        accepted > rounds / 100 && accepted < rounds - rounds / 100,
+        "{accepted} of {rounds} accepted: one side is hardly tried"
     );
 }
 
-/// One of the samples, changed in a few places, in ways that its grammar knows words for.
+/// One of the samples, changed in up to three places; `words` are tokens of its grammar to insert.
 pub fn changed(samples: &[&[u8]], words: &[&str], random: &mut Random) -> Vec<u8> {
     let mut input = random.pick(samples).to_vec();
     for _ in 0..random.below(4) {
