@@ -149,7 +149,7 @@ impl Engine {
                 Some(true) => failures.push(failure),
                 _ if removal.is_known => abandon(&state, failure),
                 _ => {
-                    debug!(error = %failure.error, "DEL of a network that may never have been attached failed")
+                    debug!(error = %failure.error, "DEL of a network that may never have been attached failed");
                 }
             }
         }

@@ -110,13 +110,13 @@ impl RunningContainer<'_> {
         if !self.state.delegates.iter().any(lost) {
             return Ok(());
         }
-        let mut all = self.now();
+        let mut all = self.networks();
         self.engine
             .restore_default_routes(&self.context, &mut self.state, &mut all, self.store)
     }
 
     /// Returns all networks of the container that have a cached result.
-    fn now(&self) -> Vec<Attached> {
+    fn networks(&self) -> Vec<Attached> {
         let mut all = Vec::new();
         for (index, delegate) in self.state.delegates.iter().enumerate() {
             let config = &delegate.config;

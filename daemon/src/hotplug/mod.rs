@@ -2,6 +2,6 @@
 //! `dynamicNetworks` the daemon reconciles running pods with their annotations. In both cases the engine changes the containers.
 
 mod queue;
-mod task;
+mod reconciler;
 
-pub use task::{PodReconciler, run};
+pub use reconciler::{PodReconciler, run};

@@ -29,9 +29,9 @@ pub struct Reconciled {
     /// Networks that were detached: name and interface.
     pub detached: Vec<(String, String)>,
     /// All networks of the pod, when its status has to be written.
-    pub now: Option<Vec<Attached>>,
+    pub networks: Option<Vec<Attached>>,
     /// Errors of networks that could not be detached.
-    pub stuck: Vec<CniError>,
+    pub detach_errors: Vec<CniError>,
     /// The error for which no new network was attached.
     pub failure: Option<AddError>,
 }
@@ -119,7 +119,7 @@ impl Engine {
         running.state.status_pending = true;
         running.name_all();
         let mut reconciled = running.apply(steps);
-        reconciled.now = Some(running.now());
+        reconciled.networks = Some(running.networks());
         Ok(reconciled)
     }
 
@@ -280,11 +280,11 @@ impl RunningContainer<'_> {
             let name = self.name(ifname);
             match self.detach(ifname) {
                 Ok(()) => reconciled.detached.push((name, ifname.to_string())),
-                Err(error) => reconciled.stuck.push(error),
+                Err(error) => reconciled.detach_errors.push(error),
             }
         }
         if let Err(error) = self.restore_default_routes() {
-            reconciled.stuck.push(error);
+            reconciled.detach_errors.push(error);
         }
         reconciled
     }
@@ -359,7 +359,7 @@ impl RunningContainer<'_> {
     }
 
     fn set_routes(&mut self, leaving: &[IfName]) -> Result<(), CniError> {
-        let mut all = self.now();
+        let mut all = self.networks();
         if all.len() != self.state.delegates.len() {
             let text = "cannot set default routes: they need the results of all networks of the pod, and some are not in the result cache";
             return Err(CniError::new(CniError::IO_FAILURE, text));

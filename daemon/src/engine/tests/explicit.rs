@@ -61,7 +61,7 @@ fn explicit_delegate_is_attached_under_the_requested_ifname_and_detached() {
     );
     assert_eq!(calls[1].stdin["args"]["cni"], json!({"k": "v"}));
     // The annotation never requested it, so a reconciliation keeps it.
-    assert!(fixture.reconcile("c1", "b").unwrap().now.is_none());
+    assert!(fixture.reconcile("c1", "b").unwrap().networks.is_none());
     unplug(&fixture, "c1", "ext0").unwrap();
     fixture.check_calls(&["DEL tuning ext0", "DEL macvlan ext0"]);
     unplug(&fixture, "c1", "ext0").unwrap();

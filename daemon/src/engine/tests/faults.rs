@@ -120,7 +120,11 @@ fn reconcile(fixture: &mut Fixture) -> Result<(), CniError> {
     if let Some(failure) = reconciled.failure {
         return Err(failure.into());
     }
-    reconciled.stuck.into_iter().next().map_or(Ok(()), Err)
+    reconciled
+        .detach_errors
+        .into_iter()
+        .next()
+        .map_or(Ok(()), Err)
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn fault_in_hot_plug_leaves_nothing_or_is_reconciled() {
             .engine
             .status_written(&"c1".parse().unwrap(), &fixture.netconf())?;
         assert!(
-            fixture.reconcile("c1", WANTED)?.now.is_none(),
+            fixture.reconcile("c1", WANTED)?.networks.is_none(),
             "the status is written"
         );
         del(fixture)

@@ -14,7 +14,7 @@ fn names(attached: &[Attached]) -> Vec<String> {
 #[track_caller]
 fn check(reconciled: Reconciled, attached: &[&str], detached: &[&str], now: &[&str]) {
     assert!(
-        reconciled.failure.is_none() && reconciled.stuck.is_empty(),
+        reconciled.failure.is_none() && reconciled.detach_errors.is_empty(),
         "{reconciled:?}"
     );
     assert_eq!(names(&reconciled.attached), attached);
@@ -24,7 +24,7 @@ fn check(reconciled: Reconciled, attached: &[&str], detached: &[&str], now: &[&s
         .map(|(n, i)| format!("{n} {i}"))
         .collect();
     assert_eq!(removed, detached);
-    assert_eq!(names(&reconciled.now.unwrap()), now);
+    assert_eq!(names(&reconciled.networks.unwrap()), now);
 }
 
 /// Returns a node with a running pod that has these networks, without the calls of its ADD.
@@ -80,10 +80,10 @@ fn unchanged_annotation_changes_nothing() {
         r#"[{"name":"a"},{"name":"b","namespace":"shop"}]"#,
     ] {
         let reconciled = fixture.reconcile("c1", networks).unwrap();
-        assert!(reconciled.now.is_none(), "{networks}: {reconciled:?}");
+        assert!(reconciled.networks.is_none(), "{networks}: {reconciled:?}");
     }
     fixture.delete_nads();
-    assert!(fixture.reconcile("c1", "a,b").unwrap().now.is_none());
+    assert!(fixture.reconcile("c1", "a,b").unwrap().networks.is_none());
     // A network can be detached without its definition.
     check(
         fixture.reconcile("c1", "b").unwrap(),
@@ -138,7 +138,7 @@ fn failed_change_keeps_the_pods_networks() {
         "{error}"
     );
     assert_eq!(
-        names(&reconciled.now.unwrap()),
+        names(&reconciled.networks.unwrap()),
         ["cbr0 eth0", "shop/a net1"]
     );
     assert!(reconciled.attached.is_empty() && reconciled.detached.is_empty());
@@ -168,7 +168,7 @@ fn failed_replacement_restores_the_old_network() {
     ]);
     assert!(reconciled.failure.is_some());
     assert_eq!(
-        names(&reconciled.now.unwrap()),
+        names(&reconciled.networks.unwrap()),
         ["cbr0 eth0", "shop/a net1"]
     );
     fixture.on_call(|_| Ok(()));
@@ -181,13 +181,13 @@ fn network_that_cannot_be_detached_is_retried() {
     fixture.fail(&["DEL macvlan"]);
     let reconciled = fixture.reconcile("c1", "").unwrap();
     fixture.check_calls(&["DEL macvlan net1", "DEL bridge net2"]);
-    assert_eq!(reconciled.stuck.len(), 1);
+    assert_eq!(reconciled.detach_errors.len(), 1);
     assert_eq!(
         reconciled.detached,
         [("shop/b".to_owned(), "net2".to_owned())]
     );
     assert_eq!(
-        names(&reconciled.now.unwrap()),
+        names(&reconciled.networks.unwrap()),
         ["cbr0 eth0", "shop/a net1"]
     );
     fixture.on_call(|_| Ok(()));
@@ -232,7 +232,7 @@ fn invalid_change_is_refused_before_any_plugin_runs() {
 fn incomplete_container_is_not_changed() {
     let fixture = Fixture::new();
     assert!(
-        fixture.reconcile("c1", "a").unwrap().now.is_none(),
+        fixture.reconcile("c1", "a").unwrap().networks.is_none(),
         "unknown"
     );
     // The ADD failed and could not be undone.
@@ -240,12 +240,12 @@ fn incomplete_container_is_not_changed() {
     fixture.add("c1", "a,b").unwrap_err();
     fixture.on_call(|_| Ok(()));
     fixture.calls();
-    assert!(fixture.reconcile("c1", "a").unwrap().now.is_none());
+    assert!(fixture.reconcile("c1", "a").unwrap().networks.is_none());
     fixture.check_calls(&[]);
     let fixture = running("a");
     std::fs::remove_file(fixture.dir.path().join("var/run/netns/x")).unwrap();
     assert!(
-        fixture.reconcile("c1", "").unwrap().now.is_none(),
+        fixture.reconcile("c1", "").unwrap().networks.is_none(),
         "its network namespace was deleted"
     );
     fixture.check_calls(&[]);
@@ -356,7 +356,7 @@ fn plugged_network_may_take_the_default_route() {
         .map(|route| route.ifname)
         .collect();
     assert_eq!(set, ["net2"]);
-    let now = reconciled.now.unwrap();
+    let now = reconciled.networks.unwrap();
     assert_eq!(
         now[2].result.routes[0].gw, "10.0.0.1",
         "the status has the route"
@@ -387,6 +387,6 @@ fn networks_of_the_legacy_annotation_stay() {
         .engine
         .reconcile(&"c1".parse().unwrap(), &netconf, &legacy, path)
         .unwrap();
-    assert!(reconciled.now.is_none(), "{reconciled:?}");
+    assert!(reconciled.networks.is_none(), "{reconciled:?}");
     fixture.check_calls(&[]);
 }

@@ -235,19 +235,19 @@ fn detached_network_restores_the_default_route() {
     let fixture = running(&format!("[{V4}]"));
     assert_eq!(cached(&fixture).as_array().unwrap().len(), 2);
     let reconciled = fixture.reconcile("c1", "").unwrap();
-    assert!(reconciled.stuck.is_empty(), "{reconciled:?}");
+    assert!(reconciled.detach_errors.is_empty(), "{reconciled:?}");
     assert_eq!(take_set_routes(&fixture), ["IPv4: 10.244.0.1 eth0"]);
     // The result cache and the status have the restored route.
     let expected = json!([{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "10.244.0.0/16"}]);
     assert_eq!(cached(&fixture), expected);
-    assert_eq!(reconciled.now.unwrap()[0].result.routes.len(), 3);
+    assert_eq!(reconciled.networks.unwrap()[0].result.routes.len(), 3);
     // A second run changes nothing.
     let id = "c1".parse().unwrap();
     fixture
         .engine
         .status_written(&id, &fixture.netconf())
         .unwrap();
-    assert!(fixture.reconcile("c1", "").unwrap().now.is_none());
+    assert!(fixture.reconcile("c1", "").unwrap().networks.is_none());
     assert!(
         take_set_routes(&fixture).is_empty()
             && fixture.state("c1")["delegates"][0]["displaced"].is_null()
@@ -340,7 +340,7 @@ fn failed_restore_of_a_route_is_retried() {
     let fixture = running(&format!("[{V4}]"));
     fixture.plugins.no_route_after(0);
     let reconciled = fixture.reconcile("c1", "").unwrap();
-    let error = &reconciled.stuck[0].msg;
+    let error = &reconciled.detach_errors[0].msg;
     for part in ["shop/cart-0", "IPv4 default route", "cbr0"] {
         assert!(error.contains(part), "no {part} in {error}");
     }
@@ -350,6 +350,6 @@ fn failed_restore_of_a_route_is_retried() {
         .status_written(&id, &fixture.netconf())
         .unwrap();
     let reconciled = fixture.reconcile("c1", "").unwrap();
-    assert!(reconciled.stuck.is_empty(), "{reconciled:?}");
+    assert!(reconciled.detach_errors.is_empty(), "{reconciled:?}");
     assert_eq!(take_set_routes(&fixture), ["IPv4: 10.244.0.1 eth0"]);
 }

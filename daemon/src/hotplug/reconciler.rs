@@ -112,7 +112,10 @@ fn reconcile_containers(
                 report_failure(service, cluster, pod, failure);
             }
             Ok(reconciled) => {
-                let status = reconciled.now.as_deref().and_then(network_status::build);
+                let status = reconciled
+                    .networks
+                    .as_deref()
+                    .and_then(network_status::build);
                 succeeded &= report(service, cluster, pod, reconciled);
                 if let Some(status) = status {
                     let written = cluster.write_status(pod, &status);
@@ -152,10 +155,10 @@ fn report(service: &Service, cluster: &Cluster, pod: &PodView, reconciled: Recon
         let message = format!("Remove {ifname} from {name}");
         cluster.event(pod, false, "RemovedInterface", message);
     }
-    for error in &reconciled.stuck {
+    for error in &reconciled.detach_errors {
         report_error(service, cluster, pod, "FailedDelNetwork", &error.msg, error);
     }
-    let succeeded = reconciled.stuck.is_empty() && reconciled.failure.is_none();
+    let succeeded = reconciled.detach_errors.is_empty() && reconciled.failure.is_none();
     if let Some(failure) = reconciled.failure {
         report_failure(service, cluster, pod, failure);
     }
