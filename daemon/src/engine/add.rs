@@ -186,15 +186,15 @@ impl Engine {
     ) -> Result<Vec<Attached>, CniError> {
         let mut attached = Vec::new();
         for index in 0..state.delegates.len() {
-            let master = index == 0;
-            if !master {
+            let is_default_network = index == 0;
+            if !is_default_network {
                 // A delegate before this one may have made an interface of that name.
                 self.check_link(context, &state.pod, &state.delegates[index])?;
                 begun.start(index)?;
                 state.delegates[index].progress = Progress::Started;
             }
             let delegate = &mut state.delegates[index];
-            attached.push(self.run_delegate(context, delegate, master, unserved)?);
+            attached.push(self.run_delegate(context, delegate, is_default_network, unserved)?);
             context.request.cancellation.check()?;
         }
         self.apply_default_routes(context, state, &mut attached, &[], store)?;
@@ -206,10 +206,10 @@ impl Engine {
         &self,
         context: &DelegateContext<'_>,
         delegate: &mut Delegate,
-        master: bool,
+        is_default_network: bool,
         unserved: Unserved,
     ) -> Result<Attached, CniError> {
-        let invocation = context.invocation(delegate, master);
+        let invocation = context.invocation(delegate, is_default_network);
         self.copy_device_info(delegate, &context.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
         let kind = delegate.config.kind();
@@ -236,7 +236,7 @@ impl Engine {
         }
         Ok(Attached {
             unserved: missing.into_iter().map(str::to_owned).collect(),
-            ..self.attached(context, delegate, master, result)
+            ..self.attached(context, delegate, is_default_network, result)
         })
     }
 
@@ -245,13 +245,13 @@ impl Engine {
         &self,
         context: &DelegateContext<'_>,
         delegate: &Delegate,
-        master: bool,
+        is_default_network: bool,
         result: CniResult,
     ) -> Attached {
         Attached {
             name: delegate.name.clone(),
             ifname: delegate.ifname.to_string(),
-            master,
+            master: is_default_network,
             result,
             unserved: Vec::new(),
             device_info: self.device_info(delegate, &context.request.container_id),

@@ -56,14 +56,19 @@ impl<'a> DelegateContext<'a> {
         interfaces.contains(ifname)
     }
 
-    pub(super) fn invocation(&self, delegate: &Delegate, master: bool) -> Invocation {
+    pub(super) fn invocation(&self, delegate: &Delegate, is_default_network: bool) -> Invocation {
         Invocation {
             container_id: self.request.container_id.clone(),
             netns: self.request.netns.clone(),
             ifname: delegate.ifname.clone(),
             args: match &delegate.args {
                 Some(cached) => args_of_add(cached, &self.request.args),
-                None => args(self.request, self.pod, &delegate.requested, master),
+                None => args(
+                    self.request,
+                    self.pod,
+                    &delegate.requested,
+                    is_default_network,
+                ),
             },
             path: self.path.clone(),
             capability_args: device_info::with_file(delegate, &self.request.container_id),
@@ -105,7 +110,7 @@ fn args(
     request: &ContainerRequest,
     pod: &PodRef,
     requested: &Requested,
-    master: bool,
+    is_default_network: bool,
 ) -> Vec<(String, String)> {
     const OF_ONE_INTERFACE: [&str; 2] = ["MAC", "IP"];
     let sent_or = |key: &str, default: &str| {
@@ -125,7 +130,7 @@ fn args(
     }
     for (key, value) in &request.args {
         // An address that the runtime requests is meant for the default network's interface alone.
-        let is_for_other = !master && OF_ONE_INTERFACE.contains(&key.as_str());
+        let is_for_other = !is_default_network && OF_ONE_INTERFACE.contains(&key.as_str());
         if !is_for_other && !out.iter().any(|(present, _)| present == key) {
             out.push((key.clone(), value.clone()));
         }

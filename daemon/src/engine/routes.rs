@@ -37,10 +37,10 @@ impl Engine {
         leaving: &[IfName],
         store: &Store,
     ) -> Result<(), CniError> {
-        let asks = |delegate: &Delegate| {
+        let requests_route = |delegate: &Delegate| {
             delegate.requested.default_route.is_some() && !leaving.contains(&delegate.ifname)
         };
-        let Some(first) = state.delegates.iter().position(asks) else {
+        let Some(first) = state.delegates.iter().position(requests_route) else {
             return Ok(());
         };
         let decisions = decide(&state.delegates, attached, leaving).map_err(|text| {
@@ -173,7 +173,7 @@ pub(super) fn families_to_restore(
         let mut displaced = delegates.iter().flat_map(|delegate| &delegate.displaced);
         displaced.any(|route| is_default(*family, route))
     };
-    let asks = |family: Family, (index, delegate): (usize, &Delegate)| match &delegate
+    let requests_route = |family: Family, (index, delegate): (usize, &Delegate)| match &delegate
         .requested
         .default_route
     {
@@ -186,7 +186,12 @@ pub(super) fn families_to_restore(
     };
     let mut families = Vec::from(Family::ALL);
     families.retain(is_lost);
-    families.retain(|family| !delegates.iter().enumerate().any(|one| asks(*family, one)));
+    families.retain(|family| {
+        !delegates
+            .iter()
+            .enumerate()
+            .any(|one| requests_route(*family, one))
+    });
     families
 }
 

@@ -61,8 +61,8 @@ pub struct Store {
     root: Arc<Root>,
     dir: PathBuf,
     boot: OnceLock<Option<Arc<str>>>,
-    base: OnceLock<Arc<Directory>>,
-    own: OnceLock<Arc<Directory>>,
+    state_dir: OnceLock<Arc<Directory>>,
+    own_dir: OnceLock<Arc<Directory>>,
 }
 
 /// The first record of a container, in which an ADD notes its progress.
@@ -115,8 +115,8 @@ impl Store {
             root,
             dir: dir.into(),
             boot: OnceLock::new(),
-            base: OnceLock::new(),
-            own: OnceLock::new(),
+            state_dir: OnceLock::new(),
+            own_dir: OnceLock::new(),
         }
     }
 
@@ -134,13 +134,17 @@ impl Store {
 
     /// Waits until no other process works on the container, and locks it. A rolling update runs two daemons on a node.
     pub fn lock(&self, id: &ContainerId) -> Result<FileLock, StateError> {
-        Ok(FileLock::wait(&*self.own(true)?, LOCKS_FILE, id.as_str())?)
+        Ok(FileLock::wait(
+            &*self.own_dir(true)?,
+            LOCKS_FILE,
+            id.as_str(),
+        )?)
     }
 
     /// Locks the container, or returns `None` when another process has locked it.
     pub fn try_lock(&self, id: &ContainerId) -> Result<Option<FileLock>, StateError> {
         Ok(FileLock::attempt(
-            &*self.own(true)?,
+            &*self.own_dir(true)?,
             LOCKS_FILE,
             id.as_str(),
         )?)
@@ -158,8 +162,8 @@ impl Store {
         let mut sidecar = self.sidecar(id);
         // A sidecar that was written for this file holds everything.
         if damage.is_none()
-            && let Some(own) = sidecar.take_if(|own| own.belongs_to(id, &bytes))
-            && let Ok(state) = own.into_state(id, boot)
+            && let Some(sidecar) = sidecar.take_if(|sidecar| sidecar.belongs_to(id, &bytes))
+            && let Ok(state) = sidecar.into_state(id, boot)
         {
             return Ok(Some(state));
         }
@@ -167,8 +171,8 @@ impl Store {
         let file = upstream::decode(&bytes);
         let damage = damage.or(file.damage);
         if let Some(reason) = &damage
-            && let Some(own) = sidecar.filter(|own| own.is_of(id))
-            && let Ok(state) = own.into_state(id, boot)
+            && let Some(sidecar) = sidecar.filter(|sidecar| sidecar.is_of(id))
+            && let Ok(state) = sidecar.into_state(id, boot)
         {
             warn!(path = %path.display(), reason, "the state file is damaged, its sidecar is used");
             return Ok(Some(state));
@@ -202,14 +206,14 @@ impl Store {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
         let encoded = sidecar::encode(state, &upstream_file, None, self.boot());
-        let (own, name) = (self.own(true)?, sidecar_name(id));
+        let (own_dir, name) = (self.own_dir(true)?, sidecar_name(id));
         #[cfg(test)]
-        super::faults::create_step(&own, &name)?;
-        let sidecar = own.create(&name, &encoded.bytes, FILE_MODE)?;
-        own.sync_data(&sidecar, &name)?;
-        own.sync()?;
+        super::faults::create_step(&own_dir, &name)?;
+        let sidecar = own_dir.create(&name, &encoded.bytes, FILE_MODE)?;
+        own_dir.sync_data(&sidecar, &name)?;
+        own_dir.sync()?;
         write(
-            &*self.base(true)?,
+            &*self.state_dir(true)?,
             id.as_str(),
             &upstream_file,
             self.if_boot_is_known(Durability::Volatile),
@@ -218,7 +222,7 @@ impl Store {
             sidecar,
             name,
             encoded,
-            synced_in: self.boot().is_none().then_some(own),
+            synced_in: self.boot().is_none().then_some(own_dir),
         })
     }
 
@@ -226,7 +230,7 @@ impl Store {
     pub fn record(&self, state: &State) -> Result<(), StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
-        let (base, own) = (self.base(true)?, self.own(true)?);
+        let (state_dir, own_dir) = (self.state_dir(true)?, self.own_dir(true)?);
         // A file that is damaged or was written by another program is replaced.
         let present = self.upstream_file(id).ok();
         let is_unchanged = present.as_ref() == Some(&upstream_file);
@@ -239,10 +243,10 @@ impl Store {
         } else {
             Durability::Synced
         };
-        write(&own, &sidecar_name(id), &encoded.bytes, durability)?;
+        write(&own_dir, &sidecar_name(id), &encoded.bytes, durability)?;
         if !is_unchanged {
             // With other networks, an upstream file from before the previous one would not belong to the sidecar.
-            write(&base, id.as_str(), &upstream_file, Durability::Synced)?;
+            write(&state_dir, id.as_str(), &upstream_file, Durability::Synced)?;
         }
         Ok(())
     }
@@ -264,30 +268,30 @@ impl Store {
         id: &ContainerId,
         sync_between: impl FnOnce(&Directory) -> Result<(), RootError>,
     ) -> Result<(), StateError> {
-        let base = match self.base(false) {
-            Ok(base) => base,
+        let state_dir = match self.state_dir(false) {
+            Ok(dir) => dir,
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let upstream_file = remove(&base, id.as_str())?;
+        let upstream_file = remove(&state_dir, id.as_str())?;
         if upstream_file {
-            sync_between(&base)?;
+            sync_between(&state_dir)?;
         }
-        let own = match self.own(false) {
-            Ok(own) => Some(own),
+        let own_dir = match self.own_dir(false) {
+            Ok(own_dir) => Some(own_dir),
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
-        let sidecar = match &own {
-            Some(own) => remove(own, &sidecar_name(id))?,
+        let sidecar = match &own_dir {
+            Some(own_dir) => remove(own_dir, &sidecar_name(id))?,
             None => false,
         };
         // One sync covers both on file systems with a single journal. On others a power cut may bring back the sidecar alone; then the
         // next start detaches the container once more and forgets it.
         if upstream_file {
-            base.sync()?;
-        } else if let (true, Some(own)) = (sidecar, own) {
-            own.sync()?;
+            state_dir.sync()?;
+        } else if let (true, Some(own_dir)) = (sidecar, own_dir) {
+            own_dir.sync()?;
         }
         Ok(())
     }
@@ -296,11 +300,11 @@ impl Store {
     pub fn known(&self) -> Result<BTreeSet<ContainerId>, StateError> {
         let id = |name: &str| name.parse::<ContainerId>().ok();
         let mut known = BTreeSet::new();
-        for name in list(self.base(false))? {
+        for name in list(self.state_dir(false))? {
             let name = root::written_as(&name).unwrap_or(&name);
             known.extend(id(name).filter(|_| name != RESULTS_DIR));
         }
-        for name in list(self.own(false))? {
+        for name in list(self.own_dir(false))? {
             let name = root::written_as(&name).unwrap_or(&name);
             known.extend(name.strip_suffix(".json").and_then(id));
         }
@@ -326,12 +330,12 @@ impl Store {
     }
 
     fn upstream_file(&self, id: &ContainerId) -> Result<Vec<u8>, RootError> {
-        self.read(&*self.base(false)?, id.as_str())
+        self.read(&*self.state_dir(false)?, id.as_str())
     }
 
     fn sidecar(&self, id: &ContainerId) -> Option<Sidecar> {
         let name = sidecar_name(id);
-        let bytes = match self.own(false).and_then(|own| self.read(&own, &name)) {
+        let bytes = match self.own_dir(false).and_then(|dir| self.read(&dir, &name)) {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return None,
             Err(error) => {
@@ -344,12 +348,12 @@ impl Store {
             .ok()
     }
 
-    fn base(&self, make: bool) -> Result<Arc<Directory>, RootError> {
-        self.open(&self.base, make, || self.dir.clone())
+    fn state_dir(&self, make: bool) -> Result<Arc<Directory>, RootError> {
+        self.open(&self.state_dir, make, || self.dir.clone())
     }
 
-    fn own(&self, make: bool) -> Result<Arc<Directory>, RootError> {
-        self.open(&self.own, make, || self.dir.join(OWN_DIR))
+    fn own_dir(&self, make: bool) -> Result<Arc<Directory>, RootError> {
+        self.open(&self.own_dir, make, || self.dir.join(OWN_DIR))
     }
 
     fn open(
