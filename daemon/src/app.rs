@@ -27,7 +27,7 @@ use crate::{
     cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
     config_manager::{self, Manager, Target},
     devices::NodeDevices,
-    engine::{Engine, HandedOver},
+    engine::{Engine, HandOff},
     errors::{failure, recent::RecentFailures},
     host::{
         exec::{ExecContext, RuntimeExec},
@@ -35,7 +35,7 @@ use crate::{
         links::NetnsProbe,
         orphans,
     },
-    hotplug::{self, Follower},
+    hotplug::{self, PodReconciler},
     metrics::Metrics,
     readiness::{Gate, Readiness},
     reconcile::{dhcp, node::NodeReconciler, stale},
@@ -94,15 +94,11 @@ pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Resu
 }
 
 /// The first step of `uninstall --detach`: hands containers off to the runtime. The daemon's own file says where state and plugins are.
-pub async fn hand_over(
-    config: Config,
-    root: Root,
-    identity: Identity,
-) -> anyhow::Result<HandedOver> {
+pub async fn hand_off(config: Config, root: Root, identity: Identity) -> anyhow::Result<HandOff> {
     let app = App::build(config, root, identity);
     let (reconciler, service) = (Arc::clone(&app.reconciler), Arc::clone(&app.service));
-    let handed_over = stale::hand_over(reconciler, service).await;
-    handed_over.map_err(anyhow::Error::msg)
+    let hand_off = stale::hand_off(reconciler, service).await;
+    hand_off.map_err(anyhow::Error::msg)
 }
 
 /// The signals that end a daemon.
@@ -166,7 +162,7 @@ impl App {
                 Arc::clone(&root),
                 Arc::clone(&definitions) as _,
             )
-            .with_witness(failure::report_abandoned_networks(
+            .with_on_abandoned(failure::report_abandoned_networks(
                 Arc::clone(&cluster),
                 Arc::clone(&metrics),
             ))
@@ -226,11 +222,11 @@ impl App {
         let (service, reconciler) = (&self.service, &self.reconciler);
         tokio::spawn(Arc::clone(self).watch());
         if self.config.dynamic_networks {
-            let follower = Follower {
+            let pod_reconciler = PodReconciler {
                 service: Arc::clone(service),
                 reconciler: Arc::clone(reconciler),
             };
-            tokio::spawn(hotplug::run(follower, self.pods.listen()));
+            tokio::spawn(hotplug::run(pod_reconciler, self.pods.listen()));
         }
         tokio::spawn(dhcp::Keeper::new(Arc::clone(reconciler)).run(self.config.dhcp));
         if let Some(port) = self.config.metrics_port {
@@ -276,8 +272,8 @@ impl App {
 
     async fn detach_stale(&self) {
         let (reconciler, service) = (Arc::clone(&self.reconciler), Arc::clone(&self.service));
-        let handed_over = stale::hand_over(reconciler, service);
-        match tokio::time::timeout(DETACHING, handed_over).await {
+        let hand_off = stale::hand_off(reconciler, service);
+        match tokio::time::timeout(DETACHING, hand_off).await {
             Ok(Ok(left)) => left.log(),
             Ok(Err(reason)) => warn!(reason, "cannot detach stale containers"),
             Err(_) => warn!("detaching stale containers took too long"),

@@ -17,12 +17,12 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
     let mut failures = Vec::new();
     if detach {
         let identity = context.identity.clone();
-        let left = app::hand_over(context.config()?, context.root()?, identity).await;
+        let left = app::hand_off(context.config()?, context.root()?, identity).await;
         match left {
             Ok(left) => {
                 let mut err = std::io::stderr();
                 for one in &left.kept {
-                    writeln!(err, "{}", one.sentence())?;
+                    writeln!(err, "{}", one.warning())?;
                 }
                 failures.extend(left.errors.iter().map(ToString::to_string));
             }

@@ -7,9 +7,9 @@ use plan::PodView;
 use tracing::warn;
 
 use crate::{
-    call::Call,
+    call::CniCall,
     cluster::Cluster,
-    engine::{Abandoned, AddError, Witness},
+    engine::{Abandoned, AddError, OnAbandoned},
     errors::shorten,
     metrics::Metrics,
     state::PodRef,
@@ -74,7 +74,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// Adds the pod and the id to the error of a call.
-    pub(crate) fn new(call: &Call, error: CniError) -> Self {
+    pub(crate) fn new(call: &CniCall, error: CniError) -> Self {
         let pod = call.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
         let error = with_pod_context(call, &pod, error);
@@ -101,7 +101,7 @@ impl Failure {
 }
 
 /// Adds upstream's prefix, which names the pod and which operators search for, unless the error names the pod already.
-fn with_pod_context(call: &Call, pod: &str, error: CniError) -> CniError {
+fn with_pod_context(call: &CniCall, pod: &str, error: CniError) -> CniError {
     let is_about_pod = matches!(call.command, Command::Add | Command::Check | Command::Del);
     if pod.is_empty() || !is_about_pod || error.msg.contains(pod) {
         return error;
@@ -113,7 +113,7 @@ fn with_pod_context(call: &Call, pod: &str, error: CniError) -> CniError {
 pub(crate) fn report_abandoned_networks(
     cluster: Arc<OnceLock<Cluster>>,
     metrics: Arc<Metrics>,
-) -> Box<Witness> {
+) -> Box<OnAbandoned> {
     Box::new(move |pod, abandoned| {
         let error = &abandoned.error;
         metrics.network_given_up();

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tracing::info;
 
 use crate::{
-    call::Call,
+    call::CniCall,
     engine,
     errors::failure::VerbError,
     serving::service::{Service, report_attached},
@@ -18,32 +18,39 @@ use crate::{
 /// Serves `/delegate`; logged and counted like any verb.
 pub(crate) fn delegate(
     service: &Service,
-    call: &Call,
+    call: &CniCall,
     raw_request: &Request,
 ) -> Result<Vec<u8>, CniError> {
     service.observed(call, || dispatch(service, call, raw_request))
 }
 
-fn dispatch(service: &Service, call: &Call, raw_request: &Request) -> Result<Vec<u8>, VerbError> {
+fn dispatch(
+    service: &Service,
+    call: &CniCall,
+    raw_request: &Request,
+) -> Result<Vec<u8>, VerbError> {
     let netconf = service.standing_netconf()?;
     let bare = || plan::bare(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
         (Command::Status, _) => {
-            engine.status_of(&call.path, &netconf, &bare()?)?;
+            engine.status_explicit(&call.path, &netconf, &bare()?)?;
             Ok(Vec::new())
         }
         (Command::Check, Some(request)) => {
             service.on_known_node()?;
-            engine.check_plugged(request, &netconf, &bare()?)?;
+            engine.check_explicit(request, &netconf, &bare()?)?;
             Ok(Vec::new())
         }
         (Command::Del, Some(request)) => {
             service.on_known_node()?;
             let config = bare()?;
             let (_, pod) = service.pod_for_add(call)?;
-            engine.unplug(request, &netconf, &pod, &config)?;
-            info!(network = config.name, "unplugged");
+            engine.del_explicit(request, &netconf, &pod, &config)?;
+            info!(
+                network = config.name,
+                "detached a network from a running pod"
+            );
             Ok(Vec::new())
         }
         (Command::Add, Some(request)) => {
@@ -61,17 +68,19 @@ fn dispatch(service: &Service, call: &Call, raw_request: &Request) -> Result<Vec
 
 fn add(
     service: &Service,
-    call: &Call,
-    request: &engine::Request,
+    call: &CniCall,
+    request: &engine::ContainerRequest,
     raw_request: &Request,
     netconf: &Netconf,
 ) -> Result<Vec<u8>, VerbError> {
     let (cluster, pod) = service.pod_for_add(call)?;
     let attachment = service
         .engine
-        .given(netconf, &pod, &raw_request.config, &attributes(raw_request))
+        .explicit_attachment(netconf, &pod, &raw_request.config, &attributes(raw_request))
         .map_err(CniError::from)?;
-    let plugged = service.engine.plug(request, netconf, &pod, &attachment);
+    let plugged = service
+        .engine
+        .add_explicit(request, netconf, &pod, &attachment);
     let attached = plugged.map_err(|error| VerbError::of_add(&pod, error))?;
     info!(network = attached.name, ifname = attached.ifname, "plugged");
     report_attached(cluster, &pod, std::slice::from_ref(&attached));

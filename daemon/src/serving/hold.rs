@@ -7,8 +7,8 @@ use hyper::HeaderMap;
 
 use super::Endpoint;
 use crate::{
-    call::Call,
-    journal::About,
+    call::CniCall,
+    journal::Subject,
     readiness::{Gate, Readiness},
     serving::service::Service,
 };
@@ -72,7 +72,7 @@ fn needs(endpoint: Endpoint, command: Command, caller: Caller) -> Needs {
 pub(super) async fn hold(
     service: &Service,
     endpoint: Endpoint,
-    call: &Call,
+    call: &CniCall,
     caller: Caller,
 ) -> Result<(), CniError> {
     let readiness = &*service.readiness;
@@ -83,7 +83,7 @@ pub(super) async fn hold(
             Needs::WasOpen(gates) => readiness.wait_was_open(gates).await,
         }
         if call.command == Command::Add {
-            service.journal.wait_for(&About::of(call)).await;
+            service.journal.wait_for(&Subject::of(call)).await;
         }
     };
     let reason = || {

@@ -23,8 +23,8 @@ use cni::env::Command;
 
 use self::fair::{Entry, Lane, Limits};
 use crate::{
-    call::{Call, PodName},
-    journal::About,
+    call::{CniCall, PodName},
+    journal::Subject,
 };
 
 pub use body::Bodies;
@@ -72,7 +72,7 @@ fn lane(command: Command) -> Lane {
 }
 
 /// The entry of a call in the queue.
-fn entry(call: &Call) -> Entry {
+fn entry(call: &CniCall) -> Entry {
     let container = call.request.as_ref();
     Entry {
         lane: lane(call.command),
@@ -85,13 +85,13 @@ fn entry(call: &Call) -> Entry {
     }
 }
 
-impl About {
+impl Subject {
     /// The container and pod of a call.
-    pub(crate) fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &CniCall) -> Self {
         let container = call.request.as_ref();
         Self {
             container: container.map_or_else(String::new, |one| one.container_id.to_string()),
-            pod: call.pod.as_ref().map(PodName::about),
+            pod: call.pod.as_ref().map(PodName::pod_ref),
         }
     }
 

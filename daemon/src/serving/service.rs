@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::{debug, info, info_span, warn};
 
 use crate::{
-    call::Call,
+    call::CniCall,
     cluster::Cluster,
     config_manager,
     engine::{self, Added, Engine},
@@ -79,13 +79,13 @@ impl Service {
     }
 
     /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
-    pub(crate) fn cni(&self, call: &Call, raw_request: &Request) -> Result<Vec<u8>, CniError> {
+    pub(crate) fn cni(&self, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, CniError> {
         self.observed(call, || self.dispatch(call, raw_request))
     }
 
     /// Replays a journaled DEL.
     pub fn replay(&self, request: &Request) -> Result<(), CniError> {
-        let mut call = Call::parse(request)?;
+        let mut call = CniCall::parse(request)?;
         if let Some(request) = &mut call.request {
             request.replayed = true;
         }
@@ -110,7 +110,7 @@ impl Service {
     /// Serves one verb, logs and counts its outcome, and reports a failure under one id.
     pub(crate) fn observed(
         &self,
-        call: &Call,
+        call: &CniCall,
         serve: impl FnOnce() -> Result<Vec<u8>, VerbError>,
     ) -> Result<Vec<u8>, CniError> {
         let (id, ifname) = call
@@ -154,7 +154,7 @@ impl Service {
         })
     }
 
-    fn dispatch(&self, call: &Call, raw_request: &Request) -> Result<Vec<u8>, VerbError> {
+    fn dispatch(&self, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, VerbError> {
         let netconf = self.config.netconf(&raw_request.config);
         let netconf = netconf.map_err(CniError::from)?;
         if call.command != Command::Status
@@ -199,7 +199,7 @@ impl Service {
         known.map_err(|reason| not_known_yet(&reason))
     }
 
-    fn status(&self, call: &Call, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
+    fn status(&self, call: &CniCall, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
         if let Some(problem) = self.readiness.problem() {
             return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
         }
@@ -208,8 +208,8 @@ impl Service {
 
     fn add(
         &self,
-        call: &Call,
-        request: &engine::Request,
+        call: &CniCall,
+        request: &engine::ContainerRequest,
         netconf: &Netconf,
     ) -> Result<Vec<u8>, VerbError> {
         let (cluster, pod) = self.pod_for_add(call)?;
@@ -224,7 +224,7 @@ impl Service {
     }
 
     /// The pod of a request that attaches, and access to the API server, or an error while the daemon is not ready to attach.
-    pub(crate) fn pod_for_add(&self, call: &Call) -> Result<(&Cluster, Arc<PodView>), CniError> {
+    pub(crate) fn pod_for_add(&self, call: &CniCall) -> Result<(&Cluster, Arc<PodView>), CniError> {
         for (gate, first) in [
             (Gate::Journal, "earlier deletions come first"),
             (Gate::Watches, "pods and networks are not known yet"),
@@ -248,15 +248,15 @@ impl Service {
 
     fn del(
         &self,
-        call: &Call,
-        request: &engine::Request,
+        call: &CniCall,
+        request: &engine::ContainerRequest,
         netconf: &Netconf,
     ) -> Result<Vec<u8>, VerbError> {
         let pod = self.pod_for_del(call);
         let detached = self.engine.del(request, netconf, pod.as_deref());
         detached.map_err(|error| match &call.pod {
             // A journaled DEL is retried many times; `report_entry` reports its failures.
-            Some(pod) if !request.replayed => VerbError::of_del(pod.about(), error),
+            Some(pod) if !request.replayed => VerbError::of_del(pod.pod_ref(), error),
             _ => error.into(),
         })?;
         Ok(Vec::new())
@@ -266,7 +266,7 @@ impl Service {
     fn journal_del(
         &self,
         raw_request: &Request,
-        request: &engine::Request,
+        request: &engine::ContainerRequest,
         reason: &str,
     ) -> Result<Vec<u8>, CniError> {
         let netns = request.netns.as_deref().unwrap_or_default();
@@ -287,14 +287,14 @@ impl Service {
     }
 
     /// Detaches a pod whose ADD fails after its networks were attached.
-    fn undo(&self, request: &engine::Request, netconf: &Netconf) {
+    fn undo(&self, request: &engine::ContainerRequest, netconf: &Netconf) {
         if let Err(error) = self.engine.del(request, netconf, None) {
             warn!(%error, "cannot undo a failed ADD");
         }
     }
 
     /// The pod of a container without state. A pod with another uid is a different pod.
-    fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
+    fn pod_for_del(&self, call: &CniCall) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
         let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
         pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)

@@ -21,8 +21,8 @@ use super::{
     queue::Turn,
 };
 use crate::{
-    call::Call,
-    engine::Waiting,
+    call::CniCall,
+    engine::Cancellation,
     readiness::Gate,
     serving::{delegate::delegate, response::reply, service::Service},
 };
@@ -55,7 +55,7 @@ pub(crate) async fn verb(
     drop(body);
     let mut client = Client::default();
     if let Some(request) = &mut call.request {
-        request.waiting = client.waiting.clone();
+        request.cancellation = client.cancellation.clone();
     }
     if let Err(error) = hold(&service, endpoint, &call, caller).await {
         client.is_served = true;
@@ -97,7 +97,7 @@ pub(crate) async fn verb(
 async fn turn(
     service: &Arc<Service>,
     endpoint: Endpoint,
-    call: &Call,
+    call: &CniCall,
     caller: Caller,
 ) -> Result<Option<Turn>, CniError> {
     let is_known = service.readiness.was_open(Gate::Discovery).is_ok();
@@ -112,19 +112,19 @@ async fn turn(
     }
 }
 
-fn parse(body: &[u8]) -> Result<(Request, Call), CniError> {
+fn parse(body: &[u8]) -> Result<(Request, CniCall), CniError> {
     let raw_request = Request::from_json(body).map_err(|error| {
         let text = format!("the request is not JSON: {error}");
         CniError::new(CniError::DECODING_FAILURE, text)
     })?;
-    let call = Call::parse(&raw_request)?;
+    let call = CniCall::parse(&raw_request)?;
     Ok((raw_request, call))
 }
 
 /// The client. It is dropped with the connection when that ends before there is a response.
 #[derive(Default)]
 struct Client {
-    waiting: Waiting,
+    cancellation: Cancellation,
     is_served: bool,
 }
 
@@ -132,7 +132,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         if !self.is_served {
             debug!("a client disconnected before its response");
-            self.waiting.gone();
+            self.cancellation.cancel();
         }
     }
 }

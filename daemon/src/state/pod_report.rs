@@ -29,7 +29,7 @@ pub fn containers(
         let state = match store.load(&id, &default_ifname) {
             Ok(None) => continue,
             Ok(Some(state)) => state,
-            Err(StateError::Damaged { left, .. }) => *left,
+            Err(StateError::Damaged { partial, .. }) => *partial,
             Err(error) => {
                 unread.push(error.to_string());
                 continue;

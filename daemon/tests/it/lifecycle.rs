@@ -380,7 +380,7 @@ fn start_detaches_only_stale_containers() {
     fs::write(&sidecar, stale).unwrap();
     let daemon = node.start().ready();
     wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
-    daemon.until_logged("looked for leftovers", 2);
+    daemon.until_logged("searched for stale containers", 2);
     assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
     assert_eq!(
         node.state(),

@@ -1,5 +1,5 @@
-//! One network whose configuration somebody else made, as `/delegate` has it: another controller decides what a pod gets, and tells
-//! the pod. So nothing is written into the pod's status here; state is kept, so that the container's DEL finds what it left.
+//! One network whose configuration comes with the request, as on `/delegate`. There another controller decides which networks a pod gets and
+//! writes the pod's status, so the daemon does not. It keeps state, so that the container's DEL finds the network.
 
 use cni::cache::Entry;
 use cni::chain;
@@ -11,28 +11,28 @@ use plan::netconf::{Netconf, Unserved};
 use plan::{Attachment, PlanError, PodView, requests};
 use serde_json::{Map, Value};
 
-use super::super::invocation::Call;
-use super::super::{Engine, Request, recall};
-use super::{Running, delegate};
+use super::super::invocation::DelegateContext;
+use super::super::{ContainerRequest, Engine, cached_results};
+use super::{RunningContainer, delegate};
 use crate::engine::AddError;
 use crate::state::{Delegate, PodRef, Progress, State};
 
 impl Engine {
-    /// The attachment for a configuration that came with a request, and wishes as an annotation writes them.
-    pub fn given(
+    /// Returns the attachment for a configuration that came with a request; `annotation_keys` are written as in an annotation.
+    pub fn explicit_attachment(
         &self,
         netconf: &Netconf,
         pod: &PodView,
         config: &[u8],
-        wishes: &Map<String, Value>,
+        annotation_keys: &Map<String, Value>,
     ) -> Result<Attachment, PlanError> {
-        plan::given(pod, config, wishes, self.inputs(netconf))
+        plan::given(pod, config, annotation_keys, self.inputs(netconf))
     }
 
-    /// Attaches it under the interface that the request names, or leaves no trace of it.
-    pub fn plug(
+    /// Attaches the network under the interface that the request names. A failure leaves no trace of it.
+    pub fn add_explicit(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
         attachment: &Attachment,
@@ -42,18 +42,18 @@ impl Engine {
             return Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into());
         }
         let mut new = delegate(attachment, request.ifname.clone(), netconf);
-        // No annotation asked for it, so none takes it away.
-        new.requested.wishes = None;
+        // The annotation did not request it, so a changed annotation must not detach it.
+        new.requested.annotation_keys = None;
         requests::check(std::slice::from_ref(attachment), netconf.unserved)
             .map_err(CniError::from)?;
         self.with_container(request, netconf, &pod.into(), |running, _| {
             running.refuse_taken(&new)?;
             running.check_plugins(&new)?;
-            request.waiting.or_give_up()?;
+            request.cancellation.check()?;
             running.name_all();
             let ifname = new.ifname.clone();
             let attached = running.attach(new).and_then(|mut attached| {
-                request.waiting.or_give_up()?;
+                request.cancellation.check()?;
                 if netconf.unserved == Unserved::Event {
                     let lacking = requests::without_capability(attachment);
                     attached.unserved.extend(lacking);
@@ -65,10 +65,10 @@ impl Engine {
         .map_err(AddError::from)
     }
 
-    /// Detaches it. A failure is returned, as no sandbox goes after it.
-    pub fn unplug(
+    /// Detaches the network. A failure is returned, since the sandbox is not deleted afterwards.
+    pub fn del_explicit(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
         config: &NetworkConfig,
@@ -80,7 +80,7 @@ impl Engine {
             match running.state.delegates.iter().position(is_meant) {
                 Some(0) if running.is_known => {
                     let text = format!(
-                        "{} is the pod's default network: it goes with the pod",
+                        "{} is the pod's default network: it can be detached with the pod only",
                         request.ifname
                     );
                     return Err(CniError::new(CniError::INVALID_NETWORK_CONFIG, text));
@@ -88,31 +88,31 @@ impl Engine {
                 Some(_) => {}
                 None => {
                     let delegates = &mut running.state.delegates;
-                    delegates.push(remembered(request, config, entries));
+                    delegates.push(cached_delegate(request, config, entries));
                 }
             }
             running.name_all();
             running.detach(&request.ifname)?;
-            running.give_routes_back()
+            running.restore_default_routes()
         })
     }
 
-    /// Verifies it.
-    pub fn check_plugged(
+    /// Runs CHECK for the network.
+    pub fn check_explicit(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         config: &NetworkConfig,
     ) -> Result<(), CniError> {
         self.with_container(request, netconf, &PodRef::default(), |running, entries| {
-            let delegate = remembered(request, config, entries);
-            let invocation = running.call.invocation(&delegate, false);
+            let delegate = cached_delegate(request, config, entries);
+            let invocation = running.context.invocation(&delegate, false);
             chain::check(&*self.exec, config, &invocation).map_err(|error| error.to_cni())
         })
     }
 
-    /// Asks its plugins whether they could serve.
-    pub fn status_of(
+    /// Runs STATUS for the plugins of the network.
+    pub fn status_explicit(
         &self,
         path: &[std::path::PathBuf],
         netconf: &Netconf,
@@ -124,14 +124,14 @@ impl Engine {
 
     fn with_container<T>(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodRef,
-        work: impl FnOnce(&mut Running<'_>, &[Entry]) -> Result<T, CniError>,
+        work: impl FnOnce(&mut RunningContainer<'_>, &[Entry]) -> Result<T, CniError>,
     ) -> Result<T, CniError> {
         let (store, id) = (self.store(netconf), &request.container_id);
         let _guard = self.locks.lock(&store, id);
-        request.waiting.or_give_up()?;
+        request.cancellation.check()?;
         let cache = self.cache_dir(&store)?;
         let (state, entries) = Self::known(&store, &cache, id, netconf)?;
         let is_known = state.is_some();
@@ -140,9 +140,9 @@ impl Engine {
             ..State::unknown(id, &request.ifname)
         });
         let pod = state.pod.clone();
-        let mut running = Running {
+        let mut running = RunningContainer {
             engine: self,
-            call: Call::new(request, &pod, netconf, &cache),
+            context: DelegateContext::new(request, &pod, netconf, &cache),
             store: &store,
             state,
             is_known,
@@ -152,8 +152,12 @@ impl Engine {
     }
 }
 
-/// What was attached, with the arguments that it was attached with.
-fn remembered(request: &Request, config: &NetworkConfig, entries: &[Entry]) -> Delegate {
+/// Returns a delegate for a network that state does not list, with the cached arguments of its ADD.
+fn cached_delegate(
+    request: &ContainerRequest,
+    config: &NetworkConfig,
+    entries: &[Entry],
+) -> Delegate {
     let mut delegate = Delegate {
         name: config.name.clone(),
         ifname: request.ifname.clone(),
@@ -164,7 +168,10 @@ fn remembered(request: &Request, config: &NetworkConfig, entries: &[Entry]) -> D
         progress: Progress::Started,
         displaced: Vec::new(),
     };
-    if let Some(entry) = entries.iter().find(|entry| recall::is_of(entry, &delegate)) {
+    if let Some(entry) = entries
+        .iter()
+        .find(|entry| cached_results::is_of(entry, &delegate))
+    {
         delegate.capability_args = entry.capability_args.clone();
         delegate.args = Some(entry.cni_args.clone()).filter(|args| !args.is_empty());
     }

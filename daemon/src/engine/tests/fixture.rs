@@ -16,19 +16,19 @@ use plan::{Definitions, Family, NETWORKS_ANNOTATION, Nad, PodView};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{
-    Abandoned, Added, DefaultRoute, Engine, Followed, Interfaces, LinkProbe, Patience, Request,
-    Waiting,
+    Abandoned, Added, Cancellation, ContainerRequest, DefaultRoute, Engine, Interfaces, LinkProbe,
+    ReadinessPolling, Reconciled,
 };
 
 /// One call of a plugin.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct PluginCall {
     pub(super) plugin: String,
     pub(super) env: BTreeMap<String, String>,
     pub(super) stdin: Value,
 }
 
-impl Call {
+impl PluginCall {
     /// `COMMAND plugin ifname`.
     pub(super) fn text(&self) -> String {
         let ifname = self.env.get("CNI_IFNAME").map_or("", String::as_str);
@@ -38,28 +38,28 @@ impl Call {
     }
 }
 
-/// The default routes that a family was given at once.
+/// The default routes of one call that set a family's.
 pub(super) type SetRoutes = (Family, Vec<DefaultRoute>);
 
-/// What happens when a plugin runs, besides being written down.
-type Hook = Arc<dyn Fn(&Call) -> Result<(), CniError> + Send + Sync>;
+/// Runs at each call of a plugin, after the call was recorded.
+type Hook = Arc<dyn Fn(&PluginCall) -> Result<(), CniError> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Plugins {
     missing: Mutex<BTreeSet<String>>,
-    calls: Mutex<Vec<Call>>,
+    calls: Mutex<Vec<PluginCall>>,
     hook: Mutex<Option<Hook>>,
     pub(super) links: Arc<Mutex<BTreeSet<String>>>,
     /// Default routes that were set, in order.
     pub(super) routes: Mutex<Vec<SetRoutes>>,
-    /// How many can be set before one that cannot.
+    /// The number of calls that succeed before setting default routes fails once.
     no_route: Mutex<Option<usize>>,
-    /// What ADD answers for an interface, besides its usual keys.
+    /// Keys that ADD adds to its result, by interface.
     pub(super) answers: Mutex<HashMap<String, Value>>,
 }
 
 impl Plugins {
-    /// After so many default routes, one cannot be set.
+    /// Makes setting default routes fail once, after `count` calls.
     pub(super) fn no_route_after(&self, count: usize) {
         *self.no_route.lock().unwrap() = Some(count);
     }
@@ -82,7 +82,7 @@ impl Exec for Plugins {
         env: &[(String, String)],
         stdin: &[u8],
     ) -> Result<Vec<u8>, ExecError> {
-        let call = Call {
+        let call = PluginCall {
             plugin: path.file_name().unwrap().to_str().unwrap().to_owned(),
             env: env.iter().cloned().collect(),
             stdin: serde_json::from_slice(stdin).unwrap(),
@@ -136,10 +136,10 @@ impl LinkProbe for Plugins {
         family: Family,
         routes: &[DefaultRoute],
     ) -> io::Result<()> {
-        let mut spared = self.no_route.lock().unwrap();
-        match spared.take() {
+        let mut remaining = self.no_route.lock().unwrap();
+        match remaining.take() {
             Some(0) => return Err(io::Error::from_raw_os_error(101)),
-            Some(count) => *spared = Some(count - 1),
+            Some(count) => *remaining = Some(count - 1),
             None => {}
         }
         let mut set = self.routes.lock().unwrap();
@@ -158,7 +158,7 @@ impl Definitions for Nads {
     }
 }
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) dir: tempfile::TempDir,
     root: Arc<Root>,
     pub(super) engine: Engine,
@@ -167,19 +167,19 @@ pub(super) struct World {
     pub(super) config: Value,
     /// Seconds since the node was started.
     pub(super) uptime: Arc<AtomicU64>,
-    given_up: Arc<Mutex<Vec<Abandoned>>>,
+    abandoned: Arc<Mutex<Vec<Abandoned>>>,
 }
 
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
-pub(super) const PRIMARY: &str = "etc/cni/net.d/10-flannel.conflist";
+pub(super) const DEFAULT_NETWORK: &str = "etc/cni/net.d/10-flannel.conflist";
 
-impl World {
-    /// Default network `cbr0` (flannel, portmap); definitions shop/a (macvlan), shop/b (bridge).
+impl Fixture {
+    /// A node with the default network `cbr0` (flannel, portmap) and the definitions shop/a (macvlan) and shop/b (bridge).
     pub(super) fn new() -> Self {
         Self::with(|root| root)
     }
 
-    /// The same on a disk that is not the kernel's.
+    /// The same node on a disk that the test controls.
     pub(super) fn on_disk(disk: Arc<dyn Disk>) -> Self {
         Self::with(|root| root.with_disk(disk))
     }
@@ -190,11 +190,11 @@ impl World {
         let plugins = Arc::new(Plugins::default());
         let nads = Arc::new(Nads::default());
         let uptime = Arc::new(AtomicU64::new(1000));
-        let given_up = Arc::default();
-        let engine = engine(&root, &plugins, &nads, &uptime, &given_up);
-        let world = Self {
+        let abandoned = Arc::default();
+        let engine = engine(&root, &plugins, &nads, &uptime, &abandoned);
+        let fixture = Self {
             uptime,
-            given_up,
+            abandoned,
             dir,
             root,
             engine,
@@ -204,56 +204,56 @@ impl World {
                 "cniVersion": "1.1.0",
                 "name": "multus-cni-network",
                 "type": "multus-shim",
-                "clusterNetwork": format!("/{PRIMARY}"),
+                "clusterNetwork": format!("/{DEFAULT_NETWORK}"),
                 "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]},
             }),
         };
-        world.put("var/run/netns/x", "");
-        world.put(BOOT_ID, "one\n");
-        world.primary("1.0.0");
-        world.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
-        world.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
-        world
+        fixture.put("var/run/netns/x", "");
+        fixture.put(BOOT_ID, "one\n");
+        fixture.primary("1.0.0");
+        fixture.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
+        fixture.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
+        fixture
     }
 
-    /// The node starts anew: its namespaces are gone, and the daemon knows nothing but files.
+    /// Reboots the node: its namespaces are deleted, and the daemon knows its files alone.
     pub(super) fn reboot(&mut self) {
         let before = fs::read_to_string(self.dir.path().join(BOOT_ID)).unwrap();
         self.put(BOOT_ID, &format!("after {before}"));
-        // It may be the second time.
+        // A second reboot finds no namespace.
         let _ = fs::remove_file(self.dir.path().join("var/run/netns/x"));
         self.uptime.store(10, Ordering::SeqCst);
         self.restart();
     }
 
-    /// The daemon starts anew.
+    /// Restarts the daemon.
     pub(super) fn restart(&mut self) {
         let Self {
             root,
             plugins,
             nads,
             uptime,
-            given_up,
+            abandoned,
             ..
         } = self;
-        self.engine = engine(root, plugins, nads, uptime, given_up);
+        self.engine = engine(root, plugins, nads, uptime, abandoned);
     }
 
-    /// Time passes.
-    pub(super) fn pass(&self, minutes: u64) {
+    /// Advances the clock.
+    pub(super) fn advance_minutes(&self, minutes: u64) {
         self.uptime.fetch_add(minutes * 60, Ordering::SeqCst);
     }
 
-    /// The networks that were given up since the last look: network, interface and addresses.
-    pub(super) fn given_up(&self) -> Vec<String> {
-        let taken = std::mem::take(&mut *self.given_up.lock().unwrap());
+    /// Takes the networks that were abandoned since the last call: network, interface and addresses.
+    pub(super) fn abandoned(&self) -> Vec<String> {
+        let taken = std::mem::take(&mut *self.abandoned.lock().unwrap());
         let text = |one: Abandoned| format!("{} {} {}", one.network, one.ifname, one.ips.join(" "));
         taken.into_iter().map(text).collect()
     }
 
     pub(super) fn primary(&self, version: &str) {
         self.put(
-            PRIMARY,
+            DEFAULT_NETWORK,
             &json!({"cniVersion":version,"name":"cbr0","plugins":[
                 {"type":"flannel"},
                 {"type":"portmap","capabilities":{"portMappings":true}},
@@ -277,7 +277,7 @@ impl World {
         self.nads.0.lock().unwrap().insert(key, Arc::new(nad));
     }
 
-    pub(super) fn forget_nads(&self) {
+    pub(super) fn delete_nads(&self) {
         self.nads.0.lock().unwrap().clear();
     }
 
@@ -287,7 +287,7 @@ impl World {
         fs::write(path, content).unwrap();
     }
 
-    pub(super) fn missing(&self, plugin: &str) {
+    pub(super) fn uninstall(&self, plugin: &str) {
         self.plugins
             .missing
             .lock()
@@ -295,7 +295,7 @@ impl World {
             .insert(plugin.to_owned());
     }
 
-    pub(super) fn all_there(&self) {
+    pub(super) fn install_all(&self) {
         self.plugins.missing.lock().unwrap().clear();
     }
 
@@ -305,12 +305,12 @@ impl World {
 
     pub(super) fn on_call(
         &self,
-        hook: impl Fn(&Call) -> Result<(), CniError> + Send + Sync + 'static,
+        hook: impl Fn(&PluginCall) -> Result<(), CniError> + Send + Sync + 'static,
     ) {
         *self.plugins.hook.lock().unwrap() = Some(Arc::new(hook));
     }
 
-    /// Makes calls fail whose text starts so.
+    /// Makes calls fail whose text starts with one of these prefixes.
     pub(super) fn fail(&self, prefixes: &'static [&'static str]) {
         self.on_call(move |call| {
             if prefixes
@@ -324,7 +324,7 @@ impl World {
         });
     }
 
-    /// Keys that ADD answers for an interface.
+    /// Adds keys to the result of ADD for an interface.
     pub(super) fn answer(&self, ifname: &str, keys: Value) {
         let mut answers = self.plugins.answers.lock().unwrap();
         answers.insert(ifname.to_owned(), keys);
@@ -335,13 +335,13 @@ impl World {
         self.plugins.routes.lock().unwrap().clone()
     }
 
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(super) fn calls(&self) -> Vec<PluginCall> {
         std::mem::take(&mut *self.plugins.calls.lock().unwrap())
     }
 
-    /// The calls since the last look, as texts.
+    /// Checks the texts of the calls since they were last taken.
     pub(super) fn check_calls(&self, expected: &[&str]) {
-        let got: Vec<_> = self.calls().iter().map(Call::text).collect();
+        let got: Vec<_> = self.calls().iter().map(PluginCall::text).collect();
         assert_eq!(got, expected);
     }
 
@@ -355,23 +355,23 @@ impl World {
             .map_err(CniError::from)
     }
 
-    /// The pod runs, and asks for these networks by now.
-    pub(super) fn follow(&self, id: &str, networks: &str) -> Result<Followed, CniError> {
+    /// Reconciles the running pod with an annotation that requests these networks.
+    pub(super) fn reconcile(&self, id: &str, networks: &str) -> Result<Reconciled, CniError> {
         let (id, path) = (id.parse().unwrap(), || vec!["/opt/cni/bin".into()]);
-        let followed = self
+        let reconciled = self
             .engine
-            .follow(&id, &self.netconf(), &pod(networks), path);
-        followed.map_err(CniError::from)
+            .reconcile(&id, &self.netconf(), &pod(networks), path);
+        reconciled.map_err(CniError::from)
     }
 
-    /// The sidecar.
+    /// Reads the sidecar of a container.
     pub(super) fn state(&self, id: &str) -> Value {
         let path = format!("var/lib/cni/multus/.multus-rs/{id}.json");
         let bytes = fs::read(self.dir.path().join(path)).unwrap();
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    /// DEL with pod and definitions gone.
+    /// Runs DEL as after the deletion of pod and definitions.
     pub(super) fn del(&self, id: &str) -> Result<(), CniError> {
         self.engine.del(&request(id), &self.netconf(), None)
     }
@@ -387,8 +387,8 @@ impl World {
         self.engine.status(&path, &self.netconf())
     }
 
-    /// Names of all state, sidecar and result files.
-    pub(super) fn left(&self) -> Vec<String> {
+    /// Returns the names of all state, sidecar and result files.
+    pub(super) fn files(&self) -> Vec<String> {
         let base = self.dir.path().join("var/lib/cni/multus");
         let mut names = Vec::new();
         for dir in ["", ".multus-rs", "results"] {
@@ -411,25 +411,25 @@ fn engine(
     plugins: &Arc<Plugins>,
     nads: &Arc<Nads>,
     uptime: &Arc<AtomicU64>,
-    given_up: &Arc<Mutex<Vec<Abandoned>>>,
+    abandoned: &Arc<Mutex<Vec<Abandoned>>>,
 ) -> Engine {
     let (exec, links) = (Arc::clone(plugins), Arc::clone(plugins));
-    let (uptime, given_up) = (Arc::clone(uptime), Arc::clone(given_up));
+    let (uptime, abandoned) = (Arc::clone(uptime), Arc::clone(abandoned));
     Engine::new(exec, links, Arc::clone(root), Arc::clone(nads) as _)
-        .with_patience(Patience {
+        .with_readiness_polling(ReadinessPolling {
             interval: Duration::ZERO,
             attempts: 2,
         })
         .with_clock(Box::new(move || {
             Duration::from_secs(uptime.load(Ordering::SeqCst))
         }))
-        .with_witness(Box::new(move |_, abandoned| {
-            given_up.lock().unwrap().push(abandoned.clone());
+        .with_on_abandoned(Box::new(move |_, network| {
+            abandoned.lock().unwrap().push(network.clone());
         }))
 }
 
-pub(super) fn request(id: &str) -> Request {
-    Request {
+pub(super) fn request(id: &str) -> ContainerRequest {
+    ContainerRequest {
         container_id: id.parse().unwrap(),
         netns: Some("/var/run/netns/x".to_owned()),
         ifname: "eth0".parse().unwrap(),
@@ -441,7 +441,7 @@ pub(super) fn request(id: &str) -> Request {
             "/var/lib/multus/bin".into(),
             "/usr/lib/cni".into(),
         ],
-        waiting: Waiting::default(),
+        cancellation: Cancellation::default(),
         replayed: false,
     }
 }

@@ -1,4 +1,4 @@
-//! Containers that are gone without a DEL: of a node that lost its power, or of a runtime that forgot them.
+//! Detaches stale containers: those that were deleted without a DEL, as after a power cut, or whose runtime forgot them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,55 +10,60 @@ use plan::netconf::Netconf;
 use tracing::info;
 
 use super::del::Removal;
-use super::{Engine, Request, Waiting, recall};
+use super::{Cancellation, ContainerRequest, Engine, cached_results};
 use crate::state::Store;
 
 /// What is known of a container's network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Namespace<'a> {
-    /// Nothing.
+pub enum NetnsState<'a> {
+    /// Nothing is known.
     Unknown,
-    /// The kernel was started anew since, and forgot it; whatever has its path now is another one.
+    /// A reboot deleted it; a namespace at its path is another one.
     Lost,
     /// Its path on the node.
     At(&'a str),
 }
 
-/// Whether a container is gone, by its id and its network namespace.
-pub type Gone<'a> = &'a dyn Fn(&ContainerId, Namespace<'_>) -> bool;
+/// Says by a container's ID and its network namespace whether the container was deleted.
+pub type IsStale<'a> = &'a dyn Fn(&ContainerId, NetnsState<'_>) -> bool;
 
 impl Engine {
-    /// Detaches and forgets every container that `gone` says is, of all that have left anything here: state, a sidecar,
-    /// cached results, files that were never completed. Goes on after failures and returns all of them.
+    /// Detaches and forgets every deleted container, as `is_stale` says, among all that have any file here: state, a sidecar, cached
+    /// results, files that were never completed. Goes on after failures and returns all of them.
     ///
-    /// `gone` has to be sure: a runtime may list a container only some time after its ADD. It is asked while nobody else is
-    /// at that container.
-    pub fn sweep(&self, path: &[PathBuf], netconf: &Netconf, gone: Gone<'_>) -> Vec<CniError> {
+    /// `is_stale` has to be certain: a runtime may list a container only some time after its ADD. It is called with the
+    /// container's lock held.
+    pub fn detach_stale(
+        &self,
+        path: &[PathBuf],
+        netconf: &Netconf,
+        is_stale: IsStale<'_>,
+    ) -> Vec<CniError> {
         let store = self.store(netconf);
         let known = || -> Result<BTreeSet<ContainerId>, CniError> {
             let mut known = in_store(&store)?;
             let cache = self.cache_dir(&store)?;
             cache::remove_empty(&cache.path).map_err(|error| cache_error(&error))?;
-            let entries = listed(&cache.path)?;
+            let entries = all_entries(&cache.path)?;
             known.extend(entries.iter().filter_map(|e| e.container_id.parse().ok()));
             Ok(known)
         };
         match known() {
-            Ok(known) => self.detach_all(path, netconf, &known, gone),
+            Ok(known) => self.detach_stale_among(path, netconf, &known, is_stale),
             Err(error) => vec![error],
         }
     }
 
-    /// Detaches those of `known` that are gone; who is busy is not.
-    pub(super) fn detach_all(
+    /// Detaches the deleted containers of `known`, except for those that another verb is working on.
+    pub(super) fn detach_stale_among(
         &self,
         path: &[PathBuf],
         netconf: &Netconf,
         known: &BTreeSet<ContainerId>,
-        gone: Gone<'_>,
+        is_stale: IsStale<'_>,
     ) -> Vec<CniError> {
         let store = self.store(netconf);
-        let detach = |id| self.detach(path, netconf, &store, id, gone).err();
+        let detach = |id| self.detach(path, netconf, &store, id, is_stale).err();
         known.iter().filter_map(detach).collect()
     }
 
@@ -68,37 +73,40 @@ impl Engine {
         netconf: &Netconf,
         store: &Store,
         id: &ContainerId,
-        gone: Gone<'_>,
+        is_stale: IsStale<'_>,
     ) -> Result<(), CniError> {
         let Some(_guard) = self.locks.try_lock(store, id) else {
             return Ok(());
         };
         let cache = self.cache_dir(store)?;
-        let entries = recall::entries(&cache.path, id);
-        let state = Self::state_left(store, id, &default_ifname())?.state;
-        let netns = state.netns.clone().or_else(|| recall::netns(&entries));
+        let entries = cached_results::entries(&cache.path, id);
+        let state = Self::load_partial(store, id, &default_ifname())?.state;
+        let netns = state
+            .netns
+            .clone()
+            .or_else(|| cached_results::netns(&entries));
         let namespace = match netns.as_deref() {
-            _ if state.rebooted => Namespace::Lost,
-            Some(netns) => Namespace::At(netns),
-            None => Namespace::Unknown,
+            _ if state.rebooted => NetnsState::Lost,
+            Some(netns) => NetnsState::At(netns),
+            None => NetnsState::Unknown,
         };
-        // What another program has detached leaves only files of ours, which are nobody's while nobody is at the container.
+        // A container that another program detached leaves only files of ours. While this lock is held they can be removed.
         let may_be_attached = state.rebooted || store.has_state(id) || !entries.is_empty();
-        if may_be_attached && !gone(id, namespace) {
+        if may_be_attached && !is_stale(id, namespace) {
             return Ok(());
         }
-        info!(container_id = %id, "detaching a container that is gone");
+        info!(container_id = %id, "detaching a stale container");
         let netns = if state.rebooted { None } else { netns };
-        let mut request = Request {
+        let mut request = ContainerRequest {
             container_id: id.clone(),
             netns,
             ifname: state.ifname.clone(),
             args: Vec::new(),
             path: path.to_vec(),
-            waiting: Waiting::default(),
+            cancellation: Cancellation::default(),
             replayed: true,
         };
-        request.netns = self.netns_left(&request);
+        request.netns = self.existing_netns(&request);
         let removal = Removal {
             request: &request,
             netconf,
@@ -113,17 +121,17 @@ impl Engine {
     }
 }
 
-/// All containers with a file in the state directory.
+/// Returns all containers with a file in the state directory.
 pub(super) fn in_store(store: &Store) -> Result<BTreeSet<ContainerId>, CniError> {
     Ok(store.known()?)
 }
 
-/// All cached results.
-pub(super) fn listed(cache: &Path) -> Result<Vec<Entry>, CniError> {
+/// Returns all cached results.
+pub(super) fn all_entries(cache: &Path) -> Result<Vec<Entry>, CniError> {
     cache::list(cache).map_err(|error| cache_error(&error))
 }
 
-/// What a runtime asks for, as a rule.
+/// The interface that runtimes request.
 pub(super) fn default_ifname() -> IfName {
     "eth0".parse().expect("a valid interface name")
 }

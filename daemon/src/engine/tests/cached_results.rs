@@ -1,12 +1,12 @@
-//! What the result cache gives back: of states that upstream wrote, of damaged ones, and of interfaces that no state lists.
+//! DEL with cached results: for upstream's state, damaged state, and interfaces that no state lists.
 
 use cni::cache::{self, Entry};
 use serde_json::{Value, json};
 
-use super::world::{Call, World, pod, request};
+use super::fixture::{Fixture, PluginCall, pod, request};
 
 const UPSTREAM: &str = include_str!("../../../tests/fixtures/state/upstream.json");
-/// What v4.3.0 wrote, captured.
+/// Files that upstream v4.3.0 wrote.
 const CAPTURED: [(&str, &str); 4] = [
     (
         "c1",
@@ -27,8 +27,8 @@ const CAPTURED: [(&str, &str); 4] = [
 ];
 const STATE: &str = "var/lib/cni/multus/c1";
 
-/// Writes what libcni keeps of an attachment.
-pub(super) fn attach(world: &World, id: &str, network: &str, ifname: &str, plugin: &str) {
+/// Writes the cached result of an attachment as libcni does.
+pub(super) fn attach(fixture: &Fixture, id: &str, network: &str, ifname: &str, plugin: &str) {
     let entry = Entry {
         kind: cache::KIND.to_owned(),
         container_id: id.to_owned(),
@@ -47,22 +47,22 @@ pub(super) fn attach(world: &World, id: &str, network: &str, ifname: &str, plugi
             .unwrap(),
         ..Entry::default()
     };
-    let dir = world.dir.path().join("var/lib/cni/multus/results");
+    let dir = fixture.dir.path().join("var/lib/cni/multus/results");
     cache::store(&dir, &entry).unwrap();
 }
 
-fn texts(calls: &[Call]) -> Vec<String> {
-    calls.iter().map(Call::text).collect()
+fn texts(calls: &[PluginCall]) -> Vec<String> {
+    calls.iter().map(PluginCall::text).collect()
 }
 
 #[test]
-fn a_pod_that_4_3_0_made_is_detached_as_it_was_attached() {
-    let mut world = World::new();
+fn pod_of_upstream_4_3_0_is_detached_with_its_arguments() {
+    let mut fixture = Fixture::new();
     for (name, content) in CAPTURED {
-        world.put(&format!("var/lib/cni/multus/{name}"), content);
+        fixture.put(&format!("var/lib/cni/multus/{name}"), content);
     }
-    world.gc(json!([])).unwrap();
-    let calls = world.calls();
+    fixture.gc(json!([])).unwrap();
+    let calls = fixture.calls();
     assert_eq!(
         texts(&calls[..4]),
         [
@@ -89,18 +89,21 @@ fn a_pod_that_4_3_0_made_is_detached_as_it_was_attached() {
         "stor0"
     );
     assert_eq!(calls[3].stdin["delegate"]["isDefaultGateway"], true);
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
-fn arguments_of_upstream_s_add_come_from_its_results() {
-    let world = World::new();
-    world.put(STATE, UPSTREAM);
-    attach(&world, "c1", "storage", "stor0", "macvlan");
+fn cni_args_of_upstreams_add_come_from_its_cached_results() {
+    let fixture = Fixture::new();
+    fixture.put(STATE, UPSTREAM);
+    attach(&fixture, "c1", "storage", "stor0", "macvlan");
     let mut request = request("c1");
     request.args.clear();
-    world.engine.del(&request, &world.netconf(), None).unwrap();
-    let calls = world.calls();
+    fixture
+        .engine
+        .del(&request, &fixture.netconf(), None)
+        .unwrap();
+    let calls = fixture.calls();
     assert_eq!(calls[1].text(), "DEL macvlan stor0");
     assert_eq!(
         calls[1].env["CNI_ARGS"],
@@ -114,62 +117,62 @@ fn arguments_of_upstream_s_add_come_from_its_results() {
             call.text()
         );
     }
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
-fn capability_arguments_of_upstream_s_add_come_from_its_results() {
-    let world = World::new();
+fn capability_args_of_upstreams_add_come_from_its_cached_results() {
+    let fixture = Fixture::new();
     let mut file: Vec<Value> = serde_json::from_str(UPSTREAM).unwrap();
     // {"name":"storage","type":"portmap","capabilities":{"portMappings":true},"cniVersion":"1.0.0"}
     file[1]["Bytes"] = json!(
         "eyJuYW1lIjoic3RvcmFnZSIsInR5cGUiOiJwb3J0bWFwIiwiY2FwYWJpbGl0aWVzIjp7InBvcnRNYXBwaW5ncyI6dHJ1ZX0sImNuaVZlcnNpb24iOiIxLjAuMCJ9"
     );
     let file = json!(file).to_string();
-    let given = |world: &World| {
-        world.put(STATE, &file);
-        world.del("c1").unwrap();
-        world.calls()[1].stdin["runtimeConfig"].clone()
+    let passed = |fixture: &Fixture| {
+        fixture.put(STATE, &file);
+        fixture.del("c1").unwrap();
+        fixture.calls()[1].stdin["runtimeConfig"].clone()
     };
     assert_eq!(
-        given(&world),
+        passed(&fixture),
         json!({"portMappings": [{"hostPort": 8080, "containerPort": 80}]}),
         "upstream gives the runtime's to every network"
     );
-    attach(&world, "c1", "storage", "stor0", "portmap");
-    assert_eq!(given(&world), json!({"portMappings": ["stor0"]}));
+    attach(&fixture, "c1", "storage", "stor0", "portmap");
+    assert_eq!(passed(&fixture), json!({"portMappings": ["stor0"]}));
 }
 
 #[test]
-fn of_upstream_s_networks_those_without_a_result_keep_no_pod() {
-    let world = World::new();
-    world.put(STATE, UPSTREAM);
-    attach(&world, "c1", "storage", "stor0", "macvlan");
-    world.fail(&["DEL bridge"]);
-    world.del("c1").unwrap();
-    assert!(world.left().is_empty(), "{:?}", world.left());
-    world.put(STATE, UPSTREAM);
-    attach(&world, "c1", "storage", "stor0", "macvlan");
-    world.fail(&["DEL macvlan"]);
-    assert!(world.del("c1").unwrap_err().msg.contains("\"storage\""));
-    world.on_call(|_| Ok(()));
-    world.del("c1").unwrap();
-    assert!(world.left().is_empty(), "{:?}", world.left());
+fn upstream_networks_without_a_result_do_not_fail_del() {
+    let fixture = Fixture::new();
+    fixture.put(STATE, UPSTREAM);
+    attach(&fixture, "c1", "storage", "stor0", "macvlan");
+    fixture.fail(&["DEL bridge"]);
+    fixture.del("c1").unwrap();
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+    fixture.put(STATE, UPSTREAM);
+    attach(&fixture, "c1", "storage", "stor0", "macvlan");
+    fixture.fail(&["DEL macvlan"]);
+    assert!(fixture.del("c1").unwrap_err().msg.contains("\"storage\""));
+    fixture.on_call(|_| Ok(()));
+    fixture.del("c1").unwrap();
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
-fn hot_plugged_interfaces_go_with_their_pod() {
-    let world = World::new();
-    world.add("c1", "a").unwrap();
-    attach(&world, "c1", "hot", "net7", "bridge");
-    attach(&world, "c2", "hot", "net7", "bridge");
-    world.calls();
-    world.fail(&["DEL bridge"]);
-    world.del("c1").unwrap_err();
-    world.on_call(|_| Ok(()));
-    world.del("c1").unwrap();
+fn del_detaches_hot_plugged_interfaces() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a").unwrap();
+    attach(&fixture, "c1", "hot", "net7", "bridge");
+    attach(&fixture, "c2", "hot", "net7", "bridge");
+    fixture.calls();
+    fixture.fail(&["DEL bridge"]);
+    fixture.del("c1").unwrap_err();
+    fixture.on_call(|_| Ok(()));
+    fixture.del("c1").unwrap();
     assert_eq!(
-        texts(&world.calls()),
+        texts(&fixture.calls()),
         [
             "DEL bridge net7",
             "DEL macvlan net1",
@@ -178,44 +181,52 @@ fn hot_plugged_interfaces_go_with_their_pod() {
             "DEL bridge net7",
         ]
     );
-    assert_eq!(world.left(), ["results/hot-c2-net7"], "another's");
+    assert_eq!(
+        fixture.files(),
+        ["results/hot-c2-net7"],
+        "that of another container"
+    );
 }
 
 #[test]
-fn results_are_enough_when_state_is_lost() {
+fn del_works_from_cached_results_alone() {
     for content in [None, Some(""), Some("[{"), Some("{}"), Some("\0\0\0")] {
-        let world = World::new();
-        world.add("c1", "a,b").unwrap();
-        world.calls();
-        let own = world.dir.path().join("var/lib/cni/multus");
+        let fixture = Fixture::new();
+        fixture.add("c1", "a,b").unwrap();
+        fixture.calls();
+        let own = fixture.dir.path().join("var/lib/cni/multus");
         std::fs::remove_file(own.join(".multus-rs/c1.json")).unwrap();
         match content {
             None => std::fs::remove_file(own.join("c1")).unwrap(),
-            Some(content) => world.put(STATE, content),
+            Some(content) => fixture.put(STATE, content),
         }
-        world.forget_nads();
-        world.del("c1").unwrap();
-        world.check_calls(&[
+        fixture.delete_nads();
+        fixture.del("c1").unwrap();
+        fixture.check_calls(&[
             "DEL bridge net2",
             "DEL macvlan net1",
             "DEL portmap eth0",
             "DEL flannel eth0",
         ]);
-        assert!(world.left().is_empty(), "{content:?}: {:?}", world.left());
+        assert!(
+            fixture.files().is_empty(),
+            "{content:?}: {:?}",
+            fixture.files()
+        );
     }
 }
 
 #[test]
-fn what_can_be_read_of_state_comes_before_what_the_pod_would_have_today() {
-    let world = World::new();
-    world.put(STATE, &UPSTREAM[..UPSTREAM.len() - 1]);
-    world.nad("c", r#"{"type":"ipvlan"}"#);
-    let del = world
+fn readable_delegates_of_damaged_state_come_before_guesses() {
+    let fixture = Fixture::new();
+    fixture.put(STATE, &UPSTREAM[..UPSTREAM.len() - 1]);
+    fixture.nad("c", r#"{"type":"ipvlan"}"#);
+    let del = fixture
         .engine
-        .del(&request("c1"), &world.netconf(), Some(&pod("c,c,c")));
+        .del(&request("c1"), &fixture.netconf(), Some(&pod("c,c,c")));
     del.unwrap();
     assert_eq!(
-        texts(&world.calls()),
+        texts(&fixture.calls()),
         [
             "DEL ipvlan net3",
             "DEL ipvlan net1",
@@ -225,37 +236,44 @@ fn what_can_be_read_of_state_comes_before_what_the_pod_would_have_today() {
             "DEL flannel eth0",
         ]
     );
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
-fn state_that_cannot_be_read_at_all_blocks_nothing() {
-    let world = World::new();
-    std::fs::create_dir_all(world.dir.path().join(STATE)).unwrap();
-    attach(&world, "c1", "n", "eth0", "bridge");
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL bridge eth0"]);
-    world.del("c1").unwrap();
-    world.check_calls(&[]);
+fn unreadable_state_does_not_block_del() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.dir.path().join(STATE)).unwrap();
+    attach(&fixture, "c1", "n", "eth0", "bridge");
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL bridge eth0"]);
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[]);
 }
 
 #[test]
-fn a_namespace_that_is_gone_is_not_named() {
-    let world = World::new();
+fn deleted_netns_is_not_passed_to_plugins() {
+    let fixture = Fixture::new();
     let netns = |path: &str, replayed: bool| {
-        attach(&world, "c1", "n", "eth0", "bridge");
-        let request = crate::engine::Request {
+        attach(&fixture, "c1", "n", "eth0", "bridge");
+        let request = crate::engine::ContainerRequest {
             netns: Some(path.to_owned()),
             replayed,
             ..request("c1")
         };
-        world.engine.del(&request, &world.netconf(), None).unwrap();
-        world.calls()[0].env["CNI_NETNS"].clone()
+        fixture
+            .engine
+            .del(&request, &fixture.netconf(), None)
+            .unwrap();
+        fixture.calls()[0].env["CNI_NETNS"].clone()
     };
     let alive = format!("/proc/{}/ns/net", std::process::id());
     assert_eq!(netns("/var/run/netns/x", true), "/var/run/netns/x");
     assert_eq!(netns("/var/run/netns/y", false), "");
     assert_eq!(netns(&alive, false), alive);
     assert_eq!(netns("/proc/4194305/ns/net", false), "");
-    assert_eq!(netns(&alive, true), "", "it may be another's by now");
+    assert_eq!(
+        netns(&alive, true),
+        "",
+        "the process id may since belong to another process"
+    );
 }

@@ -1,5 +1,5 @@
-//! What the result cache knows of a container beyond its state: the arguments of each ADD, and attachments that state does
-//! not list. Those are of a state that is damaged or lost, or of interfaces that upstream plugged into a running pod.
+//! Completes state from the result cache, which knows the arguments of each ADD, and attachments that state does not list: those
+//! of a damaged or lost state, and interfaces that upstream plugged into a running pod.
 
 use std::path::Path;
 
@@ -15,37 +15,37 @@ use tracing::warn;
 
 use crate::state::{Delegate, PodRef, Progress, State};
 
-/// Where the runtime's libcni keeps its results.
+/// The directory in which the runtime's libcni caches its results.
 pub(super) const RUNTIME_RESULTS: &str = "/var/lib/cni/results";
-/// Plugins that lead to a multus.
+/// Plugins that call a multus daemon.
 const SHIMS: [&str; 2] = ["multus-shim", "multus"];
 
-/// All that the cache holds of a container, the oldest first.
+/// Returns all cached results of a container, the oldest first.
 pub(super) fn entries(cache: &Path, id: &ContainerId) -> Vec<Entry> {
     cache::of_container(cache, id).unwrap_or_else(|error| {
-        warn!(%error, "what a container is attached to");
+        warn!(%error, "cannot read a container's cached results");
         Vec::new()
     })
 }
 
-/// Takes over what the runtime's own cache holds of a container's interface: an attachment that it made by itself, before our
-/// configuration was there, under a network name that it does not use any more. From then on our cache knows of it, so that DEL finds
-/// configuration and result, and finds them again when it is repeated.
+/// Moves what the runtime's own cache holds of a container's interface into ours. The runtime made that attachment itself, before our
+/// configuration was installed, under a network name that it no longer uses. From our cache, DEL and every repeated DEL find
+/// configuration and result.
 pub(super) fn adopt(root: &Root, cache: &Path, id: &ContainerId, ifname: &IfName) -> Vec<Entry> {
     let dir = match root.directory(RUNTIME_RESULTS) {
         Ok(dir) => dir,
         Err(error) if error.is_not_found() => return Vec::new(),
         Err(error) => {
-            warn!(%error, "what the runtime has cached of a container");
+            warn!(%error, "cannot read the runtime's cached results");
             return Vec::new();
         }
     };
-    let theirs = root::proc_path(&dir);
-    let mut adopted = entries(&theirs, id);
+    let runtime_cache = root::proc_path(&dir);
+    let mut adopted = entries(&runtime_cache, id);
     adopted.retain(|entry| entry.if_name == ifname.as_str() && !is_ours(entry));
     for entry in &adopted {
         let moved = cache::store(cache, entry)
-            .and_then(|()| cache::remove(&theirs, &entry.network_name, id, ifname));
+            .and_then(|()| cache::remove(&runtime_cache, &entry.network_name, id, ifname));
         if let Err(error) = moved {
             warn!(%error, network = entry.network_name, "cannot take over a cached result of the runtime");
         }
@@ -53,7 +53,7 @@ pub(super) fn adopt(root: &Root, cache: &Path, id: &ContainerId, ifname: &IfName
     adopted
 }
 
-/// Whether an entry is of the runtime's call of a shim, which leads here and which the runtime removes itself.
+/// Returns whether an entry is the result of a shim, which the runtime removes itself after the shim's DEL.
 fn is_ours(entry: &Entry) -> bool {
     let config = NetworkConfig::parse_named(&entry.config, &entry.network_name);
     config.map_or(true, |config| {
@@ -62,20 +62,20 @@ fn is_ours(entry: &Entry) -> bool {
     })
 }
 
-/// Completes a state with what the cache knows, and with what upstream's file does not keep.
+/// Completes a state with the cached results and with what upstream's file does not hold.
 pub(super) fn complete(state: &mut State, entries: &[Entry], netconf: &Netconf) {
     for delegate in &mut state.delegates {
         let entry = entries.iter().find(|entry| is_of(entry, delegate));
-        remember(delegate, entry, netconf);
+        complete_delegate(delegate, entry, netconf);
     }
     for entry in entries {
         if !state.delegates.iter().any(|known| is_of(entry, known)) {
-            match attachment(entry) {
+            match cached_delegate(entry) {
                 Ok(delegate) => state.delegates.push(delegate),
                 Err(reason) => {
                     warn!(
                         network = entry.network_name,
-                        reason, "a cached result is of no use"
+                        reason, "ignoring an invalid cached result"
                     );
                 }
             }
@@ -102,7 +102,7 @@ pub(super) fn complete(state: &mut State, entries: &[Entry], netconf: &Netconf) 
     }
 }
 
-/// The network namespace that the results were made in.
+/// Returns the network namespace that the cached results name.
 pub(super) fn netns(entries: &[Entry]) -> Option<String> {
     entries.iter().find_map(|entry| {
         let interfaces = entry.result.get("interfaces").and_then(Value::as_array);
@@ -122,7 +122,7 @@ pub(super) fn is_of(entry: &Entry, delegate: &Delegate) -> bool {
     entry.network_name == delegate.config.name && entry.if_name == delegate.ifname.as_str()
 }
 
-fn remember(delegate: &mut Delegate, entry: Option<&Entry>, netconf: &Netconf) {
+fn complete_delegate(delegate: &mut Delegate, entry: Option<&Entry>, netconf: &Netconf) {
     if let Some(entry) = entry {
         delegate.args = Some(entry.cni_args.clone()).filter(|args| !args.is_empty());
     }
@@ -145,8 +145,8 @@ fn remember(delegate: &mut Delegate, entry: Option<&Entry>, netconf: &Netconf) {
     };
 }
 
-/// An attachment that only the cache knows.
-fn attachment(entry: &Entry) -> Result<Delegate, String> {
+/// Returns the delegate of an attachment that only the cache knows.
+fn cached_delegate(entry: &Entry) -> Result<Delegate, String> {
     Ok(Delegate {
         name: entry.network_name.clone(),
         ifname: IfName::parse(&entry.if_name).map_err(|error| error.to_string())?,
