@@ -112,8 +112,8 @@ fn retry_disabled_forgets_failed_delegates() {
     fixture.calls();
     fixture.del("c1").unwrap();
     fixture.check_calls(&[]);
-    let left = fixture.files();
-    assert!(!left.contains(&"/c1".to_owned()), "{left:?}");
+    let files = fixture.files();
+    assert!(!files.contains(&"/c1".to_owned()), "{files:?}");
 }
 
 #[test]

@@ -128,11 +128,12 @@ fn failed_unplug_is_returned_and_can_be_repeated() {
     unplug(&fixture, "c1", "ext0").unwrap();
     fixture.check_calls(&["DEL tuning ext0", "DEL macvlan ext0"]);
     let netconf = fixture.netconf();
-    let primary = r#"{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}"#;
-    let primary = plan::bare(primary.as_bytes(), &netconf).unwrap();
-    let refused = fixture
-        .engine
-        .del_explicit(&at("c1", "eth0"), &netconf, &pod(""), &primary);
+    let default_network = r#"{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}"#;
+    let default_network = plan::bare(default_network.as_bytes(), &netconf).unwrap();
+    let refused =
+        fixture
+            .engine
+            .del_explicit(&at("c1", "eth0"), &netconf, &pod(""), &default_network);
     assert!(refused.unwrap_err().msg.contains("default network"));
 }
 

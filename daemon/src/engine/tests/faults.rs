@@ -47,8 +47,8 @@ fn at_every_step(before: Verb<'_>, verb: Verb<'_>, after: Verb<'_>) -> u32 {
             let calls = fixture.calls();
             let attached = attached(&calls);
             assert!(attached.is_empty(), "{fault:?} at {step}: {attached:?}");
-            let left = fixture.files();
-            assert!(left.is_empty(), "{fault:?} at {step}: {left:?}");
+            let files = fixture.files();
+            assert!(files.is_empty(), "{fault:?} at {step}: {files:?}");
         }
     }
     most

@@ -53,15 +53,15 @@ pub(super) struct Plugins {
     /// Default routes that were set, in order.
     pub(super) routes: Mutex<Vec<SetRoutes>>,
     /// The number of calls that succeed before setting default routes fails once.
-    no_route: Mutex<Option<usize>>,
+    fail_route: Mutex<Option<usize>>,
     /// Keys that ADD adds to its result, by interface.
-    pub(super) answers: Mutex<HashMap<String, Value>>,
+    result_keys: Mutex<HashMap<String, Value>>,
 }
 
 impl Plugins {
     /// Makes setting default routes fail once, after `count` calls.
-    pub(super) fn no_route_after(&self, count: usize) {
-        *self.no_route.lock().unwrap() = Some(count);
+    pub(super) fn fail_route_after(&self, count: usize) {
+        *self.fail_route.lock().unwrap() = Some(count);
     }
 }
 
@@ -100,8 +100,8 @@ impl Exec for Plugins {
                     "interfaces": [{"name": ifname, "sandbox": call.env["CNI_NETNS"]}],
                     "ips": [{"interface": 0, "address": "10.0.0.9/24"}],
                 });
-                let answers = self.answers.lock().unwrap();
-                for (key, value) in answers
+                let keys = self.result_keys.lock().unwrap();
+                for (key, value) in keys
                     .get(&ifname)
                     .and_then(Value::as_object)
                     .into_iter()
@@ -136,7 +136,7 @@ impl LinkProbe for Plugins {
         family: Family,
         routes: &[DefaultRoute],
     ) -> io::Result<()> {
-        let mut remaining = self.no_route.lock().unwrap();
+        let mut remaining = self.fail_route.lock().unwrap();
         match remaining.take() {
             Some(0) => return Err(io::Error::from_raw_os_error(101)),
             Some(count) => *remaining = Some(count - 1),
@@ -210,7 +210,7 @@ impl Fixture {
         };
         fixture.put("var/run/netns/x", "");
         fixture.put(BOOT_ID, "one\n");
-        fixture.primary("1.0.0");
+        fixture.default_network("1.0.0");
         fixture.nad("a", r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":{"ips":true,"mac":true,"portMappings":true}}"#);
         fixture.nad("b", r#"{"cniVersion":"0.3.1","type":"bridge"}"#);
         fixture
@@ -251,7 +251,7 @@ impl Fixture {
         taken.into_iter().map(text).collect()
     }
 
-    pub(super) fn primary(&self, version: &str) {
+    pub(super) fn default_network(&self, version: &str) {
         self.put(
             DEFAULT_NETWORK,
             &json!({"cniVersion":version,"name":"cbr0","plugins":[
@@ -325,9 +325,9 @@ impl Fixture {
     }
 
     /// Adds keys to the result of ADD for an interface.
-    pub(super) fn answer(&self, ifname: &str, keys: Value) {
-        let mut answers = self.plugins.answers.lock().unwrap();
-        answers.insert(ifname.to_owned(), keys);
+    pub(super) fn add_to_result(&self, ifname: &str, keys: Value) {
+        let mut result_keys = self.plugins.result_keys.lock().unwrap();
+        result_keys.insert(ifname.to_owned(), keys);
     }
 
     /// The default routes that were set.

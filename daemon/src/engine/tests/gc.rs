@@ -54,7 +54,7 @@ fn gc_detaches_containers_that_the_runtime_does_not_list() {
 }
 
 #[test]
-fn gc_waits_for_the_readiness_indicator() {
+fn gc_fails_until_the_readiness_indicator_exists() {
     let mut fixture = Fixture::new();
     fixture.add("c1", "a").unwrap();
     fixture.config["readinessindicatorfile"] = json!("/run/ready");
@@ -88,7 +88,7 @@ fn gc_passes_the_netns_if_it_exists() {
 #[test]
 fn gc_reports_containers_older_than_multus_to_the_default_network() {
     let mut fixture = Fixture::new();
-    fixture.primary("1.1.0");
+    fixture.default_network("1.1.0");
     fixture.add("c1", "").unwrap();
     fixture.calls();
     fixture.gc(listed(&["c0", "c1"])).unwrap();
@@ -110,8 +110,8 @@ fn gc_goes_on_after_failures() {
     fixture.fail(&["DEL macvlan"]);
     let error = fixture.gc(listed(&["c3"])).unwrap_err();
     assert_eq!(error.code, 123);
-    let left = fixture.files();
-    assert!(left.contains(&"/c1".to_owned()) && !left.contains(&"/c2".to_owned()));
+    let files = fixture.files();
+    assert!(files.contains(&"/c1".to_owned()) && !files.contains(&"/c2".to_owned()));
     let texts: Vec<_> = fixture
         .calls()
         .iter()
@@ -146,7 +146,7 @@ fn gc_removes_damaged_and_orphaned_files() {
 #[test]
 fn damaged_state_of_a_listed_container_stops_gc() {
     let mut fixture = Fixture::new();
-    fixture.primary("1.1.0");
+    fixture.default_network("1.1.0");
     fixture.put("var/lib/cni/multus/c1", "[{");
     let error = fixture.gc(listed(&["c1"])).unwrap_err();
     assert!(
@@ -216,8 +216,8 @@ fn gc_detaches_cached_attachments_with_their_own_configuration() {
         calls[0].stdin["runtimeConfig"],
         json!({"portMappings": ["net1"]})
     );
-    let left = fixture.files();
-    assert!(!left.iter().any(|name| name.contains("/n-")), "{left:?}");
+    let files = fixture.files();
+    assert!(!files.iter().any(|name| name.contains("/n-")), "{files:?}");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn attachments_in_upstreams_state_are_valid() {
 #[test]
 fn container_being_added_is_valid() {
     let fixture = Arc::new(Fixture::new());
-    fixture.primary("1.1.0");
+    fixture.default_network("1.1.0");
     fixture.add("c1", "").unwrap();
     fixture.calls();
     let (other, once) = (Arc::clone(&fixture), Mutex::new(Some(())));
@@ -352,14 +352,14 @@ fn gc_spares_an_add_that_ends_meanwhile() {
         collected.unwrap();
         added.join().unwrap().unwrap();
     });
-    let left = fixture.files();
-    assert!(left.contains(&"/c2".to_owned()) && !left.contains(&"/c1".to_owned()));
+    let files = fixture.files();
+    assert!(files.contains(&"/c2".to_owned()) && !files.contains(&"/c1".to_owned()));
 }
 
 #[test]
 fn add_waits_while_gc_reports_valid_attachments() {
     let fixture = Fixture::new();
-    fixture.primary("1.1.0");
+    fixture.default_network("1.1.0");
     let (collecting, begins) = mpsc::channel();
     let (added, is_added) = mpsc::channel();
     let is_added = Mutex::new(is_added);

@@ -26,10 +26,10 @@ fn hand_off_detaches_stale_containers_and_keeps_running_ones() {
         .into_iter()
         .filter(|name| name.contains("c2"))
         .collect();
-    let left = hand_off(&fixture);
-    assert!(left.errors.is_empty(), "{left:?}");
+    let outcome = hand_off(&fixture);
+    assert!(outcome.errors.is_empty(), "{outcome:?}");
     fixture.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
-    let kept: Vec<_> = left
+    let kept: Vec<_> = outcome
         .kept
         .iter()
         .map(|one| {

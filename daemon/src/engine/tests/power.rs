@@ -259,8 +259,8 @@ fn at_every_step(
             let case = format!("{fates:?} at {step}");
             after(&mut fixture, !happened).unwrap_or_else(|error| panic!("{case}: {error}"));
             assert_eq!(leases(&fixture), Vec::<String>::new(), "{case}");
-            let left = fixture.files();
-            assert!(left.is_empty(), "{case}: {left:?}");
+            let files = fixture.files();
+            assert!(files.is_empty(), "{case}: {files:?}");
             if !happened {
                 most = most.max(step);
                 break;

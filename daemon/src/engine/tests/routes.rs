@@ -12,7 +12,7 @@ use crate::engine::{Added, DefaultRoute};
 fn fixture() -> Fixture {
     let fixture = Fixture::new();
     let both = json!([{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "10.244.0.0/16"}]);
-    fixture.answer("eth0", json!({"routes": both}));
+    fixture.add_to_result("eth0", json!({"routes": both}));
     fixture
 }
 
@@ -47,7 +47,7 @@ fn pod_without_default_route_request_keeps_its_routes() {
 fn gateway_request_replaces_the_familys_default_routes() {
     let fixture = fixture();
     let more = json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}, {"dst": "192.168.0.0/16", "gw": "10.0.0.254"}]);
-    fixture.answer("net2", json!({"routes": more}));
+    fixture.add_to_result("net2", json!({"routes": more}));
     let added = fixture
         .add(
             "c1",
@@ -120,7 +120,7 @@ fn empty_list_keeps_the_networks_own_default_route() {
     let fixture = fixture();
     // A route that names no gateway has that of the address.
     let own = json!({"routes": [{"dst": "0.0.0.0/0"}], "ips": [{"interface": 0, "address": "10.0.0.9/24", "gateway": "10.0.0.1"}]});
-    fixture.answer("net1", own);
+    fixture.add_to_result("net1", own);
     let added = fixture
         .add("c1", r#"[{"name":"a","default-route":[]}]"#)
         .unwrap();
@@ -138,7 +138,7 @@ fn empty_list_keeps_the_networks_own_default_route() {
 #[test]
 fn empty_list_keeps_an_on_link_default_route() {
     let fixture = fixture();
-    fixture.answer(
+    fixture.add_to_result(
         "net1",
         json!({"routes": [{"dst": "0.0.0.0/0", "mtu": 1400}]}),
     );
@@ -164,7 +164,7 @@ fn empty_list_without_own_default_route_fails_add() {
 #[test]
 fn route_that_cannot_be_set_undoes_add() {
     let fixture = fixture();
-    fixture.plugins.no_route_after(0);
+    fixture.plugins.fail_route_after(0);
     let error = fixture
         .add("c1", r#"[{"name":"a","default-route":["10.9.9.9"]}]"#)
         .unwrap_err();
@@ -192,9 +192,9 @@ fn route_that_cannot_be_set_undoes_add() {
 fn running(networks: &str) -> Fixture {
     let fixture = Fixture::new();
     let both = json!([{"dst": "0.0.0.0/0", "gw": "10.244.0.1"}, {"dst": "::/0", "gw": "fd00:244::1"}, {"dst": "10.244.0.0/16"}]);
-    fixture.answer("eth0", json!({"routes": both}));
+    fixture.add_to_result("eth0", json!({"routes": both}));
     let own = json!({"routes": [{"dst": "0.0.0.0/0", "priority": 50}], "ips": [{"interface": 0, "address": "10.9.0.9/24", "gateway": "10.9.0.1"}]});
-    fixture.answer("own0", own);
+    fixture.add_to_result("own0", own);
     fixture.add("c1", networks).unwrap();
     take_set_routes(&fixture);
     fixture
@@ -319,7 +319,7 @@ fn failed_change_keeps_the_default_route() {
     // If the kernel refuses the second of two routes, the first is undone.
     fixture.on_call(|_| Ok(()));
     let refused = json!([{"name": "a", "default-route": ["10.0.0.1", "fd00::1"]}]).to_string();
-    fixture.plugins.no_route_after(1);
+    fixture.plugins.fail_route_after(1);
     let reconciled = fixture.reconcile("c1", &refused).unwrap();
     assert!(reconciled.failure.is_some(), "{reconciled:?}");
     let mut families = take_set_routes(&fixture);
@@ -338,7 +338,7 @@ fn failed_change_keeps_the_default_route() {
 #[test]
 fn failed_restore_of_a_route_is_retried() {
     let fixture = running(&format!("[{V4}]"));
-    fixture.plugins.no_route_after(0);
+    fixture.plugins.fail_route_after(0);
     let reconciled = fixture.reconcile("c1", "").unwrap();
     let error = &reconciled.detach_errors[0].msg;
     for part in ["shop/cart-0", "IPv4 default route", "cbr0"] {

@@ -7,7 +7,7 @@ fn status_is_cached() {
     let fixture = Fixture::new();
     fixture.status().unwrap();
     fixture.check_calls(&[]);
-    fixture.primary("1.1.0");
+    fixture.default_network("1.1.0");
     for _ in 0..3 {
         fixture.status().unwrap();
     }
@@ -17,7 +17,7 @@ fn status_is_cached() {
 #[test]
 fn status_keeps_the_plugins_code_until_the_default_network_changes() {
     let fixture = Fixture::new();
-    fixture.primary("1.1.0");
+    fixture.default_network("1.1.0");
     fixture.on_call(|_| Err(cni::types::CniError::new(51, "degraded")));
     assert_eq!(fixture.status().unwrap_err().code, 51);
     assert_eq!(fixture.status().unwrap_err().code, 51);

@@ -52,7 +52,7 @@ fn requested_address_may_be_assigned_without_the_capability() {
     let mut fixture = Fixture::new();
     fixture.config["unservedRequests"] = json!("error");
     let ips = json!([{"address": "10.0.0.7/24"}]);
-    fixture.answer("net1", json!({ "ips": ips }));
+    fixture.add_to_result("net1", json!({ "ips": ips }));
     fixture.add("c1", ADDRESSED).unwrap();
 }
 
