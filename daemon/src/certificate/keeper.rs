@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::{Held, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
     access::{Access, Client, Credential, Current, Server, client_as},
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
 };
 
 /// How often clock, API server's address and authority are looked at again.
@@ -52,7 +52,7 @@ impl Keeper {
             let pause = match self.turn(&mut state).await {
                 Ok(pause) => {
                     failures = 0;
-                    self.readiness.well(Part::Certificate);
+                    self.readiness.open(Gate::Certificate);
                     pause
                 }
                 Err(reason) => {
@@ -65,7 +65,7 @@ impl Keeper {
                         Some(held) => {
                             warn!(reason, until = %held.not_after(), "cannot renew the certificate");
                         }
-                        None => self.readiness.missing(Part::Certificate, reason),
+                        None => self.readiness.close(Gate::Certificate, reason),
                     }
                     backoff(failures)
                 }
@@ -74,7 +74,7 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => refusals = 0,
                 () = self.current.refused(), if failures == 0 => {
                     refusals += 1;
-                    self.readiness.missing(Part::Certificate, "the API server does not accept the certificate: asking for another");
+                    self.readiness.close(Gate::Certificate, "the API server does not accept the certificate: asking for another");
                     state = State::default();
                     tokio::time::sleep(backoff(refusals)).await;
                 }
@@ -110,7 +110,7 @@ impl Keeper {
     async fn obtain(&self, client: Client, is_needed: bool) -> Result<Held, String> {
         let tell = |what: &str| {
             if is_needed {
-                self.readiness.missing(Part::Certificate, what);
+                self.readiness.close(Gate::Certificate, what);
             }
         };
         let obtained = obtain(client, &self.node, self.settings.duration, tell).await;

@@ -18,8 +18,8 @@ use super::{
     written::{self, Before, MAX_FILE},
 };
 use crate::{
-    host::dir_watch::{DirectoryWatch, heard},
-    readiness::{self, Part, Readiness},
+    host::dir_watch::{DirectoryWatch, changed_or_never},
+    readiness::{self, Gate, Readiness},
 };
 
 /// How often is looked again even when nothing is heard.
@@ -101,7 +101,7 @@ impl Manager {
     /// Runs for ever. While another daemon of the node has the socket, the file is its business.
     pub async fn run(mut self, mut targets: Receiver<Option<Target>>) {
         loop {
-            self.readiness.wait_for(&[Part::Socket]).await;
+            self.readiness.wait_open(&[Gate::Socket]).await;
             let target = targets.borrow_and_update().clone();
             let Some(target) = target else {
                 if targets.changed().await.is_err() {
@@ -117,7 +117,7 @@ impl Manager {
             let watch = DirectoryWatch::with_parents(&self.root, &dirs);
             let pause = self.look(&target);
             tokio::select! {
-                () = async { heard(watch).await; sleep(pause).await } => {}
+                () = async { changed_or_never(watch).await; sleep(pause).await } => {}
                 () = sleep(PERIOD) => {}
                 changed = targets.changed() => if changed.is_err() { return },
             }
@@ -136,7 +136,7 @@ impl Manager {
                 )
             })
         });
-        self.readiness.set(Part::Configuration, problem);
+        self.readiness.set(Gate::Configuration, problem);
         pause.unwrap_or(SETTLE)
     }
 

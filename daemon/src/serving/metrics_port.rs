@@ -19,16 +19,16 @@ use tracing::warn;
 use super::snapshot;
 use crate::serving::service::Service;
 
-/// A client that sends nothing is not waited for.
+/// Limit for a client to send its headers.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Pause before an address that is taken is tried again.
+/// Pause before another attempt to bind a port that is in use.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// Serves them on every address of the node, as upstream does. A port that is taken is told and tried again.
+/// Serves metrics on every address of the node, as upstream does. Logs a warning and retries while the port is in use.
 pub async fn serve(service: Arc<Service>, port: u16) {
     loop {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-            // A node without IPv6.
+            // The node has no IPv6.
             Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
             listener => listener,
         };
@@ -42,7 +42,7 @@ pub async fn serve(service: Arc<Service>, port: u16) {
     }
 }
 
-/// Until a connection cannot be accepted.
+/// Serves until a connection cannot be accepted.
 async fn accept(service: &Arc<Service>, listener: &TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let service = Arc::clone(service);
@@ -50,7 +50,7 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
             let service = Arc::clone(&service);
             async move {
                 let (method, path) = (request.method(), request.uri().path());
-                Ok::<_, Infallible>(answer(&service, method, path).await)
+                Ok::<_, Infallible>(respond(&service, method, path).await)
             }
         });
         let connection = http1::Builder::new()
@@ -58,12 +58,12 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIME)
             .serve_connection(TokioIo::new(stream), service);
-        // Whoever reads them may go whenever he likes.
+        // A client may disconnect at any time.
         tokio::spawn(async { drop(connection.await) });
     }
 }
 
-async fn answer(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn respond(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let (status, text) = match (path, method) {
         (api::PATH_METRICS, &Method::GET) => {
             let text = snapshot::take(service).await.text(&service.metrics);
