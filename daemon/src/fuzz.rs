@@ -1,7 +1,7 @@
-//! Bounded fuzzing of everything that strangers write: annotations, network definitions, CNI configurations and requests. Inputs are
-//! made from the corpus in `tests/corpus` by cutting, mixing and changing it; what has failed once is added there and stays.
+//! Bounded fuzzing of all untrusted input: annotations, network definitions, CNI configurations and requests. Inputs are made from the
+//! corpus in `tests/corpus` by cutting, mixing and changing it. An input that has failed once is added to the corpus and stays there.
 //!
-//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` goes on for so long on each target, from another seed.
+//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` runs each target that long, from another seed.
 
 use std::{fs, path::Path};
 
@@ -16,11 +16,11 @@ use crate::{
     plan::{self, Inputs, NoPlugins, PodView},
 };
 
-/// Inputs of a short run, each corpus file besides.
+/// The number of inputs of a short run, in addition to the corpus files.
 const ROUNDS: usize = 4000;
 /// Longer inputs find nothing that shorter ones do not.
 const LONGEST: usize = 4096;
-/// What grammars are made of.
+/// Tokens of the grammars under test.
 const WORDS: &[&str] = &[
     "[",
     "]",
@@ -59,7 +59,7 @@ const WORDS: &[&str] = &[
     "ipam",
 ];
 
-/// Runs a target on its corpus and on what comes of it; `accepts` tells whether an input was taken.
+/// Runs a target on its corpus and on inputs made from it. `accepts` returns whether the target accepted an input.
 fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/corpus")
@@ -80,7 +80,7 @@ fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
         );
         is_accepted
     };
-    // A corpus that is refused as a whole, or taken as a whole, tries one side alone.
+    // A corpus of which all is refused, or all accepted, would test one side only.
     let accepted = seeds.iter().filter(|seed| check(seed)).count();
     assert!(
         accepted > 0 && accepted < seeds.len(),
@@ -88,12 +88,12 @@ fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
         seeds.len()
     );
     ::fuzz::repeat(ROUNDS, |random| {
-        check(&changed(&seeds, random));
+        check(&mutate(&seeds, random));
     });
 }
 
-/// One input: one of the corpus, changed in a few places.
-fn changed(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+/// Returns an input from the corpus, changed in a few places.
+fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut input = seeds[random.below(seeds.len())].clone();
     for _ in 0..=random.below(4) {
         let at = random.below(input.len() + 1);
@@ -140,10 +140,10 @@ fn annotations() {
     });
 }
 
-/// A cluster of one definition, whatever that is.
-struct One(std::sync::Arc<plan::Nad>);
+/// A cluster with the same definition under every name.
+struct SingleDefinition(std::sync::Arc<plan::Nad>);
 
-impl plan::Definitions for One {
+impl plan::Definitions for SingleDefinition {
     fn nad(&self, _namespace: &str, _name: &str) -> Option<std::sync::Arc<plan::Nad>> {
         Some(std::sync::Arc::clone(&self.0))
     }
@@ -167,7 +167,7 @@ fn definitions() {
         let Some(nad) = cluster::read_definition(input) else {
             return false;
         };
-        let definitions = One(nad);
+        let definitions = SingleDefinition(nad);
         let inputs = Inputs {
             netconf: &netconf,
             definitions: &definitions,

@@ -1,22 +1,22 @@
-//! Looking keys up the way Go's decoder does: without regard to case, the last of several wins, `null` counts as absent.
-//! It reads values only; nothing here changes a document.
+//! Looks keys up as Go's decoder does: the case of keys does not matter, the last of several keys wins, and `null` counts as absent.
+//! Nothing here changes a document.
 
 use serde_json::{Map, Value};
 
-/// What kind of value a key had to have.
+/// A key has a value of another type than expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("key \"{key}\" must be {expected}")]
 pub struct WrongType {
     /// The key as this program spells it.
     pub key: String,
-    /// What was expected there.
+    /// The expected type.
     pub expected: &'static str,
 }
 
-/// The value of `key`, in whatever case it was written.
+/// Returns the value of `key`, in whatever case the document spells it.
 pub(crate) use api::options::get;
 
-/// A text; absent is empty.
+/// Returns a string, empty when the key is absent.
 pub(crate) fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
     match get(map, key) {
         None => Ok(String::new()),
@@ -25,12 +25,12 @@ pub(crate) fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongT
     }
 }
 
-/// A text that is `None` when absent or empty.
+/// Returns a string, or `None` when it is absent or empty.
 pub(crate) fn non_empty(map: &Map<String, Value>, key: &str) -> Result<Option<String>, WrongType> {
     Ok(Some(text(map, key)?).filter(|text| !text.is_empty()))
 }
 
-/// A switch; absent is off.
+/// Returns a Boolean, `false` when the key is absent.
 pub(crate) fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
     match get(map, key) {
         None => Ok(false),
@@ -39,12 +39,12 @@ pub(crate) fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongT
     }
 }
 
-/// A switch that is `None` when absent.
+/// Returns a Boolean, or `None` when the key is absent.
 pub(crate) fn decided(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
     get(map, key).map(|_| switch(map, key)).transpose()
 }
 
-/// A list of texts, `None` when absent.
+/// Returns a list of strings, or `None` when the key is absent.
 pub(crate) fn texts(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>>, WrongType> {
     let Some(value) = get(map, key) else {
         return Ok(None);
@@ -60,7 +60,7 @@ pub(crate) fn texts(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<St
         .ok_or_else(|| wrong(key, "a list of strings"))
 }
 
-/// An object, `None` when absent.
+/// Returns an object, or `None` when the key is absent.
 pub(crate) fn object<'a>(
     map: &'a Map<String, Value>,
     key: &str,
@@ -72,7 +72,7 @@ pub(crate) fn object<'a>(
     }
 }
 
-/// A list, `None` when absent.
+/// Returns a list, or `None` when the key is absent.
 pub(crate) fn list<'a>(
     map: &'a Map<String, Value>,
     key: &str,
@@ -84,7 +84,7 @@ pub(crate) fn list<'a>(
     }
 }
 
-/// The error for `key`.
+/// Returns the error for a value of `key` with another type.
 pub(crate) fn wrong(key: &str, expected: &'static str) -> WrongType {
     WrongType {
         key: key.to_owned(),

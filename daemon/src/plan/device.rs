@@ -1,4 +1,4 @@
-//! Which network gets which device: the n-th network that wants a resource gets the n-th device of it that the pod has.
+//! Assigns devices to networks: the n-th network that requires a resource gets the pod's n-th device of that resource.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use super::{Attachment, PlanError};
 /// Devices of a pod by resource, in the order in which networks take them.
 pub type Devices = BTreeMap<String, Vec<String>>;
 
-/// What a network's definition says of a device.
+/// The device that a network's definition requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The resource that it is of.
+    /// The resource of the device.
     pub resource: String,
-    /// Which one; `None` as long as nobody has looked.
+    /// The device ID; `None` until a device is assigned.
     pub id: Option<String>,
 }
 
-/// How many devices of which resource are wanted; none for a pod that is not asked for any.
+/// Returns how many devices of each resource the attachments require.
 pub fn wanted(attachments: &[Attachment]) -> BTreeMap<String, usize> {
     let mut wanted = BTreeMap::new();
     for device in attachments.iter().filter_map(|one| one.device.as_ref()) {
@@ -26,8 +26,8 @@ pub fn wanted(attachments: &[Attachment]) -> BTreeMap<String, usize> {
     wanted
 }
 
-/// Gives each network its device, and writes it where plugins look: into the configuration of each of them. Devices that networks
-/// of the pod have already, by resource and id, stay theirs.
+/// Assigns each network its device and writes the device ID into the configuration of each of its plugins, where they look for it.
+/// Devices that other networks of the pod already use, by resource and ID, stay with those.
 pub fn assign(
     attachments: &mut [Attachment],
     mut devices: Devices,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_devices_are_an_error_that_counts_them() {
+    fn too_few_devices_are_an_error_with_the_number_of_devices() {
         let mut all = [
             attachment("one", Some("x/fast")),
             attachment("two", Some("x/fast")),

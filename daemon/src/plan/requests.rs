@@ -1,6 +1,6 @@
-//! What a pod asks of a network beside being attached to it, and whether any plugin of the network can give it.
-//! A plugin says so with a capability. Addresses are in `CNI_ARGS`, too, where many plugins find them without one: whether those
-//! were given is seen in the result.
+//! What a pod requests of a network in addition to the attachment, and whether a plugin of the network supports it.
+//! A configuration declares that with a capability. Addresses are also in `CNI_ARGS`, where many plugins find them without one; for
+//! those only the result shows whether the network assigned them.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ use crate::state::Requested;
 
 const IPS: &str = "ips";
 const MAC: &str = "mac";
-/// Requests that reach a plugin as a capability argument and in no other way.
+/// Requests that reach a plugin only as a capability argument.
 const NEED_CAPABILITY: [&str; 4] = ["portMappings", "bandwidth", "infinibandGUID", "deviceID"];
 
-/// Capability arguments as the pod asks for them, by capability.
+/// Returns the capability arguments that the pod requests, by capability.
 pub fn asked(selection: &Selection) -> Map<String, Value> {
     let text = |value: &Option<String>| value.as_ref().map(|value| json!(value));
     let ips = Some(json!(selection.ips)).filter(|_| !selection.ips.is_empty());
@@ -34,7 +34,7 @@ pub fn asked(selection: &Selection) -> Map<String, Value> {
         .collect()
 }
 
-/// Refuses a request that no plugin can serve, where the owner of the cluster wants that.
+/// Refuses a request that no plugin supports, where the cluster's owner configured an error for it.
 pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanError> {
     if unserved != Unserved::Error {
         return Ok(());
@@ -51,13 +51,13 @@ pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanE
     Ok(())
 }
 
-/// What is asked for and needs a capability that no plugin has.
+/// Returns the requests that need a capability which no plugin of the network has.
 pub fn without_capability(attachment: &Attachment) -> Vec<String> {
     let asked = attachment.selection.as_ref().map(asked).unwrap_or_default();
     lacking(&asked, &attachment.config)
 }
 
-/// The same for requests that are recorded in the state, beside others that need no capability.
+/// Returns the same for requests from the state, some of which may need no capability.
 pub fn lacking(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<String> {
     let names = requests
         .keys()
@@ -65,31 +65,31 @@ pub fn lacking(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<Str
     names.cloned().collect()
 }
 
-/// Which of the addresses that were asked for a network has not given. What plugins with the capability say is taken as it is.
+/// Returns the requested kinds of addresses that the network did not assign. The result of plugins with the capability is not checked.
 pub fn not_given(
     requested: &Requested,
     config: &NetworkConfig,
     result: &CniResult,
 ) -> Vec<&'static str> {
-    let given: Vec<IpAddr> = result
+    let assigned: Vec<IpAddr> = result
         .ips
         .iter()
         .filter_map(|ip| address(&ip.address))
         .collect();
-    let is_given = |ip: &String| address(ip).is_none_or(|ip| given.contains(&ip));
+    let is_assigned = |ip: &String| address(ip).is_none_or(|ip| assigned.contains(&ip));
     let inside: Vec<_> = result
         .interfaces
         .iter()
         .filter(|interface| !interface.sandbox.is_empty() && !interface.mac.is_empty())
         .map(|interface| digits(&interface.mac))
         .collect();
-    // A result need not tell hardware addresses.
-    let is_mac_given = |mac: &String| inside.is_empty() || inside.contains(&digits(mac));
+    // Hardware addresses are optional in a result.
+    let is_mac_assigned = |mac: &String| inside.is_empty() || inside.contains(&digits(mac));
     let mut missing = Vec::new();
-    if !requested.ips.iter().all(is_given) && !has(config, IPS) {
+    if !requested.ips.iter().all(is_assigned) && !has(config, IPS) {
         missing.push(IPS);
     }
-    if !requested.mac.iter().all(is_mac_given) && !has(config, MAC) {
+    if !requested.mac.iter().all(is_mac_assigned) && !has(config, MAC) {
         missing.push(MAC);
     }
     missing
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_given(ips: &[&str], mac: &str, result: &Value, expected: &[&str]) {
+    fn check_missing(ips: &[&str], mac: &str, result: &Value, expected: &[&str]) {
         let requested = Requested {
             ips: ips.iter().map(|&ip| ip.to_owned()).collect(),
             mac: Some(mac.to_owned()).filter(|mac| !mac.is_empty()),
@@ -132,34 +132,34 @@ mod tests {
         let result: CniResult = serde_json::from_value(result.clone()).unwrap();
         let missing = not_given(&requested, &config(&json!({})), &result);
         assert_eq!(missing, expected, "{result:?}");
-        let able = config(&json!({"ips": true, "mac": true}));
-        assert!(not_given(&requested, &able, &result).is_empty());
-        let unable = config(&json!({"ips": false, "mac": false}));
-        assert_eq!(not_given(&requested, &unable, &result), expected);
+        let capable = config(&json!({"ips": true, "mac": true}));
+        assert!(not_given(&requested, &capable, &result).is_empty());
+        let incapable = config(&json!({"ips": false, "mac": false}));
+        assert_eq!(not_given(&requested, &incapable, &result), expected);
     }
 
     #[test]
-    fn addresses_that_were_given_were_served() {
+    fn requested_addresses_are_compared_with_the_result() {
         let result = json!({"cniVersion": "1.0.0",
             "interfaces": [{"name": "veth1", "mac": "02:00:00:00:00:09"}, {"name": "net1", "sandbox": "/x", "mac": "02:AA:00:00:00:05"}],
             "ips": [{"address": "10.0.0.5/24"}, {"address": "fd00:0::5/64"}]});
-        check_given(&["10.0.0.5"], "", &result, &[]);
-        check_given(
+        check_missing(&["10.0.0.5"], "", &result, &[]);
+        check_missing(
             &["10.0.0.5/16", "fd00::5/64"],
             "02-aa-00-00-00-05",
             &result,
             &[],
         );
-        check_given(&["10.0.0.5", "10.0.0.6"], "", &result, &["ips"]);
-        check_given(&[], "02:00:00:00:00:09", &result, &["mac"]);
-        check_given(&["10.0.0.7"], "02:00:00:00:00:07", &result, &["ips", "mac"]);
+        check_missing(&["10.0.0.5", "10.0.0.6"], "", &result, &["ips"]);
+        check_missing(&[], "02:00:00:00:00:09", &result, &["mac"]);
+        check_missing(&["10.0.0.7"], "02:00:00:00:00:07", &result, &["ips", "mac"]);
     }
 
     #[test]
-    fn a_result_without_hardware_addresses_says_nothing_of_them() {
+    fn a_result_without_hardware_addresses_reports_no_missing_mac() {
         let result =
             json!({"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/x"}]});
-        check_given(&[], "02:00:00:00:00:07", &result, &[]);
-        check_given(&["10.0.0.5"], "", &result, &["ips"]);
+        check_missing(&[], "02:00:00:00:00:07", &result, &[]);
+        check_missing(&["10.0.0.5"], "", &result, &["ips"]);
     }
 }

@@ -13,7 +13,7 @@ use super::*;
 use world::{PRIMARY, World, config, pod, with_default};
 
 #[test]
-fn no_annotation_is_the_primary_alone_byte_for_byte() {
+fn without_an_annotation_the_plan_is_the_default_network_byte_for_byte() {
     World::new().check(&pod(""), "cbr0=eth0");
     World::new().check(&pod("[]"), "cbr0=eth0");
     let plan = World::new().plan(None).unwrap();
@@ -21,7 +21,7 @@ fn no_annotation_is_the_primary_alone_byte_for_byte() {
 }
 
 #[test]
-fn chosen_interface_names_use_up_a_number() {
+fn requested_interface_names_use_up_a_number() {
     let world = World::new().bridge("shop", "a").bridge("shop", "b");
     world.check(&pod("a,b"), "cbr0=eth0 shop/a=net1 shop/b=net2");
     world.check(&pod("a,a"), "cbr0=eth0 shop/a=net1 shop/a=net2");
@@ -33,7 +33,7 @@ fn chosen_interface_names_use_up_a_number() {
 }
 
 #[test]
-fn a_definition_names_a_nameless_configuration_and_nothing_else_changes() {
+fn a_definition_changes_nothing_but_a_missing_name() {
     let text = r#"{"cniVersion":"0.3.1","name":"own","type":"macvlan","x":[1.0,1e3]}"#;
     let world = World::new().nad("shop", "a", text).bridge("shop", "b");
     let plan = world.plan(Some(&pod("a,b"))).unwrap();
@@ -45,7 +45,7 @@ fn a_definition_names_a_nameless_configuration_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_list_without_version_gets_that_of_multus_a_single_one_does_not() {
+fn a_list_without_version_gets_multus_version_but_a_single_configuration_does_not() {
     let world = World::new()
         .nad("shop", "list", r#"{"plugins":[{"type":"bridge"}]}"#)
         .nad("shop", "single", r#"{"type":"bridge"}"#);
@@ -83,7 +83,7 @@ fn cni_args_reach_every_plugin() {
 }
 
 #[test]
-fn isolation_keeps_pods_to_their_own_and_global_namespaces() {
+fn isolation_restricts_pods_to_their_own_and_global_namespaces() {
     let world = World::new()
         .bridge("infra", "a")
         .bridge("default", "a")
@@ -102,7 +102,7 @@ fn isolation_keeps_pods_to_their_own_and_global_namespaces() {
         &["namespace isolation enabled"],
     );
     let own = world.bridge("kube-system", "other");
-    // What a pod names is isolated; where a name alone leads to was chosen by the cluster's owner.
+    // A namespace that the pod writes is isolated; the cluster's owner chose the namespace of a bare name.
     own.check(&with_default(pod(""), "other"), "kube-system/other=eth0");
     own.check_error(&pod("kube-system/other"), &["namespace isolation enabled"]);
     let moved = own.with("multusNamespace", json!("infra"));
@@ -117,7 +117,7 @@ fn isolation_keeps_pods_to_their_own_and_global_namespaces() {
 }
 
 #[test]
-fn a_pod_may_choose_another_default_network() {
+fn a_pod_may_select_another_default_network() {
     let world = World::new()
         .bridge("kube-system", "other")
         .bridge("infra", "other")
@@ -141,7 +141,7 @@ fn a_pod_may_choose_another_default_network() {
 }
 
 #[test]
-fn default_networks_come_before_the_pod_s_own_and_spare_system_namespaces() {
+fn default_networks_precede_the_pods_own_and_exclude_system_namespaces() {
     let world = World::new()
         .bridge("kube-system", "mgmt")
         .bridge("shop", "a")
@@ -168,7 +168,7 @@ fn default_networks_come_before_the_pod_s_own_and_spare_system_namespaces() {
 }
 
 #[test]
-fn an_empty_definition_is_looked_up_on_disk() {
+fn an_empty_definition_is_read_from_disk() {
     let world = World::new().nad("shop", "a", "").file(
         "/etc/cni/multus/net.d/1.json",
         r#"{"name":"a","type":"bridge"}"#,
@@ -186,7 +186,7 @@ fn an_empty_definition_is_looked_up_on_disk() {
 }
 
 #[test]
-fn what_a_definition_may_not_be() {
+fn unusable_definitions_are_refused() {
     for (config, fragment) in [
         (r#"{"plugins":[]}"#, "shop/a"),
         (r#"{"plugins":[null]}"#, "shop/a"),
@@ -204,7 +204,7 @@ fn what_a_definition_may_not_be() {
 }
 
 #[test]
-fn inline_delegates_are_the_default_network_and_what_follows() {
+fn inline_delegates_are_the_default_network_and_additional_ones() {
     let mut world = World::new().bridge("shop", "a").with(
         "delegates",
         json!([{"name":"one","type":"x"},{"name":"two","plugins":[{"type":"y"}]}]),
@@ -217,7 +217,7 @@ fn inline_delegates_are_the_default_network_and_what_follows() {
 }
 
 #[test]
-fn a_directory_named_like_the_list_adds_plugins() {
+fn a_directory_with_the_lists_name_adds_plugins() {
     let dir = "/etc/cni/net.d/cbr0";
     let world = World::new()
         .file(&format!("{dir}/20-b.conf"), r#"{"type":"b"}"#)
@@ -246,7 +246,7 @@ fn a_directory_named_like_the_list_adds_plugins() {
 }
 
 #[test]
-fn the_auxiliary_chain_comes_last_and_only_with_plugins() {
+fn the_auxiliary_chain_runs_last_and_only_with_plugins() {
     let world = World::new()
         .bridge("shop", "a")
         .with("auxiliaryCNIChainName", json!("vendor"));
@@ -289,9 +289,9 @@ fn annotation_errors_name_pod_and_annotation() {
     assert_eq!(error.event().unwrap().0, "NoNetworkFound");
 }
 
-/// Definitions come from anyone who may create them: no content makes the plan panic.
+/// Any user who may create definitions writes them, so no content may make the plan panic.
 #[test]
-fn no_definition_makes_it_panic() {
+fn no_definition_makes_the_plan_panic() {
     let seed =
         r#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"x","args":{"cni":{}}},null]}"#;
     let ask = pod(r#"[{"name":"a","cni-args":{"k":1}}]"#);

@@ -1,4 +1,4 @@
-//! Where the default network comes from, and what it may not be.
+//! The sources of the default network, and the configurations that it must not be.
 
 use serde_json::{Map, json};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn the_default_network_by_name_and_by_directory() {
+fn the_default_network_may_be_a_name_or_a_directory() {
     let named = World::new()
         .bridge("kube-system", "main")
         .with("clusterNetwork", json!("main"));
@@ -40,9 +40,9 @@ fn the_default_network_by_name_and_by_directory() {
     dir.check(&pod(""), "cbr0=eth0");
 }
 
-/// A file before it might have been the one.
+/// The owner might have meant a file that comes earlier.
 #[test]
-fn a_broken_file_of_the_directory_fails_and_is_named() {
+fn a_broken_earlier_file_of_the_directory_is_an_error() {
     for broken in ["{", "{}", r#"{"name":"x","plugins":7}"#] {
         let dir = World::new()
             .file("/etc/cni/net.d/05-broken.conf", broken)
@@ -51,7 +51,7 @@ fn a_broken_file_of_the_directory_fails_and_is_named() {
             &pod(""),
             &["clusterNetwork", "/etc/cni/net.d/05-broken.conf"],
         );
-        // One that comes later is nobody's business.
+        // A later file has no influence.
         let later = World::new()
             .file("/etc/cni/net.d/20-broken.conf", broken)
             .with("clusterNetwork", json!("/etc/cni/net.d"));
@@ -60,7 +60,7 @@ fn a_broken_file_of_the_directory_fails_and_is_named() {
 }
 
 #[test]
-fn a_default_network_that_is_nowhere_makes_an_event() {
+fn a_missing_default_network_causes_an_event() {
     for name in ["absent", "/etc/cni/absent.conf", "/etc/cni/multus/net.d"] {
         let world = World::new()
             .file(
@@ -114,7 +114,7 @@ fn multus_is_never_its_own_delegate() {
 }
 
 #[test]
-fn the_cause_of_a_missing_default_network_is_kept() {
+fn the_error_of_a_missing_default_network_has_its_cause() {
     let world = World::new().with("clusterNetwork", json!("/etc/cni/net.d/none.conflist"));
     world.check_error(
         &pod(""),

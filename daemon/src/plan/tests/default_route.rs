@@ -1,4 +1,4 @@
-//! Who may ask for default routes.
+//! Which selections of default routes are accepted.
 
 use super::world::{World, pod, with_default};
 
@@ -10,7 +10,7 @@ fn world() -> World {
 }
 
 #[test]
-fn one_gateway_a_family_is_fine_wherever_it_is() {
+fn one_gateway_per_family_is_accepted_on_any_network() {
     for networks in [
         r#"[{"name":"a","default-route":["10.0.0.1"]},{"name":"b"}]"#,
         r#"[{"name":"a","default-route":["10.0.0.1","fd00::1"]},{"name":"b"}]"#,
@@ -45,7 +45,7 @@ fn two_gateways_of_one_family_are_refused() {
 }
 
 #[test]
-fn an_empty_list_stands_alone() {
+fn an_empty_list_excludes_other_default_routes() {
     for other in ["[]", r#"["10.0.0.1"]"#] {
         let networks = format!(
             r#"[{{"name":"a","default-route":[]}},{{"name":"b","default-route":{other}}}]"#

@@ -1,4 +1,4 @@
-//! What the original proposal of networks knew: an annotation of its own, and networks that are no more than a plugin.
+//! The features of the original proposal: an annotation of its own, and networks that are only a plugin.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn world() -> World {
 }
 
 #[test]
-fn the_older_annotation_counts_only_where_the_owner_wants_it() {
+fn the_legacy_annotation_counts_only_when_enabled() {
     world().check(&legacy("a,b"), "cbr0=eth0");
     let world = world().with("legacyNetworksAnnotation", json!(true));
     world.check(&legacy("a"), "shop/a=eth0");
@@ -39,7 +39,7 @@ fn the_older_annotation_counts_only_where_the_owner_wants_it() {
 }
 
 #[test]
-fn the_present_annotations_win_over_the_older_one() {
+fn the_current_annotations_override_the_legacy_one() {
     let world = world()
         .bridge("kube-system", "d")
         .with("legacyNetworksAnnotation", json!(true));
@@ -51,7 +51,7 @@ fn the_present_annotations_win_over_the_older_one() {
 }
 
 #[test]
-fn isolation_holds_for_the_older_annotation() {
+fn isolation_applies_to_the_legacy_annotation() {
     let world = world()
         .with("legacyNetworksAnnotation", json!(true))
         .with("namespaceIsolation", json!(true));
@@ -64,7 +64,7 @@ fn isolation_holds_for_the_older_annotation() {
 }
 
 #[test]
-fn a_network_without_configuration_may_be_a_plugin() {
+fn a_network_without_configuration_may_be_a_plugin_when_enabled() {
     let versions = ["0.3.1", "1.0.0", "9.0.0"];
     let world = World::new()
         .nad("shop", "macvlan", "")
@@ -80,7 +80,7 @@ fn a_network_without_configuration_may_be_a_plugin() {
 }
 
 #[test]
-fn a_generated_configuration_has_the_capabilities_of_known_plugins_alone() {
+fn only_known_plugins_get_generated_capabilities() {
     let world = World::new()
         .nad("shop", "zebra", "")
         .plugin("zebra", Ok(&["1.0.0"]))
@@ -91,7 +91,7 @@ fn a_generated_configuration_has_the_capabilities_of_known_plugins_alone() {
 }
 
 #[test]
-fn a_configuration_on_disk_is_nearer_than_a_plugin() {
+fn a_configuration_on_disk_overrides_a_plugin() {
     let world = World::new()
         .nad("shop", "macvlan", "")
         .file(
@@ -104,7 +104,7 @@ fn a_configuration_on_disk_is_nearer_than_a_plugin() {
 }
 
 #[test]
-fn a_plugin_that_cannot_be_used_is_told() {
+fn an_unusable_plugin_is_reported() {
     let nad = || {
         World::new()
             .nad("shop", "macvlan", "")

@@ -1,11 +1,11 @@
-//! Values of configurations and annotations that mean nothing for the network that they are for.
+//! Values of configurations and annotations that are invalid for their network.
 
 use serde_json::json;
 
 use super::world::{World, pod};
 
 #[test]
-fn a_hardware_address_of_infiniband_is_for_infiniband_alone() {
+fn only_infiniband_networks_take_infiniband_hardware_addresses() {
     let long = "02:00:00:00:00:00:00:07";
     let asks = |mac: &str| pod(&json!([{"name": "a", "mac": mac}]).to_string());
     let plain = World::new().bridge("shop", "a");
@@ -22,7 +22,7 @@ fn a_hardware_address_of_infiniband_is_for_infiniband_alone() {
 }
 
 #[test]
-fn a_name_that_is_no_text_is_refused() {
+fn a_name_that_is_not_a_string_is_refused() {
     for config in [
         r#"{"cniVersion":"1.0.0","name":7,"type":"bridge"}"#,
         r#"{"cniVersion":"1.0.0","name":["x"],"plugins":[{"type":"bridge"}]}"#,

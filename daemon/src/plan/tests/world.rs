@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::netconf::Netconf;
 use crate::plan::*;
 
-/// Definitions, files and configuration of a test.
+/// The definitions, files, plugins and configuration of a test.
 pub(super) struct World {
     pub(super) nads: BTreeMap<(String, String), Arc<Nad>>,
     files: BTreeMap<PathBuf, Vec<u8>>,
@@ -99,7 +99,7 @@ impl World {
         self
     }
 
-    /// A plugin on the node, and the versions that it speaks.
+    /// Adds a plugin with the versions that it supports, or with the error of its VERSION.
     pub(super) fn plugin(mut self, name: &str, versions: Result<&[&str], &str>) -> Self {
         let versions = versions
             .map(|versions| Spoken {
@@ -133,7 +133,7 @@ impl World {
         )
     }
 
-    /// `name=interface` of each attachment.
+    /// Plans the pod's networks and compares them with `name=interface` of each attachment.
     pub(super) fn check(&self, pod: &PodView, expected: &str) {
         let plan = self.plan(Some(pod)).unwrap();
         let got: Vec<_> = plan
