@@ -1,8 +1,8 @@
-//! Keeps up with objects of one kind: a list from the API server's cache, then a watch from there on, for ever.
+//! A reflector: follows the objects of one kind by a list from the API server's cache and then a watch from there on, for ever.
 //!
-//! A list is never asked of etcd: version 0 means "whatever the cache has", a later one "at least this", and no limit is given, since
-//! older releases send limited lists to etcd. Items are decoded one by one while they arrive. What comes of answers and errors is
-//! decided by [`after_list`] and [`after_watch`]; the loop does it.
+//! No list ever reaches etcd: version 0 means "whatever the cache has", a later one "at least this", and there is no limit, since older
+//! releases pass limited lists on to etcd. Items are decoded one by one while they arrive. [`after_list`] and [`after_watch`] decide
+//! what follows each answer or error, and the loop does it.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -16,64 +16,64 @@ use super::{
 };
 use crate::access::{Ask, Client, Failure, FailureKind};
 
-/// How long the API server may take until it begins to answer, and then for each piece of a list.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A watch lasts so long, up to twice that, so that not all of a cluster come again at once.
+/// The time limit for the API server to begin its answer, and then for each chunk of a list.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The duration of a watch, up to twice as long, so that not all daemons of a cluster start the next one at the same time.
 const WATCH: Duration = Duration::from_mins(5);
-/// The API server ends a watch itself; a little later it is certain that it will not.
+/// The API server ends a watch itself. When it has not done so this long after the end, the daemon ends it.
 const OVERDUE: Duration = Duration::from_secs(30);
-/// The pause after the first failure and the longest, doubled with each.
+/// The pause after the first failure, doubled with each failure up to the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A watch that lasted this long was well.
-const WELL_AFTER: Duration = Duration::from_secs(5);
-/// What the API server's cache has, whatever that is.
+/// A watch that lasted this long counts as a success.
+const SUCCESS_AFTER: Duration = Duration::from_secs(5);
+/// The version that stands for whatever the API server's cache has.
 const ANY: &str = "0";
 
 const NOT_FOUND: u16 = 404;
 const GONE: u16 = 410;
-const TIMEOUT: u16 = 504;
+const GATEWAY_TIMEOUT: u16 = 504;
 
-/// What is followed.
+/// The objects to follow.
 #[derive(Debug, Clone)]
 pub(crate) struct Resource {
-    /// Its name in logs.
+    /// The name of the kind in logs.
     pub(crate) what: &'static str,
-    /// Its path in the API.
+    /// The path of the list in the API.
     pub(crate) path: &'static str,
-    /// Which of all objects, `None` for all; characters that a query cannot have are encoded already.
+    /// Selects some of the objects; `None` selects all. Characters that a query cannot have are encoded already.
     pub(crate) field_selector: Option<String>,
-    /// Whether metadata is enough.
+    /// Whether to request metadata only.
     pub(crate) metadata_only: bool,
 }
 
-/// What happens to objects.
+/// A change of the objects.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Event<T> {
-    /// These are all. They come after each list.
+    /// The complete list of objects, after each list request.
     All(Vec<T>),
-    /// It was added or changed.
+    /// An object was added or changed.
     Put(T),
-    /// It is gone.
+    /// An object was deleted.
     Remove(T),
-    /// The cluster does not know the kind.
+    /// The cluster has no such kind.
     UnknownKind,
 }
 
-/// Follows for ever; `handle` gets what happens.
+/// Follows the objects for ever and passes each change to `handle`.
 pub(crate) async fn follow<T: DeserializeOwned>(
     client: Client,
     resource: Resource,
     mut handle: impl FnMut(Event<T>),
 ) {
     let (client, resource) = (&client, &resource);
-    let mut at = At::default();
+    let mut position = Position::default();
     loop {
-        let step = match at.watched_from.clone() {
+        let step = match position.watched_from.clone() {
             None => {
-                let version = at.newest.as_deref().unwrap_or(ANY);
+                let version = position.newest.as_deref().unwrap_or(ANY);
                 let listed = list(client, resource, version).await;
-                let (step, event) = after_list(&mut at, listed);
+                let (step, event) = after_list(&mut position, listed);
                 if let Some(event) = event {
                     handle(event);
                 }
@@ -83,15 +83,15 @@ pub(crate) async fn follow<T: DeserializeOwned>(
                 let start = Instant::now();
                 let watched = watch(client, resource, &version, |event, version| {
                     if let Some(version) = version {
-                        at.newest = Some(version.clone());
-                        at.watched_from = Some(version);
+                        position.newest = Some(version.clone());
+                        position.watched_from = Some(version);
                     }
                     if let Some(event) = event {
                         handle(event);
                     }
                 })
                 .await;
-                after_watch(&mut at, watched, start.elapsed())
+                after_watch(&mut position, watched, start.elapsed())
             }
         };
         if let Some((failure, level)) = &step.failure {
@@ -106,19 +106,19 @@ pub(crate) async fn follow<T: DeserializeOwned>(
     }
 }
 
-/// How far it is.
+/// The progress of list and watch.
 #[derive(Debug, Default)]
-struct At {
-    /// Where the watch goes on; without it the objects are listed.
+struct Position {
+    /// The version from which the watch continues; without it the next request is a list.
     watched_from: Option<String>,
-    /// The newest version that was seen: a list that is older would take something back.
+    /// The newest version so far: an older list would undo changes.
     newest: Option<String>,
-    /// Failures since something went well.
+    /// Failures since the last success.
     failures: u32,
     knows_kind: Option<bool>,
 }
 
-/// What to do next, and what to say of it.
+/// The pause before the next request, and the failure to log.
 #[derive(Debug)]
 struct Step {
     failures: u32,
@@ -134,7 +134,7 @@ enum Level {
 }
 
 impl Step {
-    fn at_once() -> Self {
+    fn immediate() -> Self {
         Self {
             failures: 0,
             retry_after: None,
@@ -150,7 +150,6 @@ impl Step {
         }
     }
 
-    /// Returns how long to wait.
     fn pause(&self, random: f64) -> Duration {
         let pause = match self.failures {
             0 => Duration::ZERO,
@@ -161,72 +160,75 @@ impl Step {
     }
 }
 
-/// A list came, or did not.
-fn after_list<T>(at: &mut At, listed: Result<List<T>, Failure>) -> (Step, Option<Event<T>>) {
+/// Decides what follows a list, which also becomes an event unless it failed.
+fn after_list<T>(
+    position: &mut Position,
+    listed: Result<List<T>, Failure>,
+) -> (Step, Option<Event<T>>) {
     let failure = match listed {
         Ok(list) => {
-            at.knows_kind = Some(true);
-            at.failures = 0;
-            at.newest = Some(list.version.clone());
-            at.watched_from = Some(list.version);
-            return (Step::at_once(), Some(Event::All(list.items)));
+            position.knows_kind = Some(true);
+            position.failures = 0;
+            position.newest = Some(list.version.clone());
+            position.watched_from = Some(list.version);
+            return (Step::immediate(), Some(Event::All(list.items)));
         }
         Err(failure) => failure,
     };
-    at.failures += 1;
+    position.failures += 1;
     match failure.code() {
         Some(NOT_FOUND) => {
-            let is_news = at.knows_kind != Some(false);
-            at.knows_kind = Some(false);
-            at.newest = None;
+            let is_news = position.knows_kind != Some(false);
+            position.knows_kind = Some(false);
+            position.newest = None;
             let level = if is_news { Level::Info } else { Level::Debug };
-            let step = Step::after(at.failures, failure, level);
+            let step = Step::after(position.failures, failure, level);
             (step, Some(Event::UnknownKind))
         }
-        // The server's history is another one than we know: restored from a copy, or behind.
-        Some(GONE | TIMEOUT) if at.newest.is_some() => {
-            at.newest = None;
-            (Step::after(at.failures, failure, Level::Debug), None)
+        // The server does not have the versions that we know: its data was restored from a backup, or it lags behind.
+        Some(GONE | GATEWAY_TIMEOUT) if position.newest.is_some() => {
+            position.newest = None;
+            (Step::after(position.failures, failure, Level::Debug), None)
         }
-        _ => (Step::after(at.failures, failure, Level::Warn), None),
+        _ => (Step::after(position.failures, failure, Level::Warn), None),
     }
 }
 
-/// A watch ended, as all do, or with an error.
-fn after_watch(at: &mut At, watched: Result<(), Failure>, lasted: Duration) -> Step {
-    if lasted >= WELL_AFTER {
-        at.failures = 0;
+/// Decides what follows a watch that ended, as every watch does, or failed.
+fn after_watch(position: &mut Position, watched: Result<(), Failure>, lasted: Duration) -> Step {
+    if lasted >= SUCCESS_AFTER {
+        position.failures = 0;
     }
     match watched {
-        Ok(()) if lasted >= WELL_AFTER => Step::at_once(),
+        Ok(()) if lasted >= SUCCESS_AFTER => Step::immediate(),
         Ok(()) => {
-            at.failures += 1;
+            position.failures += 1;
             let failure = Failure::broken("it ended at once");
-            Step::after(at.failures, failure, Level::Debug)
+            Step::after(position.failures, failure, Level::Debug)
         }
-        // What the watch goes on from is forgotten: as said, and nothing to wonder about.
+        // The server no longer has the version from which the watch continues. That is normal.
         Err(failure) if failure.code() == Some(GONE) => {
-            at.watched_from = None;
-            // Not at the same moment as all others, whose watch was as old.
-            at.failures = at.failures.max(1);
-            Step::after(at.failures, failure, Level::Debug)
+            position.watched_from = None;
+            // A pause, so that not all daemons with a watch of that age list at the same moment.
+            position.failures = position.failures.max(1);
+            Step::after(position.failures, failure, Level::Debug)
         }
         Err(failure) => {
-            at.failures += 1;
-            // A kind that is gone, or an answer that makes no sense: a list tells what is left.
+            position.failures += 1;
+            // The kind was deleted, or the answer makes no sense: only a list shows the current objects.
             if matches!(
                 failure.kind,
                 FailureKind::Refused(_) | FailureKind::Unusable
             ) {
-                at.watched_from = None;
+                position.watched_from = None;
             }
-            let is_kind_gone = failure.code() == Some(NOT_FOUND);
-            let level = if is_kind_gone {
+            let is_kind_deleted = failure.code() == Some(NOT_FOUND);
+            let level = if is_kind_deleted {
                 Level::Debug
             } else {
                 Level::Warn
             };
-            Step::after(at.failures, failure, level)
+            Step::after(position.failures, failure, level)
         }
     }
 }
@@ -258,33 +260,32 @@ impl From<SplitError> for Failure {
     }
 }
 
-/// Why an answer cannot be read.
 fn unreadable(error: &serde_json::Error) -> Failure {
     Failure::unusable(format!("the answer cannot be read: {error}"))
 }
 
-/// One list, at least as new as `version`.
+/// Requests a list that is at least as new as `version`.
 async fn list<T: DeserializeOwned>(
     client: &Client,
     resource: &Resource,
     version: &str,
 ) -> Result<List<T>, Failure> {
     let path = resource.path_with(&format!("resourceVersion={version}"));
-    let mut pieces = client.open(&resource.list_request(path), PATIENCE).await?;
+    let mut chunks = client.open(&resource.list_request(path), TIMEOUT).await?;
     let (mut splitter, mut items) = (Splitter::default(), Vec::new());
-    while let Some(piece) = pieces.next(PATIENCE).await? {
-        splitter.push(&piece, |item| {
+    while let Some(chunk) = chunks.next(TIMEOUT).await? {
+        splitter.push(&chunk, |item| {
             items.push(serde_json::from_slice(item).map_err(|error| unreadable(&error))?);
             Ok::<_, Failure>(())
         })?;
     }
-    pieces.finish();
+    chunks.finish();
     let envelope = splitter.finish()?;
     let envelope: Envelope =
         serde_json::from_slice(&envelope).map_err(|error| unreadable(&error))?;
     if !envelope.metadata.more.is_empty() {
         return Err(Failure::unusable(
-            "the list is a part, though all was asked for",
+            "the list is incomplete, although the request has no limit",
         ));
     }
     Ok(List {
@@ -293,7 +294,7 @@ async fn list<T: DeserializeOwned>(
     })
 }
 
-/// One line of a watch.
+/// One line of a watch's answer.
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(rename = "type")]
@@ -302,7 +303,7 @@ struct Line<'a> {
     object: &'a serde_json::value::RawValue,
 }
 
-/// One watch; `handle` gets each event and the version that it brings.
+/// Runs one watch to its end and passes each event and its version to `handle`.
 async fn watch<T: DeserializeOwned>(
     client: &Client,
     resource: &Resource,
@@ -314,27 +315,29 @@ async fn watch<T: DeserializeOwned>(
         "watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={}",
         lasts.as_secs()
     ));
-    let mut pieces = client.open(&resource.watch_request(path), PATIENCE).await?;
+    let mut chunks = client.open(&resource.watch_request(path), TIMEOUT).await?;
     let mut lines = Lines::default();
     let end = Instant::now() + lasts + OVERDUE;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let Some(piece) = pieces.next(left).await? else {
+        let Some(chunk) = chunks.next(left).await? else {
             return Ok(());
         };
-        lines.push(&piece, |line| {
+        lines.push(&chunk, |line| {
             if line.is_empty() {
                 return Ok(());
             }
-            let (event, version) = read(line)?;
+            let (event, version) = parse_line(line)?;
             handle(event, version);
             Ok::<_, Failure>(())
         })?;
     }
 }
 
-/// What a line says: an event, unless it is a bookmark, and the version of its object.
-fn read<T: DeserializeOwned>(line: &[u8]) -> Result<(Option<Event<T>>, Option<String>), Failure> {
+/// Parses a line into its event, unless it is a bookmark, and the version of its object.
+fn parse_line<T: DeserializeOwned>(
+    line: &[u8],
+) -> Result<(Option<Event<T>>, Option<String>), Failure> {
     #[derive(Deserialize)]
     struct Object {
         #[serde(default)]
@@ -363,7 +366,7 @@ fn read<T: DeserializeOwned>(line: &[u8]) -> Result<(Option<Event<T>>, Option<St
         }
         other => {
             return Err(Failure::unusable(format!(
-                "there are no events of type {other}"
+                "unknown type {other} of a watch event"
             )));
         }
     };
@@ -381,26 +384,27 @@ impl Resource {
     }
 
     fn list_request(&self, path: String) -> Ask {
-        let ask = Ask::get(path);
+        let request = Ask::get(path);
         if self.metadata_only {
-            ask.metadata_list()
+            request.metadata_list()
         } else {
-            ask
+            request
         }
     }
 
-    /// A watch sends objects one by one: the API server ends a watch that asks for their metadata as a list at its first event.
+    /// Returns the request of a watch, which sends objects one by one: the API server ends a watch that requests their metadata as a
+    /// list at its first event.
     fn watch_request(&self, path: String) -> Ask {
-        let ask = Ask::get(path);
+        let request = Ask::get(path);
         if self.metadata_only {
-            ask.metadata()
+            request.metadata()
         } else {
-            ask
+            request
         }
     }
 }
 
-/// A field selector for a query: `key=value` with what a query cannot have encoded.
+/// Returns a field selector `key=value`, encoded for a query.
 pub(crate) fn selector(key: &str, value: &str) -> String {
     let mut text = format!("{key}%3D");
     for byte in value.bytes() {
@@ -420,13 +424,12 @@ mod tests {
 
     use super::*;
 
-    /// A list came.
-    fn list(at: &mut At, version: &str) -> (Step, Option<Event<u8>>) {
+    fn list(position: &mut Position, version: &str) -> (Step, Option<Event<u8>>) {
         let list = List {
             version: version.to_owned(),
             items: vec![1, 2],
         };
-        after_list(at, Ok(list))
+        after_list(position, Ok(list))
     }
 
     fn refused<T>(code: u16) -> Result<T, Failure> {
@@ -434,74 +437,78 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_followed_by_a_watch_from_there() {
-        let mut at = At::default();
-        let (step, event) = list(&mut at, "7");
+    fn a_watch_continues_from_the_lists_version() {
+        let mut position = Position::default();
+        let (step, event) = list(&mut position, "7");
         assert_eq!(event, Some(Event::All(vec![1, 2])));
         assert_eq!(step.pause(1.0), Duration::ZERO);
-        assert_eq!(at.watched_from.as_deref(), Some("7"));
-        let step = after_watch(&mut at, Ok(()), Duration::from_mins(5));
+        assert_eq!(position.watched_from.as_deref(), Some("7"));
+        let step = after_watch(&mut position, Ok(()), Duration::from_mins(5));
         assert_eq!(step.pause(1.0), Duration::ZERO);
-        assert_eq!(at.watched_from.as_deref(), Some("7"));
+        assert_eq!(position.watched_from.as_deref(), Some("7"));
     }
 
     #[test]
-    fn history_that_is_gone_is_listed_again_and_not_from_the_past() {
-        let mut at = At::default();
-        list(&mut at, "7");
-        let step = after_watch(&mut at, refused(410), Duration::from_mins(1));
-        assert_eq!(at.watched_from, None);
-        assert_eq!(at.newest.as_deref(), Some("7"), "no older list will do");
+    fn an_expired_version_is_followed_by_a_list_that_is_not_older() {
+        let mut position = Position::default();
+        list(&mut position, "7");
+        let step = after_watch(&mut position, refused(410), Duration::from_mins(1));
+        assert_eq!(position.watched_from, None);
+        assert_eq!(
+            position.newest.as_deref(),
+            Some("7"),
+            "older lists are refused"
+        );
         assert!(
             step.pause(0.0) >= Duration::from_millis(500),
-            "not all at once"
+            "not all daemons at once"
         );
         assert!(matches!(step.failure, Some((_, Level::Debug))));
-        // The server says that 7 is still to come: its history is another one.
-        after_list(&mut at, refused::<List<u8>>(504));
-        assert_eq!(at.newest, None);
+        // The server has not reached 7 yet, so its history is another one.
+        after_list(&mut position, refused::<List<u8>>(504));
+        assert_eq!(position.newest, None);
     }
 
     #[test]
-    fn watches_that_break_go_on_where_they_were() {
-        let mut at = At::default();
-        list(&mut at, "7");
+    fn a_broken_watch_continues_from_its_last_version() {
+        let mut position = Position::default();
+        list(&mut position, "7");
         let broken = || Err(Failure::broken("reset"));
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            let step = after_watch(&mut at, broken(), Duration::ZERO);
+            let step = after_watch(&mut position, broken(), Duration::ZERO);
             pauses.push(step.pause(1.0).as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!(at.watched_from.as_deref(), Some("7"));
-        // One that lasted is a new beginning.
-        let step = after_watch(&mut at, broken(), Duration::from_mins(1));
+        assert_eq!(position.watched_from.as_deref(), Some("7"));
+        // A watch that lasted resets the pauses.
+        let step = after_watch(&mut position, broken(), Duration::from_mins(1));
         assert_eq!(step.pause(1.0).as_secs(), 1);
-        let step = after_watch(&mut at, refused(403), Duration::ZERO);
+        let step = after_watch(&mut position, refused(403), Duration::ZERO);
         assert_eq!(step.pause(1.0).as_secs(), 2);
-        assert_eq!(at.watched_from, None);
+        assert_eq!(position.watched_from, None);
     }
 
     #[test]
-    fn watches_that_end_at_once_are_not_started_in_a_loop() {
-        let mut at = At::default();
-        list(&mut at, "7");
-        let step = after_watch(&mut at, Ok(()), Duration::ZERO);
+    fn a_watch_that_ends_at_once_is_followed_by_a_pause() {
+        let mut position = Position::default();
+        list(&mut position, "7");
+        let step = after_watch(&mut position, Ok(()), Duration::ZERO);
         assert!(step.pause(0.0) >= Duration::from_millis(500));
     }
 
     #[test]
-    fn unknown_kind_is_news_once() {
-        let mut at = At::default();
-        let (step, event) = after_list(&mut at, refused::<List<u8>>(404));
+    fn an_unknown_kind_is_logged_once() {
+        let mut position = Position::default();
+        let (step, event) = after_list(&mut position, refused::<List<u8>>(404));
         assert_eq!(event, Some(Event::UnknownKind));
         assert!(matches!(step.failure, Some((_, Level::Info))));
-        let (step, _) = after_list(&mut at, refused::<List<u8>>(404));
+        let (step, _) = after_list(&mut position, refused::<List<u8>>(404));
         assert!(matches!(step.failure, Some((_, Level::Debug))));
     }
 
     #[test]
-    fn retry_after_counts() {
+    fn retry_after_lengthens_the_pause() {
         let failure = Failure::refused(429, Some(Duration::from_secs(5)), b"");
         let step = Step::after(1, failure, Level::Warn);
         assert_eq!(step.pause(0.0), Duration::from_secs(5));
@@ -512,11 +519,11 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_events_and_versions() {
+    fn lines_are_parsed_into_events_and_versions() {
         let line = |kind: &str| {
             let object =
                 json!({"metadata": {"resourceVersion": "8"}, "code": 410, "message": "old"});
-            read::<Value>(
+            parse_line::<Value>(
                 json!({"type": kind, "object": object})
                     .to_string()
                     .as_bytes(),
@@ -531,11 +538,11 @@ mod tests {
         let failure = line("ERROR").unwrap_err();
         assert_eq!(failure.to_string(), "old (code 410)");
         assert_eq!(line("OTHER").unwrap_err().kind, FailureKind::Unusable);
-        assert!(read::<Value>(b"{").is_err());
+        assert!(parse_line::<Value>(b"{").is_err());
     }
 
     #[test]
-    fn names_in_selectors_are_encoded() {
+    fn selectors_are_encoded() {
         assert_eq!(
             selector("spec.nodeName", "node-a.x"),
             "spec.nodeName%3Dnode-a.x"

@@ -1,4 +1,4 @@
-//! The two watches of a node: its pods, and the definitions of the cluster.
+//! The two watches of a node: its own pods and the cluster's definitions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::access::Client;
 
-/// Keeps this node's pods; `synced` is called after each complete list.
+/// Keeps `pods` up to date with this node's pods. It calls `synced` after each complete list.
 pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
     let resource = Resource {
         what: "pods",
@@ -24,13 +24,13 @@ pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: im
             pods.replace(all.into_iter().map(|PodMetadata(pod)| pod).collect());
             synced();
         }
-        // Every cluster knows pods; where the path leads elsewhere, nothing is known of any.
+        // Every cluster has pods. Where the path leads to something else, the pods stay unknown.
         Event::UnknownKind => {}
     })
     .await;
 }
 
-/// Keeps the cluster's definitions; `synced` is called after each complete list, and when the cluster does not know the kind.
+/// Keeps `definitions` up to date. It calls `synced` after each complete list, and when the cluster has no such kind.
 pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, synced: impl Fn()) {
     let resource = Resource {
         what: "network-attachment-definitions",
