@@ -1,4 +1,4 @@
-//! Requests to the API server: the address in front of each, the credential in it, a time of its own for it.
+//! Sends requests to the API server, each with the server's address, the credential and a time limit of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,13 +25,13 @@ use crate::{
     metrics::{Metrics, Pending},
 };
 
-/// More than any single object or list that is not read piece by piece.
+/// The limit for answers that are read at once: more than any single object or short list.
 const MAX_BODY: usize = 32 << 20;
 const JSON: &str = "application/json";
-/// Of an object its metadata alone; a server that does not know the form sends all of it.
+/// Requests only the metadata of an object. A server that does not know this form sends the complete object.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// The same of the objects in a list or watch.
+/// Requests only the metadata of the objects in a list.
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -45,11 +45,11 @@ pub struct Client {
 #[derive(Clone)]
 enum Source {
     Fixed(Arc<Connections>),
-    /// Whatever is the newest.
+    /// The client with the newest certificate.
     Newest(Arc<Current>),
 }
 
-/// One request.
+/// One request to the API server.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     method: Method,
@@ -84,9 +84,9 @@ impl Ask {
 
     /// A merge patch (RFC 7386).
     pub(crate) fn patch(path: impl Into<String>, changes: &impl Serialize) -> Self {
-        let mut ask = Self::new(Method::PATCH, path).with(changes);
-        ask.content_type = "application/merge-patch+json";
-        ask
+        let mut request = Self::new(Method::PATCH, path).with(changes);
+        request.content_type = "application/merge-patch+json";
+        request
     }
 
     fn with(mut self, object: &impl Serialize) -> Self {
@@ -97,13 +97,13 @@ impl Ask {
         self
     }
 
-    /// Has the API server answer with the object's metadata alone.
+    /// Requests an answer with the object's metadata alone.
     pub(crate) fn metadata(mut self) -> Self {
         self.accept = METADATA;
         self
     }
 
-    /// Has it list the metadata of objects alone.
+    /// Requests a list of the objects' metadata alone.
     pub(crate) fn metadata_list(mut self) -> Self {
         self.accept = METADATA_LIST;
         self
@@ -120,14 +120,14 @@ impl From<Source> for Client {
 }
 
 impl Client {
-    /// The same client with its requests counted.
+    /// Returns the same client, which counts its requests in `metrics`.
     #[must_use]
     pub(crate) fn observed(mut self, metrics: Arc<Metrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// Counts a request when what is returned is told of its end, or dropped.
+    /// Returns a guard that counts the request when it ends or is dropped.
     fn pending(&self, ask: &Ask) -> Option<Pending> {
         let metrics = self.metrics.as_ref()?;
         Some(Pending::new(Arc::clone(metrics), &ask.method, &ask.path))
@@ -137,12 +137,12 @@ impl Client {
         Self::from(Source::Fixed(Arc::new(connections)))
     }
 
-    /// A client whose requests wait until there is a certificate and always go out with the newest.
+    /// Returns a client whose requests wait for the first certificate and always use the newest.
     pub(crate) fn newest(current: Arc<Current>) -> Self {
         Self::from(Source::Newest(current))
     }
 
-    /// Sends a request and reads its answer, all of it within `patience`. Waiting for a turn among others is not counted.
+    /// Sends a request and reads its complete answer within `patience`, which does not include the wait for other requests.
     pub(crate) async fn send(&self, ask: &Ask, patience: Duration) -> Result<Bytes, Failure> {
         let pending = self.pending(ask);
         let answer = self.exchange(ask, patience).await;
@@ -164,7 +164,7 @@ impl Client {
                 Ok(bytes)
             }
             (Ok(Err(failure)), Some(lane)) => {
-                // One that refuses is well.
+                // A connection on which the server refuses a request works.
                 if failure.code().is_some() {
                     route.pool.give_back(lane);
                 } else {
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads its answer as an object.
+    /// Sends a request and parses its answer as an object.
     pub(crate) async fn object<T: DeserializeOwned>(
         &self,
         ask: &Ask,
@@ -189,10 +189,10 @@ impl Client {
     ) -> Result<T, Failure> {
         let bytes = self.send(ask, patience).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::unusable(format!("the answer cannot be read: {error}")))
+            .map_err(|error| Failure::unusable(format!("the answer cannot be parsed: {error}")))
     }
 
-    /// Sends a request whose answer is read piece by piece; its head has to come within `patience`.
+    /// Sends a request whose answer is read in chunks. The head of the answer has to arrive within `patience`.
     pub(crate) async fn open(&self, ask: &Ask, patience: Duration) -> Result<Pieces, Failure> {
         let pending = self.pending(ask);
         let opened = self.start(ask, patience).await;
@@ -233,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Where a request goes now. With certificates this waits for the first.
+    /// Returns the current route. With certificates it waits for the first one.
     async fn route(&self) -> Route {
         match &self.source {
             Source::Fixed(connections) => connections.route(),
@@ -280,7 +280,7 @@ impl Client {
     }
 }
 
-/// An answer that is read piece by piece.
+/// The body of an answer that is read in chunks.
 pub(crate) struct Pieces {
     body: Incoming,
     pool: Arc<Pool>,
@@ -288,7 +288,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Returns the next piece, or `None` at the end.
+    /// Returns the next chunk, or `None` at the end.
     pub(crate) async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, Failure> {
         loop {
             match timeout(patience, self.body.frame()).await {
@@ -307,7 +307,7 @@ impl Pieces {
         }
     }
 
-    /// It was read to its end.
+    /// Returns the connection to the pool, after the end of the body.
     pub(crate) fn finish(self) {
         self.pool.give_back(self.lane);
     }
@@ -339,7 +339,7 @@ async fn refusal(response: Response<Incoming>) -> Failure {
     Failure::refused(code, retry_after, &body)
 }
 
-/// API servers and their load balancers give seconds.
+/// Parses `Retry-After`, which API servers and their load balancers send in seconds.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
@@ -356,13 +356,13 @@ async fn collect(body: Incoming) -> Result<Bytes, Failure> {
     }
 }
 
-/// A path of the API below the server's own address, which may have a path, too.
+/// Joins a path of the API to the server's address, which may itself have a path.
 fn absolute(server: &Uri, request: &Uri) -> Uri {
     let prefix = server.path().trim_end_matches('/');
     let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
     let mut parts = server.clone().into_parts();
     parts.path_and_query = format!("{prefix}{path}").parse().ok();
-    // Both were parts of addresses before.
+    // Both parts come from valid addresses.
     Uri::from_parts(parts).unwrap_or_else(|_| request.clone())
 }
 
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_go_below_the_address() {
+    fn paths_are_joined_to_the_servers_address() {
         let full = |server: &str, path: &str| {
             absolute(&server.parse().unwrap(), &path.parse().unwrap()).to_string()
         };

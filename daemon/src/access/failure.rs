@@ -1,13 +1,13 @@
-//! A request to the API server that did not get what it asked for.
+//! The error of a request to the API server.
 
 use std::time::Duration;
 
-/// What went wrong, in one line; what it means for another try is in `kind`.
+/// Why a request failed, in one line. Its `kind` decides whether another try is worthwhile.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
-    /// How long the API server wants to be left alone.
+    /// The time that the API server wants the client to wait.
     pub(crate) retry_after: Option<Duration>,
     text: String,
 }
@@ -21,7 +21,7 @@ pub(crate) enum FailureKind {
     Broken,
     /// No answer came in time.
     Silent,
-    /// The answer is not what was asked for.
+    /// The answer does not have the expected content.
     Unusable,
 }
 
@@ -42,13 +42,13 @@ impl Failure {
         Self::new(FailureKind::Unusable, text)
     }
 
-    /// No answer within this time.
+    /// Returns the failure of a request without an answer within `patience`.
     pub(crate) fn silent(patience: Duration) -> Self {
         let text = format!("no answer within {} s", patience.as_secs_f32());
         Self::new(FailureKind::Silent, text)
     }
 
-    /// A refusal with its status and body: the `message` of a `Status`, or the beginning of whatever it is.
+    /// Returns the failure of a refused request. Its text is the `message` of a `Status`, or the beginning of any other body.
     pub(crate) fn refused(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         #[derive(serde::Deserialize)]
         struct Status {
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// The HTTP status, when it was the API server that refused.
+    /// Returns the HTTP status with which the API server refused the request.
     pub(crate) fn code(&self) -> Option<u16> {
         match self.kind {
             FailureKind::Refused(code) => Some(code),
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_have_their_code_and_words() {
+    fn refusals_have_their_code_and_message() {
         let text = |body: &str| Failure::refused(403, None, body.as_bytes()).to_string();
         assert_eq!(text(r#"{"message": "not you"}"#), "not you (code 403)");
         assert_eq!(text("no JSON\n"), "no JSON (code 403)");

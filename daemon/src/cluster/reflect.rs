@@ -261,7 +261,7 @@ impl From<SplitError> for Failure {
 }
 
 fn unreadable(error: &serde_json::Error) -> Failure {
-    Failure::unusable(format!("the answer cannot be read: {error}"))
+    Failure::unusable(format!("the answer cannot be parsed: {error}"))
 }
 
 /// Requests a list that is at least as new as `version`.
