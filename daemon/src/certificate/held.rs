@@ -1,4 +1,4 @@
-//! A certificate with its key: whether it serves this node, and when it is due to be renewed. Nothing here touches a file.
+//! A client certificate with its key: whether this node can use it, and when its renewal is due. Nothing here touches a file.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -11,10 +11,10 @@ use super::request::{Key, Subject};
 
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// A certificate that was found to be for this node and this key.
+/// A certificate that belongs to this node and this key.
 #[derive(Clone)]
 pub struct Held {
-    /// The certificate, with what the signer added to it, then the key, in PEM: what the store keeps.
+    /// The content of the store, in PEM: the certificate, any certificates that the signer added to it, and the key.
     pem: String,
     not_before: Timestamp,
     not_after: Timestamp,
@@ -23,28 +23,28 @@ pub struct Held {
 /// Why a certificate cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// Not what was expected.
-    #[error("it holds no {0} in PEM that can be read")]
+    /// The certificate or the key is missing or unreadable.
+    #[error("it has no readable {0} in PEM")]
     Missing(&'static str),
-    /// Somebody else's.
+    /// The certificate belongs to another node.
     #[error("it is for {found}, not for {expected}")]
     OtherSubject {
-        /// Whom it is for.
+        /// The certificate's common names.
         found: String,
-        /// Whom it has to be for.
+        /// The common name of this node's daemon.
         expected: String,
     },
-    /// Another key's.
+    /// The certificate belongs to another key.
     #[error("it belongs to another key")]
     OtherKey,
-    /// Too old.
+    /// The certificate has expired.
     #[error("it expired at {0} by this node's clock")]
     Expired(Timestamp),
 }
 
 impl Held {
-    /// Judges certificate and key. When it begins to be valid is left to who is shown it: a fresh one of a server whose clock is ahead
-    /// is a good one.
+    /// Checks certificate and key. The begin of validity is left to the API server: a fresh certificate from a server whose clock is ahead
+    /// is usable.
     pub fn judge(pem: &str, node: &str, now: Timestamp) -> Result<Self, Unusable> {
         let certificate = first(pem, CERTIFICATE)
             .and_then(|der| Certificate::from_der(&der).ok())
@@ -80,34 +80,33 @@ impl Held {
         Ok(held)
     }
 
-    /// Whether nobody accepts it any more.
+    /// Whether the certificate has expired.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now >= self.not_after
     }
 
-    /// When it ends.
+    /// Returns the time at which the certificate expires.
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
 
-    /// When to ask for the next one: after 70 to 90 hundredths of its life. Which of them follows from the certificate, so that nodes
-    /// differ and a restart changes nothing.
+    /// Returns the time to request the next certificate: after 70 to 90 per cent of this one's validity. The exact share follows from the
+    /// certificate, so that nodes differ and a restart changes nothing.
     pub fn renew_at(&self) -> Timestamp {
         let spread = Sha256::digest(&self.pem)[0];
         renew_at(self.not_before, self.not_after, spread)
     }
 
-    /// Everything, for the store.
+    /// Returns certificate and key, for the store.
     pub(super) fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// The certificate, with what the signer added to it.
+    /// Returns the certificate, with any certificates that the signer added to it.
     pub(super) fn certificate(&self) -> &str {
         self.split().0
     }
 
-    /// The key.
     pub(super) fn key(&self) -> &str {
         self.split().1
     }
@@ -121,7 +120,7 @@ impl Held {
     }
 }
 
-/// Keys are in no log, whoever prints what.
+/// Hides the key, so that no log can have it.
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held")
@@ -132,14 +131,14 @@ impl std::fmt::Debug for Held {
 }
 
 fn renew_at(not_before: Timestamp, not_after: Timestamp, spread: u8) -> Timestamp {
-    let life = not_after.duration_since(not_before).as_secs();
-    // 7/10 of the life and up to 2/10 more, in seconds; i128 as a life may be as long as it likes.
-    let share = i128::from(life) * (7 * 255 + 2 * i128::from(spread)) / (10 * 255);
+    let validity = not_after.duration_since(not_before).as_secs();
+    // 7/10 of the validity and up to 2/10 more, in seconds. It is computed in i128, since a validity may be of any length.
+    let share = i128::from(validity) * (7 * 255 + 2 * i128::from(spread)) / (10 * 255);
     let share = SignedDuration::from_secs(i64::try_from(share).unwrap_or(i64::MAX));
     not_before.checked_add(share).unwrap_or(not_after)
 }
 
-/// The first part with this label.
+/// Returns the first PEM block with this label.
 fn first(text: &str, label: &str) -> Option<Vec<u8>> {
     let (begin, end) = (
         format!("-----BEGIN {label}-----"),

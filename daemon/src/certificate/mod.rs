@@ -1,7 +1,7 @@
-//! The daemon's own client certificate, one per node: asked for with a bootstrap identity, kept on the node, renewed in time.
+//! The daemon's own client certificate, one per node: requested with a bootstrap identity, stored on the node, renewed in time.
 //!
-//! What is decided (what a request holds, whether a certificate serves, when it is due) are functions over values; the store, the
-//! bootstrap and the request are thin edges, and `keeper` joins them. Nothing here approves anything.
+//! Functions over values decide the content of a request, whether a certificate is usable, and when its renewal is due. The store, the
+//! bootstrap identity and the request are thin edges, and `keeper` joins them. Nothing here approves requests.
 
 mod settings;
 
@@ -24,20 +24,20 @@ use node::root::{Root, RootError};
 
 /// The signer of client certificates for the API server.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-/// What every common name of ours begins with.
+/// The prefix of the daemons' common names.
 pub const PREFIX: &str = "system:multus";
-/// The organization of every certificate: the group that the daemons' rights are bound to.
+/// The organization of every certificate: the group to which the daemons' rights are bound.
 pub const ORGANIZATION: &str = "system:multus";
-/// What a certificate is for.
+/// The key usages of every certificate.
 pub const USAGES: [&str; 2] = ["digital signature", "client auth"];
 
-/// Takes key and certificate off the node; whether there were any.
+/// Removes key and certificate from the node. Returns whether there were any.
 pub fn forget(root: &Root, settings: &Settings) -> Result<bool, RootError> {
     let dir = &settings.dir;
     store::Store { root, dir }.clear()
 }
 
-/// The name that a node's daemon has in the cluster.
+/// Returns the name of a node's daemon in the cluster.
 pub fn common_name(node: &str) -> String {
     format!("{PREFIX}:{node}")
 }
@@ -47,9 +47,9 @@ pub fn common_name(node: &str) -> String {
 pub(crate) mod authority;
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Requests as others might make them.
+    //! Signing requests as other clients might make them.
 
-    /// A request for this distinguished name.
+    /// Returns a request for this distinguished name.
     pub(crate) fn request(subject: &str) -> String {
         super::request::Key::generate()
             .and_then(|key| key.request_of(|| subject.parse()))

@@ -1,4 +1,4 @@
-//! Certificates of an authority for tests: whether they serve, and when they are due.
+//! Which certificates of a test authority are usable, and when their renewal is due.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Held, Unusable, authority::Authority, request::Key};
 
-const LIFE: Duration = Duration::from_secs(1000);
+const VALIDITY: Duration = Duration::from_secs(1000);
 
-struct Made {
+struct Issued {
     key: Key,
     certificate: String,
     begin: Timestamp,
 }
 
-fn made(node: &str) -> Made {
+fn issued(node: &str) -> Issued {
     let (authority, key) = (Authority::new(), Key::generate().unwrap());
     let begin = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
     let request = key.request(node).unwrap();
-    Made {
-        certificate: authority.sign(&request, LIFE),
+    Issued {
+        certificate: authority.sign(&request, VALIDITY),
         key,
         begin,
     }
 }
 
-impl Made {
+impl Issued {
     fn pem(&self) -> String {
         self.certificate.clone() + &self.key.pem().unwrap()
     }
@@ -36,40 +36,40 @@ impl Made {
 }
 
 #[test]
-fn one_for_this_node_and_key_serves_while_it_is_valid() {
-    let made = made("node-a");
-    let held = made.judge(&made.pem(), "node-a", 0).unwrap();
+fn a_valid_certificate_of_this_node_and_key_is_usable() {
+    let issued = issued("node-a");
+    let held = issued.judge(&issued.pem(), "node-a", 0).unwrap();
     assert!(
         held.certificate()
             .starts_with("-----BEGIN CERTIFICATE-----")
     );
     assert!(held.key().starts_with("-----BEGIN PRIVATE KEY-----"));
     assert!(!held.certificate().contains("KEY") && !held.key().contains("CERTIFICATE"));
-    made.judge(&made.pem(), "node-a", -300).unwrap();
-    made.judge(&made.pem(), "node-a", 998).unwrap();
-    let late = made.judge(&made.pem(), "node-a", 1002).unwrap_err();
+    issued.judge(&issued.pem(), "node-a", -300).unwrap();
+    issued.judge(&issued.pem(), "node-a", 998).unwrap();
+    let late = issued.judge(&issued.pem(), "node-a", 1002).unwrap_err();
     assert!(matches!(late, Unusable::Expired(_)), "{late}");
 }
 
 #[test]
-fn one_of_another_node_or_key_does_not() {
-    let made = made("node-a");
-    let other = made.judge(&made.pem(), "node-b", 0).unwrap_err();
+fn a_certificate_of_another_node_or_key_is_refused() {
+    let issued = issued("node-a");
+    let other = issued.judge(&issued.pem(), "node-b", 0).unwrap_err();
     assert_eq!(
         other.to_string(),
         "it is for system:multus:node-a, not for system:multus:node-b"
     );
-    let foreign = made.certificate.clone() + &Key::generate().unwrap().pem().unwrap();
+    let foreign = issued.certificate.clone() + &Key::generate().unwrap().pem().unwrap();
     assert_eq!(
-        made.judge(&foreign, "node-a", 0).unwrap_err(),
+        issued.judge(&foreign, "node-a", 0).unwrap_err(),
         Unusable::OtherKey
     );
 }
 
 #[test]
-fn torn_files_do_not() {
-    let made = made("node-a");
-    let pem = made.pem();
+fn incomplete_files_are_refused() {
+    let issued = issued("node-a");
+    let pem = issued.pem();
     let key = pem.find("-----BEGIN PRIVATE").unwrap();
     for (text, missing) in [
         ("", "certificate"),
@@ -78,19 +78,19 @@ fn torn_files_do_not() {
         (&pem[..key], "key"),
         (&pem[..pem.len() - 10], "key"),
     ] {
-        let why = made.judge(text, "node-a", 0).unwrap_err();
+        let why = issued.judge(text, "node-a", 0).unwrap_err();
         assert_eq!(why, Unusable::Missing(missing));
     }
 }
 
 #[test]
-fn renewal_is_due_between_70_and_90_hundredths() {
+fn renewal_is_due_between_70_and_90_per_cent_of_the_validity() {
     for _ in 0..5 {
-        let made = made("node-a");
-        let held = made.judge(&made.pem(), "node-a", 0).unwrap();
-        let due = held.renew_at().duration_since(made.begin).as_secs();
+        let issued = issued("node-a");
+        let held = issued.judge(&issued.pem(), "node-a", 0).unwrap();
+        let due = held.renew_at().duration_since(issued.begin).as_secs();
         assert!((700..=901).contains(&due), "{due}");
-        let again = made.judge(&made.pem(), "node-a", 5).unwrap();
+        let again = issued.judge(&issued.pem(), "node-a", 5).unwrap();
         assert_eq!(
             again.renew_at(),
             held.renew_at(),
@@ -101,8 +101,8 @@ fn renewal_is_due_between_70_and_90_hundredths() {
 
 #[test]
 fn keys_are_not_printed() {
-    let made = made("node-a");
-    let held = made.judge(&made.pem(), "node-a", 0).unwrap();
+    let issued = issued("node-a");
+    let held = issued.judge(&issued.pem(), "node-a", 0).unwrap();
     let printed = format!("{held:?}");
     assert!(
         printed.contains("not_after") && !printed.contains("BEGIN"),
