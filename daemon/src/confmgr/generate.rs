@@ -1,4 +1,4 @@
-//! What our configuration says: a function over values.
+//! Generates the content of our configuration, as a function over values.
 
 use std::path::Path;
 
@@ -8,15 +8,16 @@ use serde_json::{Map, Value, json};
 use super::Primary;
 use crate::config::Config;
 
-/// The primary has no name to take over.
+/// The configuration of the default network has no name that ours could have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("overrideNetworkName is set, but {file} has no name: give it one, or unset the key")]
+#[error("overrideNetworkName is set, but {file} has no name: add a name to it, or unset the key")]
 pub struct NoName {
-    /// The primary's file.
+    /// The file of the default network.
     pub file: String,
 }
 
-/// Our configuration. `dir` is the primary's directory on the node, `accepted` the highest version that the runtime accepts.
+/// Returns our configuration. `dir` is the directory of the default network's file on the node, and `accepted` the highest version that
+/// the runtime accepts.
 pub fn generate(
     config: &Config,
     dir: &Path,
@@ -24,7 +25,7 @@ pub fn generate(
     accepted: Option<&str>,
 ) -> Result<Vec<u8>, NoName> {
     let own_version = primary.value.get("cniVersion").and_then(Value::as_str);
-    // With another one the shim itself would refuse, and no pod would start.
+    // With an unsupported version the shim would refuse every request, and no pod would start.
     let own_version = own_version
         .filter(|version| !version.is_empty() && version.parse().is_ok_and(Version::is_supported));
     let version = config
@@ -83,7 +84,7 @@ pub fn generate(
     Ok(bytes)
 }
 
-/// What the daemon's file and any plugin of the primary ask the runtime for; only `true` counts.
+/// Returns the capabilities that the daemon's file and the plugins of the default network declare; only `true` counts.
 fn capabilities(own: &Map<String, Value>, primary: &Map<String, Value>) -> Map<String, Value> {
     let mut lists: Vec<&Value> = match primary.get("plugins") {
         Some(Value::Array(plugins)) => plugins
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_version_wins_and_only_true_capabilities_count() {
+    fn the_runtimes_version_takes_precedence_and_only_true_capabilities_count() {
         let expected = json!({"cniVersion":"1.1.0","name":"multus-cni-network","type":"multus-shim","capabilities":{"portMappings":true},"clusterNetwork":"/etc/cni/net.d/10-flannel.conflist"});
         assert_eq!(generated(&plain(), Some("1.1.0")), expected);
         assert_eq!(generated(&plain(), None)["cniVersion"], "1.0.0");
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_nobody_speaks_is_not_taken_over() {
+    fn an_unsupported_version_is_not_taken_over() {
         for (version, expected) in [
             (json!(""), "0.4.0"),
             (json!("1.2.0"), "0.4.0"),
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_those_of_the_file_and_of_the_primary() {
+    fn capabilities_come_from_the_daemons_file_and_the_default_network() {
         let raw = json!({"Capabilities": {"bandwidth": true, "mac": false, "ips": "yes"}});
         let config = Config::parse(raw.as_object().unwrap().clone()).unwrap();
         assert_eq!(
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(
             try_generate(&config, without, None).unwrap()["capabilities"],
             json!({"bandwidth": true}),
-            "what the primary no longer has is gone"
+            "capabilities that the default network no longer has are removed"
         );
         let single = r#"{"name":"n","type":"bridge","capabilities":{"ips":true}}"#;
         assert_eq!(
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_primarys_name_is_taken_over_only_when_it_has_one() {
+    fn overriding_the_name_needs_a_named_default_network() {
         let config = Config {
             override_network_name: true,
             ..plain()
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_only_where_they_differ() {
+    fn paths_are_written_only_where_they_differ_from_the_default() {
         let config = Config {
             socket_dir: "/run/other".into(),
             cni_dir: "/state".into(),

@@ -1,4 +1,5 @@
-//! The configuration that makes the runtime call us: made from the primary's, written last, kept while it is right.
+//! The configuration manager. It generates the CNI configuration that makes the runtime call Multus from that of the default network,
+//! installs it last, and keeps it in place.
 
 mod primary;
 
@@ -14,5 +15,5 @@ pub use primary::{Known, Primary, PrimaryError, choose};
 pub use ready_made::{standing_netconf, state_dirs};
 pub use written::{any, are_all_in, remove_others};
 
-/// The file's name: the first by byte, so that the runtime takes it.
+/// The name of the configuration: the first in byte order, so that the runtime loads it.
 pub const FILE_NAME: &str = "00-multus.conf";

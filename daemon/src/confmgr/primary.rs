@@ -1,4 +1,4 @@
-//! Which file is the primary: a function over values.
+//! Chooses the configuration of the default network among the files of a directory, as a function over values.
 
 use std::path::Path;
 
@@ -6,69 +6,69 @@ use serde_json::{Map, Value};
 
 use crate::plan;
 
-/// A primary configuration that can be used.
+/// A usable configuration of the default network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Primary {
-    /// Its file name.
+    /// The file name.
     pub file: String,
-    /// Its content.
+    /// The content of the file.
     pub value: Map<String, Value>,
 }
 
-/// There is no primary configuration.
+/// There is no usable configuration of a default network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrimaryError {
-    /// The file that was asked for is not there.
+    /// The configured file does not exist.
     #[error("multusMasterCNI names `{file}`, which is not in {dir}")]
     NoSuchFile {
-        /// The name.
+        /// The configured file name.
         file: String,
         /// The directory.
         dir: String,
     },
-    /// There is nothing to be used.
+    /// No file can be used.
     #[error(
-        "no primary CNI configuration in {dir}{}: install a network plugin, or wait for the one that is installed",
-        passed_over(rejected)
+        "no CNI configuration of a default network in {dir}{}: install a network plugin, or wait for the one that is installed",
+        skipped(rejected)
     )]
     None {
         /// The directory.
         dir: String,
-        /// Files that were passed over, with the reason.
+        /// The skipped files, each with the reason.
         rejected: Vec<String>,
     },
-    /// The one that pods have had so far cannot be used now. Another would give them another network.
+    /// The present file can no longer be used. Another file would give pods another network.
     #[error(
-        "the primary CNI configuration {dir}/{file} cannot be used any more ({reason}): correct it, or remove it so that the next one is taken"
+        "the default network's CNI configuration {dir}/{file} can no longer be used ({reason}): correct it, or remove it so that the next one is taken"
     )]
     Broken {
-        /// Its name.
+        /// The file name.
         file: String,
         /// The directory.
         dir: String,
-        /// What is wrong with it.
+        /// Why not.
         reason: String,
     },
 }
 
-fn passed_over(list: &[String]) -> String {
+fn skipped(list: &[String]) -> String {
     if list.is_empty() {
         String::new()
     } else {
-        format!(" (passed over: {})", list.join("; "))
+        format!(" (skipped: {})", list.join("; "))
     }
 }
 
-/// What is known before the directory is looked at.
+/// The constraints on the choice.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
-    /// The only file that may be it.
+    /// The only file that may be chosen.
     pub wanted: Option<&'a str>,
-    /// The file that it was so far: as long as it is there, nothing after it takes its place.
+    /// The file that was chosen so far. As long as it exists, no later file replaces it.
     pub present: Option<&'a str>,
 }
 
-/// The first usable file by byte order; `names` are sorted, `read` gives a file's content.
+/// Returns the first usable file in byte order. `names` are sorted, and `read` returns the content of a file.
 pub fn choose(
     dir: &Path,
     names: &[String],
@@ -80,7 +80,7 @@ pub fn choose(
         Some(wanted) => *name == wanted,
         None => is_candidate(name),
     });
-    let place = || dir.display().to_string();
+    let dir = || dir.display().to_string();
     for name in candidates {
         match read(name).and_then(|bytes| usable(&bytes)) {
             Ok(value) => {
@@ -92,7 +92,7 @@ pub fn choose(
             Err(reason) if known.present == Some(name) => {
                 return Err(PrimaryError::Broken {
                     file: name.clone(),
-                    dir: place(),
+                    dir: dir(),
                     reason,
                 });
             }
@@ -102,10 +102,10 @@ pub fn choose(
     Err(match known.wanted {
         Some(file) if rejected.is_empty() => PrimaryError::NoSuchFile {
             file: file.to_owned(),
-            dir: place(),
+            dir: dir(),
         },
         _ => PrimaryError::None {
-            dir: place(),
+            dir: dir(),
             rejected,
         },
     })
@@ -120,7 +120,7 @@ fn is_candidate(name: &str) -> bool {
         && matches!(extension, Some("conf" | "conflist"))
 }
 
-/// A configuration that is complete and does not lead back to us.
+/// Parses a configuration. It has to be complete and must not call Multus.
 fn usable(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     let value: Map<String, Value> = serde_json::from_slice(bytes)
         .map_err(|error| format!("it is not a JSON object: {error}"))?;
@@ -134,7 +134,7 @@ fn usable(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     Ok(value)
 }
 
-/// The types of all plugins of a configuration, a list or a single one; empty where there is none.
+/// Returns the types of all plugins of a list or single configuration. A missing type is an empty text.
 pub(super) fn plugin_types(config: &Map<String, Value>) -> Vec<&str> {
     match config.get("plugins") {
         Some(Value::Array(list)) => list.iter().map(|plugin| text(plugin.get("type"))).collect(),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_usable_file_by_name() {
+    fn the_first_usable_file_by_name_is_chosen() {
         let files = [
             ("00-multus.conf", FLANNEL),
             ("05-old.conf", r#"{"type":"multus","name":"x"}"#),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_is_asked_for_and_no_other() {
+    fn a_configured_file_is_chosen_and_no_other() {
         let multus = r#"{"type":"multus-shim","name":"x"}"#;
         let files = [
             ("00-multus.conf", multus),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_present_one_gives_way_to_those_before_it_alone() {
+    fn only_earlier_files_replace_the_present_one() {
         let present = Known {
             present: Some("05-cilium.conflist"),
             ..Known::default()
@@ -226,7 +226,7 @@ mod tests {
         ];
         let error = pick(&broken, present).unwrap_err();
         assert!(
-            error.contains("/etc/cni/net.d/05-cilium.conflist cannot be used any more"),
+            error.contains("/etc/cni/net.d/05-cilium.conflist can no longer be used"),
             "{error}"
         );
         check(&broken[1..], "10-flannel.conflist");

@@ -1,15 +1,15 @@
-//! Another program that takes our configuration away whenever we put it back: neither gives in, but nobody is busy with it.
+//! The backoff while another program removes our configuration whenever the manager restores it: the manager continues, but with pauses.
 
 use std::time::{Duration, Instant};
 
-/// So often the file is put back at once: some program may have started just now and have tidied up.
-const AT_ONCE: u32 = 4;
+/// The number of times that the file is restored without a pause: a program that has just started may have tidied up.
+const WITHOUT_PAUSE: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// After so long without a loss it is over.
-const OVER: Duration = Duration::from_mins(1);
+/// After this time without a loss the backoff ends.
+const RESET_AFTER: Duration = Duration::from_mins(1);
 
-/// How often the file was lost lately.
+/// The recent losses of the file.
 #[derive(Debug, Default)]
 pub(super) struct Rivalry {
     losses: u32,
@@ -17,24 +17,24 @@ pub(super) struct Rivalry {
 }
 
 impl Rivalry {
-    /// The file was lost once more.
+    /// Records one more loss of the file.
     pub(super) fn lost(&mut self, now: Instant) {
-        self.settle(now);
+        self.reset_if_over(now);
         self.losses = self.losses.saturating_add(1);
         self.last = Some(now);
     }
 
-    /// How long not to look, while it is on.
+    /// Returns the pause before the file is restored again, or `None` when there is no backoff.
     pub(super) fn pause(&mut self, now: Instant) -> Option<Duration> {
-        self.settle(now);
-        let beyond = self.losses.checked_sub(AT_ONCE + 1)?;
+        self.reset_if_over(now);
+        let beyond = self.losses.checked_sub(WITHOUT_PAUSE + 1)?;
         Some(LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(beyond)))
     }
 
-    fn settle(&mut self, now: Instant) {
+    fn reset_if_over(&mut self, now: Instant) {
         if self
             .last
-            .is_some_and(|last| now.saturating_duration_since(last) >= OVER)
+            .is_some_and(|last| now.saturating_duration_since(last) >= RESET_AFTER)
         {
             *self = Self::default();
         }
@@ -46,9 +46,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pauses_grow_and_are_forgotten() {
+    fn pauses_grow_and_reset_after_a_while() {
         let (start, mut rivalry) = (Instant::now(), Rivalry::default());
-        for _ in 0..AT_ONCE {
+        for _ in 0..WITHOUT_PAUSE {
             rivalry.lost(start);
             assert_eq!(rivalry.pause(start), None);
         }
@@ -60,8 +60,8 @@ mod tests {
             rivalry.lost(start);
         }
         assert_eq!(rivalry.pause(start), Some(LONGEST_PAUSE));
-        assert_eq!(rivalry.pause(start + OVER), None);
-        rivalry.lost(start + OVER);
-        assert_eq!(rivalry.pause(start + OVER), None);
+        assert_eq!(rivalry.pause(start + RESET_AFTER), None);
+        rivalry.lost(start + RESET_AFTER);
+        assert_eq!(rivalry.pause(start + RESET_AFTER), None);
     }
 }

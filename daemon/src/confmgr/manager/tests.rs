@@ -1,10 +1,10 @@
-//! A manager and a node's directories.
+//! Tests of a manager over a node's directories.
 
 use serde_json::json;
 
 use super::*;
 
-const PRIMARY: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"bridge","capabilities":{"portMappings":true}}]}"#;
+const DEFAULT_NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"bridge","capabilities":{"portMappings":true}}]}"#;
 const OURS: &str = "/net.d/00-multus.conf";
 
 struct World {
@@ -30,13 +30,13 @@ impl World {
         self.manager = manager(&self.root, config);
     }
 
-    /// What is missing after a look.
-    fn look(&mut self) -> Option<String> {
-        self.look_at("/net.d")
+    /// Updates the configuration and returns the problem, if any.
+    fn update(&mut self) -> Option<String> {
+        self.update_in("/net.d")
     }
 
-    fn look_at(&mut self, dir: &str) -> Option<String> {
-        self.manager.look(&target(dir));
+    fn update_in(&mut self, dir: &str) -> Option<String> {
+        self.manager.update(&target(dir));
         self.manager.readiness.problem()
     }
 
@@ -58,7 +58,7 @@ impl World {
         self.root.list(dir).unwrap()
     }
 
-    /// A file outside the node's tree, as a mounted ConfigMap is.
+    /// Creates a file outside the node's tree, as in a mounted ConfigMap.
     fn mount(&self, name: &str, text: &str) -> String {
         let path = self.dir.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -80,62 +80,63 @@ fn target(dir: &str) -> Target {
 }
 
 #[test]
-fn nothing_is_written_without_a_primary_and_the_last_good_file_stays() {
+fn without_a_default_network_nothing_is_written_and_the_last_file_stays() {
     let mut world = World::new();
-    let problem = world.look().unwrap();
+    let problem = world.update().unwrap();
     assert!(
-        problem.contains("no primary CNI configuration in /net.d"),
+        problem.contains("no CNI configuration of a default network in /net.d"),
         "{problem}"
     );
     assert!(world.names("/net.d").is_empty());
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     let good = world.read(OURS);
     for broken in ["", "{\"half", "{}", r#"{"type":"multus-shim","name":"x"}"#] {
         world.write("/net.d/10-a.conflist", broken);
-        let problem = world.look().unwrap();
+        let problem = world.update().unwrap();
         assert!(
-            problem.contains("10-a.conflist cannot be used"),
+            problem.contains("10-a.conflist can no longer be used"),
             "{problem}"
         );
         assert_eq!(world.read(OURS), good);
     }
     world.root.remove("/net.d/10-a.conflist").unwrap();
-    assert!(world.look().unwrap().contains("no primary"));
-    assert_eq!(world.read(OURS), good, "pods are not to go without us");
+    let missing = "no CNI configuration of a default network";
+    assert!(world.update().unwrap().contains(missing));
+    assert_eq!(world.read(OURS), good, "no pod may start without us");
     world.root.remove(OURS).unwrap();
-    assert!(world.look().unwrap().contains("no primary"));
-    assert_eq!(world.read(OURS), good, "it is put back even then");
+    assert!(world.update().unwrap().contains(missing));
+    assert_eq!(world.read(OURS), good, "it is restored even then");
 }
 
 #[test]
-fn another_primary_is_taken_when_it_comes_first_or_the_present_one_is_gone() {
+fn another_default_network_is_taken_when_it_is_first_or_the_present_one_is_deleted() {
     let mut world = World::new();
     let uses = |world: &World| world.config()["clusterNetwork"].clone();
-    world.write("/net.d/10-flannel.conflist", PRIMARY);
-    world.write("/net.d/20-other.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-flannel.conflist", DEFAULT_NETWORK);
+    world.write("/net.d/20-other.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     assert_eq!(uses(&world), "/net.d/10-flannel.conflist");
-    world.write("/net.d/05-cilium.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/05-cilium.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     assert_eq!(uses(&world), "/net.d/05-cilium.conflist");
     world.write("/net.d/05-cilium.conflist", "{\"half");
-    assert!(world.look().unwrap().contains("05-cilium"));
+    assert!(world.update().unwrap().contains("05-cilium"));
     assert_eq!(uses(&world), "/net.d/05-cilium.conflist");
-    // The next daemon has not seen the file when it was whole.
+    // The next daemon has never seen the file complete.
     world.restart(&json!({}));
-    assert!(world.look().unwrap().contains("05-cilium"));
+    assert!(world.update().unwrap().contains("05-cilium"));
     assert_eq!(uses(&world), "/net.d/05-cilium.conflist");
     world.root.remove("/net.d/05-cilium.conflist").unwrap();
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     assert_eq!(uses(&world), "/net.d/10-flannel.conflist");
 }
 
 #[test]
-fn capabilities_and_name_follow_the_primary() {
+fn capabilities_and_name_follow_the_default_network() {
     let mut world = World::with(&json!({"overrideNetworkName": true}));
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     assert_eq!(
         world.config()["capabilities"],
         json!({"portMappings": true})
@@ -143,62 +144,67 @@ fn capabilities_and_name_follow_the_primary() {
     assert_eq!(world.config()["name"], "cbr0");
     let next = r#"{"name":"next","plugins":[{"type":"bridge"}]}"#;
     world.write("/net.d/10-a.conflist", next);
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     assert_eq!(world.config().get("capabilities"), None);
     assert_eq!(world.config()["name"], "next");
     world.write("/net.d/10-a.conflist", r#"{"plugins":[{"type":"bridge"}]}"#);
-    assert!(world.look().unwrap().contains("10-a.conflist has no name"));
+    assert!(
+        world
+            .update()
+            .unwrap()
+            .contains("10-a.conflist has no name")
+    );
     assert_eq!(world.config()["name"], "next");
 }
 
 #[test]
-fn a_new_directory_is_served_before_the_old_one_is_given_up() {
+fn a_new_directory_gets_the_file_before_the_old_one_loses_it() {
     let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     world.root.make_dirs("/new.d", 0o755).unwrap();
-    assert!(world.look_at("/new.d").is_some());
+    assert!(world.update_in("/new.d").is_some());
     assert!(world.root.exists(OURS));
     world.restart(&json!({}));
-    world.write("/new.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look_at("/new.d"), None);
+    world.write("/new.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update_in("/new.d"), None);
     assert!(world.root.exists("/new.d/00-multus.conf") && !world.root.exists(OURS));
 }
 
 #[test]
-fn a_ready_made_file_takes_the_place_of_ours_and_the_reverse() {
+fn a_static_configuration_replaces_the_generated_one_and_the_reverse() {
     let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     let text =
         r#"{ "name": "mine", "type": "multus-shim", "clusterNetwork": "/net.d/10-a.conflist" }"#;
     let path = world.mount("10-my.conf", text);
     world.restart(&json!({"multusConfigFile": path}));
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     assert_eq!(world.read("/net.d/10-my.conf"), text);
     assert_eq!(world.names("/net.d"), ["10-a.conflist", "10-my.conf"]);
     let other = world.mount("20-my.conf", text);
     world.restart(&json!({"multusConfigFile": other}));
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     assert_eq!(world.names("/net.d"), ["10-a.conflist", "20-my.conf"]);
     world.root.make_dirs("/made", 0o755).unwrap();
     world.write("/made/30-my.conf", text);
     world.restart(&json!({"multusConfigFile": "/host/made/30-my.conf"}));
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     assert_eq!(world.names("/net.d"), ["10-a.conflist", "30-my.conf"]);
     world.restart(&json!({"multusConfigFile": "auto"}));
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     assert_eq!(world.names("/net.d"), ["00-multus.conf", "10-a.conflist"]);
 }
 
 #[test]
-fn a_ready_made_file_that_runtimes_cannot_use_is_not_installed() {
+fn a_static_configuration_that_runtimes_cannot_use_is_not_installed() {
     let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     let path = world.mount("10-my.conf", "{}");
     world.restart(&json!({"multusConfigFile": path}));
-    let problem = world.look().unwrap();
+    let problem = world.update().unwrap();
     assert!(
         problem.contains("multusConfigFile") && problem.contains(&path),
         "{problem}"
@@ -206,20 +212,20 @@ fn a_ready_made_file_that_runtimes_cannot_use_is_not_installed() {
     assert_eq!(world.names("/net.d"), ["00-multus.conf", "10-a.conflist"]);
     let good = r#"{"name":"mine","type":"multus-shim"}"#;
     world.mount("10-my.conf", good);
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     world.mount("10-my.conf", "");
-    assert!(world.look().is_some());
+    assert!(world.update().is_some());
     assert_eq!(world.read("/net.d/10-my.conf"), good);
 }
 
 #[test]
-fn the_indicator_holds_back_the_first_write_and_nothing_else() {
+fn the_readiness_indicator_delays_only_the_first_write() {
     let config = json!({"readinessindicatorfile": "/host/run/ready"});
     let mut world = World::with(&config);
     world.root.make_dirs("/run", 0o755).unwrap();
-    world.write("/net.d/10-a.conflist", PRIMARY);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
     let waits = |world: &mut World| {
-        let problem = world.look().unwrap();
+        let problem = world.update().unwrap();
         assert!(
             problem.contains("still waiting for readinessindicatorfile @ /run/ready"),
             "{problem}"
@@ -228,7 +234,7 @@ fn the_indicator_holds_back_the_first_write_and_nothing_else() {
     waits(&mut world);
     assert!(!world.root.exists(OURS));
     world.write("/run/ready", "");
-    assert_eq!(world.look(), None);
+    assert_eq!(world.update(), None);
     world.root.remove("/run/ready").unwrap();
     waits(&mut world);
     assert!(world.root.exists(OURS));
@@ -236,7 +242,7 @@ fn the_indicator_holds_back_the_first_write_and_nothing_else() {
     waits(&mut world);
     assert!(
         world.root.exists(OURS),
-        "without it pods would go to the primary"
+        "without it pods would have the default network only"
     );
     world.restart(&config);
     waits(&mut world);
@@ -244,52 +250,50 @@ fn the_indicator_holds_back_the_first_write_and_nothing_else() {
 }
 
 #[test]
-fn what_someone_does_to_the_file_is_undone_and_told_once_it_is_a_habit() {
+fn changes_by_other_programs_are_undone_and_reported_when_they_repeat() {
     let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     let good = world.read(OURS);
     let at = |name: &str| world.dir.path().join("net.d").join(name);
     let (ours, theirs) = (at("00-multus.conf"), at("00-multus.conf.cilium_bak"));
     let mut problems = Vec::new();
     for _ in 0..6 {
         std::fs::rename(&ours, &theirs).unwrap();
-        problems.push(world.look());
+        problems.push(world.update());
         assert_eq!(world.read(OURS), good);
     }
     assert_eq!(problems[..4], [const { None }; 4]);
     for problem in &problems[4..] {
         let problem = problem.as_deref().unwrap();
         assert!(
-            problem.contains(
-                "/net.d/00-multus.conf away (it is renamed to 00-multus.conf.cilium_bak)"
-            ),
+            problem.contains("/net.d/00-multus.conf (it is renamed to 00-multus.conf.cilium_bak)"),
             "{problem}"
         );
     }
     world.write(OURS, "{}");
-    assert!(world.look().unwrap().contains("its content is replaced"));
+    assert!(world.update().unwrap().contains("its content is replaced"));
     world.root.remove(OURS).unwrap();
     std::fs::remove_file(&theirs).unwrap();
-    assert!(world.look().unwrap().contains("it is removed"));
-    assert!(world.manager.look(&target("/net.d")) > SETTLE);
+    assert!(world.update().unwrap().contains("it is removed"));
+    assert!(world.manager.update(&target("/net.d")) > SETTLE);
 }
 
 #[test]
-fn a_disk_that_takes_nothing_more_leaves_what_was_there() {
+fn a_failed_write_leaves_the_previous_file() {
     let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(world.update(), None);
     let good = world.read(OURS);
-    // The hidden file that a write begins with cannot be made.
+    // The temporary file of a write cannot be created.
     world
         .root
         .make_dirs("/net.d/.multus-rs-00-multus.conf.tmp", 0o755)
         .unwrap();
-    world.write("/net.d/05-b.conflist", PRIMARY);
+    world.write("/net.d/05-b.conflist", DEFAULT_NETWORK);
     assert!(
         world
-            .look()
+            .update()
             .unwrap()
             .contains("cannot write /net.d/00-multus.conf")
     );
@@ -297,18 +301,18 @@ fn a_disk_that_takes_nothing_more_leaves_what_was_there() {
 }
 
 #[tokio::test]
-async fn a_file_that_someone_removes_or_renames_comes_back() {
+async fn a_removed_or_renamed_file_is_restored() {
     let world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
+    world.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
     let (sender, receiver) = tokio::sync::watch::channel(Some(target("/net.d")));
     let running = tokio::spawn(world.manager.run(receiver));
     let ours = world.dir.path().join("net.d/00-multus.conf");
-    let takes: [fn(&Path); 3] = [
+    let removals: [fn(&Path); 3] = [
         |path| std::fs::remove_file(path).unwrap(),
         |path| std::fs::rename(path, path.with_extension("bak")).unwrap(),
         |_| {},
     ];
-    for take in takes {
+    for remove in removals {
         let written = async {
             while !ours.exists() {
                 tokio::task::yield_now().await;
@@ -316,7 +320,7 @@ async fn a_file_that_someone_removes_or_renames_comes_back() {
         };
         let written = tokio::time::timeout(Duration::from_secs(20), written).await;
         written.expect("written within 20 s");
-        take(&ours);
+        remove(&ours);
     }
     drop(sender);
     running.abort();
