@@ -1,4 +1,4 @@
-//! The daemon at one moment: what was counted, and what only a look at the node tells. It is written as Prometheus' text, and
+//! A snapshot of the daemon: its metrics, and values that are read from the node at that moment. It is rendered as Prometheus' text and
 //! as the JSON that `multus-daemon status` reads.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{confmgr, service::Service, state::Store};
 
-/// How long a look at the node may take; a disk that hangs is not waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Units of times in `/proc/PID/stat`: a constant of the kernel's interface on every architecture that is built for.
+/// The time limit of reading from the node, in case a disk hangs.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Units of times in `/proc/PID/stat`: a constant of the kernel's interface on every supported architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The daemon at one moment.
@@ -21,27 +21,27 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Snapshot {
     /// Why pods are not served.
     pub problem: Option<String>,
-    /// What a look at the node told.
+    /// The values from the node.
     pub on_node: OnNode,
 }
 
-/// What a look at the node tells; what is missing could not be read in time.
+/// The values that are read from the node. Those that cannot be read in time are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OnNode {
-    /// Containers with state.
+    /// The number of containers with state.
     pub containers: Option<usize>,
-    /// Deletions in the journals.
+    /// The number of deletions in the journals.
     pub journal: Option<usize>,
-    /// The daemon's own use of the machine.
+    /// The daemon's own use of resources.
     pub process: Option<Process>,
 }
 
-/// What a process uses.
+/// A process's use of resources.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Process {
     /// CPU time in seconds.
     pub cpu: f64,
-    /// CPU time of the children that have ended, in seconds.
+    /// CPU time of ended children in seconds.
     pub children_cpu: f64,
     /// Resident memory in bytes.
     pub memory: Option<u64>,
@@ -50,20 +50,20 @@ pub struct Process {
 }
 
 impl Snapshot {
-    /// Looks at the daemon and its node, for a bounded time.
+    /// Takes a snapshot within a bounded time.
     pub async fn take(service: &Arc<Service>) -> Self {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let own = Arc::clone(service);
-        // Not on the runtime's threads for blocking work: verbs may hold all of them.
-        let look = move || {
-            // Nobody listens any more when it took too long.
-            let _ = sender.send(OnNode::look(&own));
+        // A thread of its own: verbs may occupy all of the runtime's threads for blocking work.
+        let read = move || {
+            // After the time limit the receiver is dropped.
+            let _ = sender.send(OnNode::read(&own));
         };
         let started = std::thread::Builder::new()
             .name("snapshot".to_owned())
-            .spawn(look);
+            .spawn(read);
         let on_node = match started {
-            Ok(_) => tokio::time::timeout(PATIENCE, receiver).await,
+            Ok(_) => tokio::time::timeout(TIMEOUT, receiver).await,
             Err(_) => Ok(Ok(OnNode::default())),
         };
         Self {
@@ -72,7 +72,7 @@ impl Snapshot {
         }
     }
 
-    /// Everything as Prometheus reads it.
+    /// Returns metrics and values from the node in Prometheus' text format.
     pub fn text(&self, metrics: &Metrics) -> String {
         let mut out = metrics.text();
         let mut gauge = |name: &str, help: &str, kind: &str, labels: &str, value: Option<f64>| {
@@ -147,7 +147,7 @@ impl Snapshot {
         out
     }
 
-    /// The same for people.
+    /// Returns the status for `multus-daemon status`.
     pub fn status(&self, metrics: &Metrics) -> Status {
         let place = metrics.placed();
         let mut status = Status {
@@ -216,7 +216,7 @@ impl Snapshot {
 }
 
 impl OnNode {
-    fn look(service: &Service) -> Self {
+    fn read(service: &Service) -> Self {
         let root = service.engine.shared_root();
         let (mut containers, mut entries) = (Some(0), Some(0));
         for dir in confmgr::state_dirs(&root, &service.config) {
@@ -244,14 +244,14 @@ impl Process {
         let status = std::fs::read_to_string("/proc/self/status").ok();
         let files = std::fs::read_dir("/proc/self/fd").ok();
         let mut process = Self::parse(&stat, &status.unwrap_or_default())?;
-        // The directory itself is one of them.
+        // One of them is the descriptor of the directory itself.
         process.files = files.map(|files| files.count().saturating_sub(1));
         Some(process)
     }
 
-    /// Times from `stat`, memory from `status` (proc(5)).
+    /// Parses times from `stat` and memory from `status` (proc(5)).
     fn parse(stat: &str, status: &str) -> Option<Self> {
-        // The name in parentheses may hold anything.
+        // The name in parentheses may have any characters.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace().skip(11);
         let mut seconds = || {
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn a_process_is_parsed_whatever_its_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 20 5 20 0 1 0 9 1 1";
         let process = Process::parse(stat, "Name:\ta\nVmRSS:\t    12 kB\n").unwrap();
         let expected = Process {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_told_in_lines() {
+    fn a_status_is_rendered_in_lines() {
         let metrics = Metrics::default();
         metrics.verb("ADD", true, Duration::from_millis(15));
         metrics.delegate("bridge", "ADD", true, Duration::from_secs(2));
