@@ -6,6 +6,8 @@ pub mod journal;
 
 pub mod options;
 
+pub mod pod_report;
+
 pub mod rules;
 
 pub use self::wire::{InterfaceAttributes, Request, Response};

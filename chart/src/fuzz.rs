@@ -3,7 +3,7 @@
 //! A target fails when it panics, and when what was taken does not keep its promises.
 
 use archive::{digest::sha256, gzip, tar::is_plain};
-use fuzz::{Random, changed, run};
+use testkit::fuzz::{Random, changed, run};
 
 use crate::{
     about::About,

@@ -1,8 +1,11 @@
 //! What the command lines of all programs have in common: one line for what is wrong with one, paths that mean the same
 //! from everywhere, and, with the feature `pages`, manual pages and completions.
 
+mod causes;
 #[cfg(feature = "pages")]
 pub mod pages;
+
+pub use causes::causes;
 
 use std::{ffi::OsString, path::PathBuf};
 

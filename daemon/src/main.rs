@@ -10,15 +10,15 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use cmdline::{BAD_USAGE, absolute};
+use cmdline::{BAD_USAGE, absolute, causes};
 use daemon::{
-    approve::ServiceAccount,
-    causes::causes,
+    app::{self, Identity},
+    certificate::approve::ServiceAccount,
     commands::{self, Setting, pod::PodName, status::Probe, verify::Release},
-    config, exec, limits, logging,
-    run::{self, Identity},
-    serving,
+    host::{exec, limits},
+    logging, serving,
 };
+use plan::daemon_config::{self, Config};
 use tracing::warn;
 
 /// The static C library's allocator returns memory to the kernel after nearly every request, which is a seventh of an ADD's CPU.
@@ -38,7 +38,7 @@ const HOST_ROOT: &str = "/hostroot";
 )]
 struct Arguments {
     /// The daemon's configuration file.
-    #[arg(long, global = true, default_value = config::DEFAULT_PATH)]
+    #[arg(long, global = true, default_value = daemon_config::DEFAULT_PATH)]
     config: PathBuf,
     /// The directory that stands for the node's root; unless given, /hostroot, or / where there is none and no pod.
     #[arg(long, global = true)]
@@ -263,9 +263,9 @@ fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
 }
 
 fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
-    let config = config::Config::load(&setting.config)?;
+    let config = Config::load(&setting.config)?;
     let root = setting.root()?;
-    config.logging.init(&root, format == LogFormat::Json)?;
+    logging::init(&config.logging, &root, format == LogFormat::Json)?;
     for sentence in config.without_effect() {
         warn!("{sentence}");
     }
@@ -280,7 +280,7 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     );
     limits::raise();
     let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
-    let outcome = runtime.block_on(run::run(config, root, setting.identity));
+    let outcome = runtime.block_on(app::run(config, root, setting.identity));
     // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome

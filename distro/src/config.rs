@@ -173,8 +173,8 @@ mod tests {
             "\n", " ", ":", "- ", "+", ",", "&a ", "*a", "!x ", "|", "{", "]", "\"", "~", "<<",
             "\t", "---\n", "disable",
         ];
-        fuzz::run(
-            |random| fuzz::changed(&samples, &words, random),
+        testkit::fuzz::run(
+            |random| testkit::fuzz::changed(&samples, &words, random),
             |input| {
                 let mut settings = Settings::default();
                 let text = String::from_utf8_lossy(input);

@@ -3,13 +3,14 @@
 use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use daemon::{causes::causes, cluster, plan::Nad};
+use cmdline::causes;
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, ListParams},
     config::{KubeConfigOptions, Kubeconfig},
     core::GroupVersionKind,
 };
+use plan::{Nad, objects};
 use serde_json::Value;
 
 use crate::{facts::seconds, judge::Known, object::DEFINITION};
@@ -113,7 +114,7 @@ impl Cluster {
                 format!("cannot read network-attachment-definition {namespace}/{name}: {error}")
             })?;
             if let Some(object) = found {
-                let nad: Arc<Nad> = cluster::definition(object)?;
+                let nad: Arc<Nad> = objects::definition(object)?;
                 known.add(&nad);
             } else if let Entry::Vacant(others) = known.others.entry(namespace) {
                 // Only for a suggestion: without the right to list there is none.

@@ -1,17 +1,14 @@
 //! What the daemon will say of definitions and pods, said by the very same functions before they exist.
-//! Nothing here knows a rule of the annotation, of a definition or of a plan; see `daemon::plan`.
+//! Nothing here knows a rule of the annotation, of a definition or of a plan; see `plan`.
 
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use cni::version::SUPPORTED;
-use daemon::{
-    config,
+use plan::{
+    ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
+    LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
+    RESOURCE_ANNOTATION, Selection, daemon_config,
     netconf::{Netconf, Unserved},
-    plan::{
-        self, ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
-        LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
-        RESOURCE_ANNOTATION, Selection,
-    },
 };
 use serde_json::{Map, Value};
 
@@ -102,7 +99,7 @@ impl Files for NoFiles {
 
 /// The options of a daemon with this file, read as it reads them. Which default network there is does not matter here.
 pub(crate) fn netconf(options: Map<String, Value>) -> anyhow::Result<Netconf> {
-    let mut netconf = config::Config::parse(options)?.own_netconf()?;
+    let mut netconf = daemon_config::Config::parse(options)?.own_netconf()?;
     let primary = [
         ("cniVersion", "1.0.0"),
         ("name", "default"),
@@ -442,7 +439,7 @@ fn misspelt(keys: &[String], known: &[&'static str]) -> Vec<Remark> {
 /// One or two letters apart, in another case, or the right word behind another prefix of CNI's.
 fn is_nearly(key: &str, known: &str) -> bool {
     let (key, known) = (key.to_lowercase(), known.to_lowercase());
-    if config::distance(&key, &known) <= 2 {
+    if daemon_config::distance(&key, &known) <= 2 {
         return true;
     }
     let apart = |text: &str| {

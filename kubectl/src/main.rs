@@ -27,7 +27,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use cmdline::BAD_USAGE;
-use daemon::causes::causes;
+use cmdline::causes;
 use rustls::crypto::ring;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use daemon::answer::{Answer, SCHEMA};
+use api::pod_report::{PodReport, SCHEMA};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -37,12 +37,15 @@ pub(crate) enum Asked {
     /// It could not be asked.
     Refused(String),
     /// It has answered.
-    Answered { daemon: String, answer: Box<Answer> },
+    Answered {
+        daemon: String,
+        answer: Box<PodReport>,
+    },
 }
 
 impl Asked {
     /// The answer, if there is one.
-    pub(crate) fn answer(&self) -> Option<&Answer> {
+    pub(crate) fn answer(&self) -> Option<&PodReport> {
         match self {
             Self::Answered { answer, .. } => Some(answer),
             _ => None,
@@ -122,7 +125,7 @@ pub(crate) async fn ask(
     }
 }
 
-async fn exec(cluster: &Cluster, daemon: &Daemon, pod: &str) -> Result<Answer, String> {
+async fn exec(cluster: &Cluster, daemon: &Daemon, pod: &str) -> Result<PodReport, String> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &daemon.namespace);
     let words = [daemon.program.as_str(), "pod", pod];
     let params = AttachParams::default()
@@ -150,8 +153,8 @@ async fn exec(cluster: &Cluster, daemon: &Daemon, pod: &str) -> Result<Answer, S
 }
 
 /// Reads an answer.
-fn read(text: &str) -> Result<Answer, String> {
-    let answer: Answer = serde_json::from_str(text)
+fn read(text: &str) -> Result<PodReport, String> {
+    let answer: PodReport = serde_json::from_str(text)
         .map_err(|error| format!("its answer cannot be read: {error}"))?;
     if answer.schema != SCHEMA {
         return Err(format!(

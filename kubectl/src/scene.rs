@@ -1,7 +1,7 @@
 //! Everything that `status` and `why` look at, read once.
 
 use anyhow::Context as _;
-use daemon::netconf::Netconf;
+use plan::netconf::Netconf;
 use serde_json::Map;
 
 use crate::{

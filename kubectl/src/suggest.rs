@@ -1,6 +1,6 @@
 //! Suggestions for names that are probably misspelled: the nearest of the names that exist.
 
-use daemon::config::distance;
+use plan::daemon_config::distance;
 
 /// Plugin types that definitions commonly name: the reference plugins of CNI, and widely used others.
 const PLUGINS: &[&str] = &[

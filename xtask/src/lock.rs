@@ -178,8 +178,8 @@ mod tests {
         let words = [
             "\n", " ", "#", "/", "..", "https://", "-o", "\0", "é", "a/b",
         ];
-        fuzz::run(
-            |random| fuzz::changed(&samples, &words, random),
+        testkit::fuzz::run(
+            |random| testkit::fuzz::changed(&samples, &words, random),
             |input| {
                 let text = String::from_utf8_lossy(input);
                 let Ok(items) = parse("x.lock", &text) else {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use testkit::authority::Authority;
 
-use super::{Held, Unusable, authority::Authority, request::Key};
+use super::{Held, Unusable, request::Key};
 
 const VALIDITY: Duration = Duration::from_secs(1000);
 
@@ -15,7 +16,7 @@ struct Issued {
 }
 
 fn issued(node: &str) -> Issued {
-    let (authority, key) = (Authority::new(), Key::generate().unwrap());
+    let (authority, key) = (Authority::generate(), Key::generate().unwrap());
     let begin = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
     let request = key.request(node).unwrap();
     Issued {

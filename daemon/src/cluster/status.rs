@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
+use plan::{PodView, network_status::ANNOTATION};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::path;
-use crate::{
-    access::{Ask, Client, Failure},
-    netstatus::ANNOTATION,
-    plan::PodView,
-};
+use crate::access::{Ask, Client, Failure};
 
 /// The API server's codes for a pod that does not exist, a pod that is another one meanwhile, and a request that the role forbids.
 const NOT_FOUND: u16 = 404;

@@ -1,18 +1,13 @@
 //! A snapshot of the daemon: its metrics, and values that are read from the node at that moment. It is rendered as Prometheus' text and
 //! as the JSON that `multus-daemon status` reads.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use api::journal;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Lane, Metrics, SCHEMA, Status, Timed,
     registry::{self, Histogram},
 };
-use crate::{confmgr, service::Service, state::Store};
 
-/// The time limit of reading from the node, in case a disk hangs.
-const TIMEOUT: Duration = Duration::from_secs(1);
 /// Units of times in `/proc/PID/stat`: a constant of the kernel's interface on every supported architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -50,28 +45,6 @@ pub struct Process {
 }
 
 impl Snapshot {
-    /// Takes a snapshot within a bounded time.
-    pub async fn take(service: &Arc<Service>) -> Self {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        let own = Arc::clone(service);
-        // A thread of its own: verbs may occupy all of the runtime's threads for blocking work.
-        let read = move || {
-            // After the time limit the receiver is dropped.
-            let _ = sender.send(OnNode::read(&own));
-        };
-        let started = std::thread::Builder::new()
-            .name("snapshot".to_owned())
-            .spawn(read);
-        let on_node = match started {
-            Ok(_) => tokio::time::timeout(TIMEOUT, receiver).await,
-            Err(_) => Ok(Ok(OnNode::default())),
-        };
-        Self {
-            problem: service.readiness.problem(),
-            on_node: on_node.map(Result::unwrap_or_default).unwrap_or_default(),
-        }
-    }
-
     /// Returns metrics and values from the node in Prometheus' text format.
     pub fn text(&self, metrics: &Metrics) -> String {
         let mut out = metrics.text();
@@ -215,31 +188,9 @@ impl Snapshot {
     }
 }
 
-impl OnNode {
-    fn read(service: &Service) -> Self {
-        let root = service.engine.shared_root();
-        let (mut containers, mut entries) = (Some(0), Some(0));
-        for dir in confmgr::state_dirs(&root, &service.config) {
-            let known = Store::new(Arc::clone(&root), &dir).known();
-            let known = known.ok().map(|ids| ids.len());
-            containers = containers.zip(known).map(|(sum, count)| sum + count);
-            let pending = match root.list(journal::dir(&dir)) {
-                Ok(names) => Some(names.iter().filter(|name| journal::is_entry(name)).count()),
-                Err(error) if error.is_not_found() => Some(0),
-                Err(_) => None,
-            };
-            entries = entries.zip(pending).map(|(sum, count)| sum + count);
-        }
-        Self {
-            containers,
-            journal: entries,
-            process: Process::own(),
-        }
-    }
-}
-
 impl Process {
-    fn own() -> Option<Self> {
+    /// Reads the daemon's own use of resources from `/proc/self`, or returns `None` when that cannot be parsed.
+    pub(crate) fn own() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         let status = std::fs::read_to_string("/proc/self/status").ok();
         let files = std::fs::read_dir("/proc/self/fd").ok();

@@ -1,9 +1,9 @@
 //! What becomes of a pod at its next start: by the daemon's own plan, and by what upstream does otherwise.
 
 use cni::config::NetworkConfig;
-use daemon::{
+use plan::{
+    Attachment, PlanError,
     netconf::{Netconf, Unserved},
-    plan::{Attachment, PlanError},
 };
 
 use super::{

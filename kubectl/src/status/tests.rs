@@ -1,6 +1,6 @@
 //! Pods with and without an answer of their node's daemon.
 
-use daemon::netstatus;
+use plan::network_status;
 use serde_json::{Value, json};
 
 use super::*;
@@ -13,7 +13,7 @@ const STATUS: &str = r#"[
 
 fn given(networks: &str) -> Given {
     let mut given = Given::pod(networks);
-    given.pod["metadata"]["annotations"][netstatus::ANNOTATION] = json!(STATUS);
+    given.pod["metadata"]["annotations"][network_status::ANNOTATION] = json!(STATUS);
     given.pod["status"] = json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"});
     given
 }

@@ -2,7 +2,7 @@
 //!
 //! What the cluster says now comes before what was told earlier: a definition that is missing is missing, whatever an event says.
 
-use daemon::plan::{Attachment, PlanError};
+use plan::{Attachment, PlanError};
 
 use super::cause::{Cause, of_text};
 use crate::{
@@ -160,7 +160,7 @@ fn missing(scene: &Scene) -> Vec<String> {
         .iter()
         .filter(|container| container.uid == scene.facts.pod.view.uid)
         .flat_map(|container| &container.attachments)
-        .filter(|one| one.progress == daemon::answer::Step::Attached)
+        .filter(|one| one.progress == api::pod_report::Step::Attached)
         .map(|one| one.network.as_str())
         .filter(|name| !told.contains(name));
     let there: Vec<_> = told.iter().copied().chain(in_state).collect();

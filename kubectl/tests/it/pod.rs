@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{answer, api_server::ApiServer, run};
+use crate::{answer, cluster::Cluster, run};
 
 const POD: &str = "/api/v1/namespaces/shop/pods/cart";
 
@@ -22,7 +22,7 @@ fn forbidden(what: &str) -> Value {
 }
 
 #[track_caller]
-fn ask(server: &ApiServer, words: &[&str]) -> (i32, Value) {
+fn ask(server: &Cluster, words: &[&str]) -> (i32, Value) {
     let kubeconfig = server.kubeconfig();
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
     answer(&[words, &kubeconfig].concat(), "")
@@ -32,7 +32,7 @@ fn ask(server: &ApiServer, words: &[&str]) -> (i32, Value) {
 fn what_may_not_be_asked_is_told() {
     let event = json!({"reason": "NoNetworkFound", "message": "m (id 0a0b)", "type": "Warning", "count": 2,
         "lastTimestamp": "2026-01-01T00:00:00Z", "involvedObject": {"uid": "u-1"}});
-    let server = ApiServer::start(&[
+    let server = Cluster::start(&[
         (POD, 200, pod()),
         ("/api/v1/namespaces/shop/events", 200, list(&json!([event]))),
         ("/api/v1/pods", 403, forbidden("pods")),
@@ -69,7 +69,7 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
     let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
     let of = |pods: &Value| {
-        ApiServer::start(&[
+        Cluster::start(&[
             (POD, 200, pod()),
             (nad, 200, definition.clone()),
             ("/api/v1/namespaces/shop/events", 403, forbidden("events")),
@@ -89,7 +89,7 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
             .contains("events were not read"),
         "{why}"
     );
-    let uninstalled = ApiServer::start(&[
+    let uninstalled = Cluster::start(&[
         (POD, 200, pod()),
         (nad, 200, definition.clone()),
         ("/api/v1/pods", 200, list(&json!([]))),
@@ -118,20 +118,17 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
 
 #[test]
 fn a_command_of_the_kubeconfig_says_who_asks() {
-    let server = ApiServer::start(&[(POD, 200, pod())]);
+    let server = Cluster::start(&[(POD, 200, pod())]);
     let (_, told) = ask(&server, &["status", "cart", "--context", "commanded"]);
     assert_eq!(told["pod"], "shop/cart");
-    let asked_as = server.asked_as();
-    assert!(
-        asked_as.iter().all(|who| who == "bearer secret"),
-        "{asked_as:?}"
-    );
-    assert!(asked_as.len() > 2, "{asked_as:?}");
+    let users = server.users();
+    assert!(users.iter().all(|user| user == "secret"), "{users:?}");
+    assert!(users.len() > 2, "{users:?}");
 }
 
 #[test]
 fn what_cannot_be_found_out_ends_with_three() {
-    let server = ApiServer::start(&[]);
+    let server = Cluster::start(&[]);
     let kubeconfig = server.kubeconfig();
     let kubeconfig = kubeconfig.to_str().unwrap();
     for (words, expected) in [

@@ -1,0 +1,82 @@
+//! Serves the metrics to Prometheus when `metricsPort` is set.
+
+use std::{
+    convert::Infallible,
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+use cmdline::causes;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode, body::Bytes, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use super::snapshot;
+use crate::serving::service::Service;
+
+/// The time limit for a client to send its request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause before another try when the port is in use.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// Serves metrics on every address of the node, as upstream does. A port that is in use is logged and tried again.
+pub async fn serve(service: Arc<Service>, port: u16) {
+    loop {
+        let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+            // The node has no IPv6.
+            Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
+            listener => listener,
+        };
+        match listener {
+            Ok(listener) => accept(&service, &listener).await,
+            Err(error) => {
+                warn!(port, error = %causes(&error), "cannot serve metrics: set metricsPort to a free port");
+            }
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Serves connections until one cannot be accepted.
+async fn accept(service: &Arc<Service>, listener: &TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let service = Arc::clone(service);
+        let service = service_fn(move |request: Request<_>| {
+            let service = Arc::clone(&service);
+            async move {
+                let (method, path) = (request.method(), request.uri().path());
+                Ok::<_, Infallible>(answer(&service, method, path).await)
+            }
+        });
+        let connection = http1::Builder::new()
+            .keep_alive(false)
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service);
+        // A client may close its connection at any time, so its errors do not matter.
+        tokio::spawn(async { drop(connection.await) });
+    }
+}
+
+async fn answer(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let (status, text) = match (path, method) {
+        (api::PATH_METRICS, &Method::GET) => {
+            let text = snapshot::take(service).await.text(&service.metrics);
+            (StatusCode::OK, text)
+        }
+        (api::PATH_METRICS, _) => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
+        _ => (StatusCode::NOT_FOUND, String::new()),
+    };
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4");
+    response
+        .headers_mut()
+        .insert(hyper::header::CONTENT_TYPE, kind);
+    response
+}

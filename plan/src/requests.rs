@@ -1,0 +1,165 @@
+//! What a pod requests of a network in addition to the attachment, and whether a plugin of the network supports it.
+//! A configuration declares that with a capability. Addresses are also in `CNI_ARGS`, where many plugins find them without one; for
+//! those only the result shows whether the network assigned them.
+
+use std::net::IpAddr;
+
+use cni::config::NetworkConfig;
+use cni::types::CniResult;
+use serde_json::{Map, Value, json};
+
+use super::{Attachment, PlanError, Selection};
+use crate::Requested;
+use crate::netconf::Unserved;
+
+const IPS: &str = "ips";
+const MAC: &str = "mac";
+/// Requests that reach a plugin only as a capability argument.
+const NEED_CAPABILITY: [&str; 4] = ["portMappings", "bandwidth", "infinibandGUID", "deviceID"];
+
+/// Returns the capability arguments that the pod requests, by capability.
+pub fn asked(selection: &Selection) -> Map<String, Value> {
+    let text = |value: &Option<String>| value.as_ref().map(|value| json!(value));
+    let ips = Some(json!(selection.ips)).filter(|_| !selection.ips.is_empty());
+    let all = [
+        ("portMappings", selection.port_mappings.clone()),
+        ("bandwidth", selection.bandwidth.clone()),
+        (IPS, ips),
+        (MAC, text(&selection.mac)),
+        ("infinibandGUID", text(&selection.infiniband_guid)),
+        ("deviceID", text(&selection.device_id)),
+    ];
+    all.into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+}
+
+/// Refuses a request that no plugin supports, where the cluster's owner configured an error for it.
+pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanError> {
+    if unserved != Unserved::Error {
+        return Ok(());
+    }
+    for attachment in attachments {
+        let requests = without_capability(attachment);
+        if !requests.is_empty() {
+            return Err(PlanError::Unserved {
+                network: attachment.name.clone(),
+                requests: requests.join(", "),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the requests that need a capability which no plugin of the network has.
+pub fn without_capability(attachment: &Attachment) -> Vec<String> {
+    let asked = attachment.selection.as_ref().map(asked).unwrap_or_default();
+    lacking(&asked, &attachment.config)
+}
+
+/// Returns the same for requests from the state, some of which may need no capability.
+pub fn lacking(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<String> {
+    let names = requests
+        .keys()
+        .filter(|name| NEED_CAPABILITY.contains(&name.as_str()) && !has(config, name));
+    names.cloned().collect()
+}
+
+/// Returns the requested kinds of addresses that the network did not assign. The result of plugins with the capability is not checked.
+pub fn not_given(
+    requested: &Requested,
+    config: &NetworkConfig,
+    result: &CniResult,
+) -> Vec<&'static str> {
+    let assigned: Vec<IpAddr> = result
+        .ips
+        .iter()
+        .filter_map(|ip| address(&ip.address))
+        .collect();
+    let is_assigned = |ip: &String| address(ip).is_none_or(|ip| assigned.contains(&ip));
+    let inside: Vec<_> = result
+        .interfaces
+        .iter()
+        .filter(|interface| !interface.sandbox.is_empty() && !interface.mac.is_empty())
+        .map(|interface| digits(&interface.mac))
+        .collect();
+    // Hardware addresses are optional in a result.
+    let is_mac_assigned = |mac: &String| inside.is_empty() || inside.contains(&digits(mac));
+    let mut missing = Vec::new();
+    if !requested.ips.iter().all(is_assigned) && !has(config, IPS) {
+        missing.push(IPS);
+    }
+    if !requested.mac.iter().all(is_mac_assigned) && !has(config, MAC) {
+        missing.push(MAC);
+    }
+    missing
+}
+
+fn has(config: &NetworkConfig, capability: &str) -> bool {
+    let mut plugins = config.plugins.iter();
+    plugins.any(|plugin| plugin.capabilities.iter().any(|own| own == capability))
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    text.split('/').next()?.parse().ok()
+}
+
+fn digits(mac: &str) -> String {
+    let hex = mac.chars().filter(char::is_ascii_hexdigit);
+    hex.map(|digit| digit.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(capabilities: &Value) -> NetworkConfig {
+        let config = json!({"cniVersion": "1.0.0", "name": "n", "plugins": [
+            {"type": "bridge"}, {"type": "tuning", "capabilities": capabilities},
+        ]});
+        NetworkConfig::parse(config.to_string().as_bytes()).unwrap()
+    }
+
+    #[track_caller]
+    fn check_missing(ips: &[&str], mac: &str, result: &Value, expected: &[&str]) {
+        let requested = Requested {
+            ips: ips.iter().map(|&ip| ip.to_owned()).collect(),
+            mac: Some(mac.to_owned()).filter(|mac| !mac.is_empty()),
+            ..Requested::default()
+        };
+        let result: CniResult = serde_json::from_value(result.clone()).unwrap();
+        let missing = not_given(&requested, &config(&json!({})), &result);
+        assert_eq!(missing, expected, "{result:?}");
+        let capable = config(&json!({"ips": true, "mac": true}));
+        assert!(not_given(&requested, &capable, &result).is_empty());
+        let incapable = config(&json!({"ips": false, "mac": false}));
+        assert_eq!(not_given(&requested, &incapable, &result), expected);
+    }
+
+    #[test]
+    fn requested_addresses_are_compared_with_the_result() {
+        let result = json!({"cniVersion": "1.0.0",
+            "interfaces": [{"name": "veth1", "mac": "02:00:00:00:00:09"}, {"name": "net1", "sandbox": "/x", "mac": "02:AA:00:00:00:05"}],
+            "ips": [{"address": "10.0.0.5/24"}, {"address": "fd00:0::5/64"}]});
+        check_missing(&["10.0.0.5"], "", &result, &[]);
+        check_missing(
+            &["10.0.0.5/16", "fd00::5/64"],
+            "02-aa-00-00-00-05",
+            &result,
+            &[],
+        );
+        check_missing(&["10.0.0.5", "10.0.0.6"], "", &result, &["ips"]);
+        check_missing(&[], "02:00:00:00:00:09", &result, &["mac"]);
+        check_missing(&["10.0.0.7"], "02:00:00:00:00:07", &result, &["ips", "mac"]);
+    }
+
+    #[test]
+    fn a_result_without_hardware_addresses_reports_no_missing_mac() {
+        let result =
+            json!({"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/x"}]});
+        check_missing(&[], "02:00:00:00:00:07", &result, &[]);
+        check_missing(&["10.0.0.5"], "", &result, &["ips"]);
+    }
+}
