@@ -259,7 +259,7 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
         Some(name) => Some(name),
         None => text("interfaceRequest")?,
     };
-    let ips = keys::texts(map, "ips").map_err(typed)?;
+    let ips = keys::strings(map, "ips").map_err(typed)?;
     if ips.as_ref().is_some_and(Vec::is_empty) {
         let what = "ips has no entry: write an address, or remove the key";
         return Err(incomplete(entry, what.to_owned()));
@@ -366,7 +366,7 @@ fn port_mappings(
     for item in items {
         let item = item
             .as_object()
-            .ok_or_else(|| typed(keys::wrong("portMappings", "a list of objects")))?;
+            .ok_or_else(|| typed(keys::wrong_type("portMappings", "a list of objects")))?;
         let mut mapping = Map::new();
         for key in ["hostPort", "containerPort"] {
             let number = integer(item, key).map_err(typed)?;
@@ -423,7 +423,7 @@ fn integer(map: &Map<String, Value>, key: &str) -> Result<Option<i64>, WrongType
         .map(|value| {
             value
                 .as_i64()
-                .ok_or_else(|| keys::wrong(key, "a whole number"))
+                .ok_or_else(|| keys::wrong_type(key, "a whole number"))
         })
         .transpose()
 }
@@ -437,7 +437,7 @@ fn default_route(
         entry: entry_of(),
         error,
     };
-    let Some(gateways) = keys::texts(map, "default-route").map_err(typed)? else {
+    let Some(gateways) = keys::strings(map, "default-route").map_err(typed)? else {
         return Ok(None);
     };
     gateways

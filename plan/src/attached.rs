@@ -11,11 +11,11 @@ pub struct Attached {
     /// The interface in the container.
     pub ifname: String,
     /// Whether it is the default network.
-    pub master: bool,
+    pub is_default: bool,
     /// What its plugins answered.
     pub result: CniResult,
     /// What the pod asked for and none of its plugins can serve.
-    pub unserved: Vec<String>,
+    pub unsupported: Vec<String>,
     /// What its plugins tell of its device.
     pub device_info: Option<Map<String, Value>>,
 }
@@ -41,13 +41,13 @@ impl Attached {
 
     /// The text of the pod's warning that something it asked for was not given to anyone.
     pub fn warning(&self) -> Option<String> {
-        if self.unserved.is_empty() {
+        if self.unsupported.is_empty() {
             return None;
         }
         Some(format!(
             "no plugin of network {} serves the pod's request for {} on {}: add the capability to the definition, or drop the request",
             self.name,
-            self.unserved.join(", "),
+            self.unsupported.join(", "),
             self.ifname
         ))
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use cni::version::Version;
 use serde_json::{Map, Value, json};
 
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, Inputs, PlanError, nad};
 
 /// Appends the plugins of the directory with the list's name, unless the list sets `loadOnlyInlinedPlugins`.
@@ -68,7 +68,7 @@ pub(super) fn auxiliary(inputs: Inputs<'_>) -> Result<Option<Attachment>, PlanEr
     draft.append_plugins(further);
     Ok(Some(Attachment {
         name: name.clone(),
-        master: false,
+        is_default: false,
         config: draft.finish().map_err(unusable)?,
         selection: None,
         device: None,

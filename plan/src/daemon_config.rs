@@ -1,12 +1,12 @@
 //! The daemon's own file, `daemon-config.json`. It is read once into typed fields; its raw keys also overlay each request.
 
 pub mod certificate;
-mod effect;
+mod ineffective_keys;
+mod known_keys;
 pub mod logging;
-mod typo;
 
 use self::logging::Logging;
-pub use typo::{distance, meant, misspelled};
+pub use known_keys::{distance, misspelled, suggestion};
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ pub struct Config {
     /// The directory of the default network's configuration; `None` stands for `conf_dir`.
     pub autoconfig_dir: Option<PathBuf>,
     /// File name of the default network's configuration; `None` takes the first file.
-    pub primary_file: Option<String>,
+    pub default_network_file: Option<String>,
     /// A static configuration instead of a generated one.
     pub config_file: Option<PathBuf>,
     /// `cniVersion` of the generated configuration; `None` stands for the highest that the runtime accepts.
@@ -166,7 +166,7 @@ impl Config {
 
     /// Reads the keys. Unknown keys are kept, as they belong to the requests.
     pub fn parse(raw: Map<String, Value>) -> Result<Self, ConfigError> {
-        typo::check_types(&raw)?;
+        known_keys::check_types(&raw)?;
         let word = |key| json::non_empty(&raw, key);
         let auto = |value: Option<String>| value.filter(|text| !text.eq_ignore_ascii_case("auto"));
         let config = Self {
@@ -176,22 +176,22 @@ impl Config {
             bin_dir: path(&raw, "binDir")?,
             shim_dir: path(&raw, "shimDir")?,
             autoconfig_dir: path(&raw, "multusAutoconfigDir")?,
-            primary_file: word("multusMasterCNI")?,
+            default_network_file: word("multusMasterCNI")?,
             config_file: auto(word("multusConfigFile")?).map(PathBuf::from),
             cni_version: auto(word("cniVersion")?).map(cni_version).transpose()?,
-            override_network_name: json::switch(&raw, "overrideNetworkName")?,
+            override_network_name: json::boolean(&raw, "overrideNetworkName")?,
             chroot_dir: word("chrootDir")?.map(PathBuf::from),
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
             certificate: certificate::Settings::read(&raw)?,
             kubelet_dir: path(&raw, "kubeletDir")?.unwrap_or_else(|| "/var/lib/kubelet".into()),
-            detach_on_uninstall: json::switch(&raw, "detachOnUninstall")?,
-            dhcp: json::switch(&raw, "dhcp")?,
-            dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
+            detach_on_uninstall: json::boolean(&raw, "detachOnUninstall")?,
+            dhcp: json::boolean(&raw, "dhcp")?,
+            dynamic_networks: json::boolean(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             verbs_at_once: number(&raw, "verbsAtOnce", MAX_VERBS)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,
-            logging: Logging::read(&raw, log_level(json::text(&raw, "logLevel")?)?)?,
+            logging: Logging::read(&raw, log_level(json::string(&raw, "logLevel")?)?)?,
             raw: Map::new(),
         };
         path(&raw, "confDir")?;
@@ -218,7 +218,11 @@ impl Config {
 
     /// Returns a sentence for each key that is set without effect, with a hint what to do instead. They are logged at the start.
     pub fn without_effect(&self) -> Vec<String> {
-        [misspelled(&self.raw), effect::missing(&self.raw)].concat()
+        [
+            misspelled(&self.raw),
+            ineffective_keys::without_effect(&self.raw),
+        ]
+        .concat()
     }
 }
 

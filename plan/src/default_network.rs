@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::chain;
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, Inputs, PlanError, PodView, nad};
 
 /// Resolves the default network: `clusterNetwork`, or the first of `delegates`.
@@ -125,7 +125,7 @@ fn finish(mut draft: Draft, inputs: Inputs<'_>) -> Result<Attachment, String> {
     let config = draft.finish()?;
     Ok(Attachment {
         name: config.name.clone(),
-        master: false,
+        is_default: false,
         config,
         selection: None,
         device: None,

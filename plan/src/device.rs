@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, PlanError};
 
 /// Devices of a pod by resource, in the order in which networks take them.
@@ -18,7 +18,7 @@ pub struct Device {
 }
 
 /// Returns how many devices of each resource the attachments require.
-pub fn wanted(attachments: &[Attachment]) -> BTreeMap<String, usize> {
+pub fn required_devices(attachments: &[Attachment]) -> BTreeMap<String, usize> {
     let mut wanted = BTreeMap::new();
     for device in attachments.iter().filter_map(|one| one.device.as_ref()) {
         *wanted.entry(device.resource.clone()).or_default() += 1;
@@ -28,7 +28,7 @@ pub fn wanted(attachments: &[Attachment]) -> BTreeMap<String, usize> {
 
 /// Assigns each network its device and writes the device ID into the configuration of each of its plugins, where they look for it.
 /// Devices that other networks of the pod already use, by resource and ID, stay with those.
-pub fn assign(
+pub fn assign_devices(
     attachments: &mut [Attachment],
     mut devices: Devices,
     in_use: &[(&str, &str)],
@@ -78,7 +78,7 @@ mod tests {
         let config = json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "a"}, {"type": "b", "x": 1}]});
         Attachment {
             name: name.to_owned(),
-            master: false,
+            is_default: false,
             config: NetworkConfig::parse(config.to_string().as_bytes()).unwrap(),
             selection: None,
             device: resource.map(|resource| Device {
@@ -104,10 +104,10 @@ mod tests {
             attachment("three", Some("x/fast")),
         ];
         assert_eq!(
-            wanted(&all).into_iter().collect::<Vec<_>>(),
+            required_devices(&all).into_iter().collect::<Vec<_>>(),
             [("x/fast".into(), 2), ("x/slow".into(), 1)]
         );
-        assign(
+        assign_devices(
             &mut all,
             devices(&[("x/fast", &["f2", "f1", "f3"]), ("x/slow", &["s1"])]),
             &[("x/other", "o1")],
@@ -134,7 +134,7 @@ mod tests {
             attachment("one", Some("x/fast")),
             attachment("two", Some("x/fast")),
         ];
-        let error = assign(&mut all, devices(&[("x/fast", &["f1"])]), &[])
+        let error = assign_devices(&mut all, devices(&[("x/fast", &["f1"])]), &[])
             .unwrap_err()
             .to_string();
         assert!(
@@ -142,7 +142,7 @@ mod tests {
             "{error}"
         );
         let mut all = [attachment("one", Some("x/fast"))];
-        let error = assign(&mut all, Devices::new(), &[])
+        let error = assign_devices(&mut all, Devices::new(), &[])
             .unwrap_err()
             .to_string();
         assert!(error.contains("has 0") && error.len() < 300, "{error}");

@@ -146,7 +146,7 @@ pub enum PlanError {
     },
     /// A configuration that a request carries itself cannot be used.
     #[error("the network to plug: {reason}")]
-    Given {
+    Explicit {
         /// Why not.
         reason: String,
     },
@@ -214,7 +214,7 @@ pub enum PlanError {
     #[error(
         "network {network}: no plugin serves the request for {requests}: add the capability, drop the request, or set unservedRequests to event"
     )]
-    Unserved {
+    Unsupported {
         /// The network's name.
         network: String,
         /// The requested capabilities, separated by commas.

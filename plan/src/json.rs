@@ -17,47 +17,47 @@ pub struct WrongType {
 pub use api::options::get;
 
 /// Returns a string, empty when the key is absent.
-pub fn text(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
+pub fn string(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
     match get(map, key) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(wrong(key, "a string")),
+        Some(_) => Err(wrong_type(key, "a string")),
     }
 }
 
 /// Returns a string, or `None` when it is absent or empty.
 pub fn non_empty(map: &Map<String, Value>, key: &str) -> Result<Option<String>, WrongType> {
-    Ok(Some(text(map, key)?).filter(|text| !text.is_empty()))
+    Ok(Some(string(map, key)?).filter(|text| !text.is_empty()))
 }
 
 /// Returns a Boolean, `false` when the key is absent.
-pub fn switch(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
+pub fn boolean(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
     match get(map, key) {
         None => Ok(false),
         Some(Value::Bool(on)) => Ok(*on),
-        Some(_) => Err(wrong(key, "true or false")),
+        Some(_) => Err(wrong_type(key, "true or false")),
     }
 }
 
 /// Returns a Boolean, or `None` when the key is absent.
-pub fn decided(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
-    get(map, key).map(|_| switch(map, key)).transpose()
+pub fn optional_boolean(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
+    get(map, key).map(|_| boolean(map, key)).transpose()
 }
 
 /// Returns a list of strings, or `None` when the key is absent.
-pub fn texts(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>>, WrongType> {
+pub fn strings(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>>, WrongType> {
     let Some(value) = get(map, key) else {
         return Ok(None);
     };
     let items = value
         .as_array()
-        .ok_or_else(|| wrong(key, "a list of strings"))?;
+        .ok_or_else(|| wrong_type(key, "a list of strings"))?;
     items
         .iter()
         .map(|item| item.as_str().map(str::to_owned))
         .collect::<Option<Vec<_>>>()
         .map(Some)
-        .ok_or_else(|| wrong(key, "a list of strings"))
+        .ok_or_else(|| wrong_type(key, "a list of strings"))
 }
 
 /// Returns an object, or `None` when the key is absent.
@@ -68,7 +68,7 @@ pub fn object<'a>(
     match get(map, key) {
         None => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object)),
-        Some(_) => Err(wrong(key, "an object")),
+        Some(_) => Err(wrong_type(key, "an object")),
     }
 }
 
@@ -80,12 +80,12 @@ pub fn list<'a>(
     match get(map, key) {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
-        Some(_) => Err(wrong(key, "a list")),
+        Some(_) => Err(wrong_type(key, "a list")),
     }
 }
 
-/// The error for `key`.
-pub fn wrong(key: &str, expected: &'static str) -> WrongType {
+/// Returns the error for a value of `key` with another type.
+pub fn wrong_type(key: &str, expected: &'static str) -> WrongType {
     WrongType {
         key: key.to_owned(),
         expected,

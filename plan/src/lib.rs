@@ -15,9 +15,9 @@ mod allowed;
 mod annotation;
 mod attached;
 mod chain;
-mod config;
 mod default_network;
 mod device;
+mod draft;
 mod error;
 mod files;
 mod nad;
@@ -31,14 +31,14 @@ pub use annotation::{
     AnnotationError, KEYS as ANNOTATION_KEYS, Selection, parse as parse_annotation,
 };
 pub use attached::Attached;
-pub use device::{Device, Devices, assign, wanted};
+pub use device::{Device, Devices, assign_devices, required_devices};
 pub use error::PlanError;
 pub use files::Files;
 pub use nad::{Definitions, Nad, RESOURCE_ANNOTATION};
-pub use plugins::{NoPlugins, Plugins, Spoken};
+pub use plugins::{NoPlugins, PluginVersions, Plugins};
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
-    STATIC_POD_ANNOTATION, is_static, pod_gone,
+    STATIC_POD_ANNOTATION, is_static, pod_not_found,
 };
 pub use requested::Requested;
 pub use routes::{Family, check_selections};
@@ -56,7 +56,7 @@ pub struct Attachment {
     /// The name in the network status and in events: `<namespace>/<definition>`, or the CNI name where there is no definition.
     pub name: String,
     /// Whether this is the default network, whose result the runtime gets.
-    pub master: bool,
+    pub is_default: bool,
     /// The configuration for the plugins.
     pub config: NetworkConfig,
     /// The entry of the pod's annotation that selected this network, if an annotation did.
@@ -71,7 +71,7 @@ impl Attachment {
     pub fn ifname(&self, index: usize, cni_ifname: &str) -> String {
         match self.selection.as_ref().and_then(|s| s.interface.clone()) {
             Some(name) => name,
-            None if self.master => cni_ifname.to_owned(),
+            None if self.is_default => cni_ifname.to_owned(),
             None => format!("net{index}"),
         }
     }
@@ -111,7 +111,7 @@ pub fn attachments(
     attachments.extend(chain::auxiliary(inputs)?);
     allowed::check(&attachments, pod, inputs.netconf)?;
     routes::check(&attachments)?;
-    attachments[0].master = true;
+    attachments[0].is_default = true;
     attachments.iter().try_for_each(refuse_multus)?;
     attachments.iter().try_for_each(refuse_long_mac)?;
     Ok(attachments)
@@ -130,7 +130,7 @@ pub fn selections(pod: &PodView, netconf: &Netconf) -> Result<Vec<Selection>, Pl
 }
 
 /// Returns the attachment for one selection of a pod that already runs.
-pub fn selected(
+pub fn selected_attachment(
     pod: &PodView,
     selection: Selection,
     inputs: Inputs<'_>,
@@ -140,7 +140,7 @@ pub fn selected(
 }
 
 /// Returns the attachment for a definition that no pod has selected yet. An error is one that every pod would meet which selects it.
-pub fn defined(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+pub fn definition_attachment(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     let attachment = nad::from_nad(nad, None, inputs)?;
     refuse_multus(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
@@ -148,22 +148,22 @@ pub fn defined(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
 }
 
 /// Parses a configuration that a request carries itself, instead of a definition, into the form that the plugins get.
-pub fn bare(config: &[u8], netconf: &Netconf) -> Result<NetworkConfig, PlanError> {
-    let unusable = |reason| PlanError::Given { reason };
-    let mut draft = config::Draft::parse(config).map_err(unusable)?;
+pub fn explicit_config(config: &[u8], netconf: &Netconf) -> Result<NetworkConfig, PlanError> {
+    let unusable = |reason| PlanError::Explicit { reason };
+    let mut draft = draft::Draft::parse(config).map_err(unusable)?;
     draft.version_if_missing(&netconf.cni_version);
     draft.finish().map_err(unusable)
 }
 
 /// Returns the attachment for a configuration that a request carries itself. `options` has the keys of an annotation's entry.
-pub fn given(
+pub fn explicit_attachment(
     pod: &PodView,
     config: &[u8],
     options: &Map<String, Value>,
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
-    let unusable = |reason| PlanError::Given { reason };
-    let mut draft = config::Draft::parse(config).map_err(unusable)?;
+    let unusable = |reason| PlanError::Explicit { reason };
+    let mut draft = draft::Draft::parse(config).map_err(unusable)?;
     draft.version_if_missing(&inputs.netconf.cni_version);
     let mut entry = options.clone();
     entry.insert("name".to_owned(), Value::from(draft.name()));
@@ -177,7 +177,7 @@ pub fn given(
     let config = draft.finish().map_err(unusable)?;
     let attachment = Attachment {
         name: config.name.clone(),
-        master: false,
+        is_default: false,
         config,
         selection: Some(selection),
         device: None,
@@ -198,7 +198,7 @@ fn admit(
 }
 
 /// Returns the configuration of the default network, as every pod without annotations gets it.
-pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
+pub fn default_network_config(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
     let attachment = default_network::resolve(inputs)?;
     refuse_multus(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
@@ -206,7 +206,7 @@ pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
 }
 
 /// Returns the position of the first interface name that repeats an earlier one.
-pub fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<usize> {
+pub fn first_duplicate<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<usize> {
     let mut seen = BTreeSet::new();
     names.into_iter().position(|name| !seen.insert(name))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::annotation::Selection;
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, Device, Inputs, PlanError, plugins};
 
 /// Annotation of a definition with the resource from which each attachment needs a device.
@@ -14,9 +14,9 @@ pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
 /// A network attachment definition (`NetworkAttachmentDefinition`), as far as planning reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nad {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// `spec.config`. When it is empty, the configuration is a file on the node's disk.
     pub config: String,
@@ -111,7 +111,7 @@ pub(super) fn from_nad(
     }
     Ok(Attachment {
         name,
-        master: false,
+        is_default: false,
         config: draft.finish().map_err(unusable)?,
         selection,
         device: nad.resource_name.as_ref().map(|resource| Device {

@@ -45,7 +45,7 @@ impl From<NetconfError> for CniError {
 
 /// How to handle a pod's request that no plugin of the network supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unserved {
+pub enum UnsupportedRequests {
     /// The pod's ADD fails.
     Error,
     /// The pod comes up without it, and an event reports that.
@@ -54,7 +54,7 @@ pub enum Unserved {
     Silent,
 }
 
-impl Unserved {
+impl UnsupportedRequests {
     /// The values of the key.
     pub const WORDS: [(&str, Self); 3] = [
         ("error", Self::Error),
@@ -73,8 +73,8 @@ impl Unserved {
             .into_iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(&word));
         known
-            .map(|(_, unserved)| unserved)
-            .ok_or_else(|| json::wrong(Self::KEY, "error, event or silent"))
+            .map(|(_, value)| value)
+            .ok_or_else(|| json::wrong_type(Self::KEY, "error, event or silent"))
     }
 }
 
@@ -126,7 +126,7 @@ pub struct Netconf {
     /// Whether `runtime_config` is also for the pod's other networks.
     pub runtime_config_for_all: bool,
     /// How to handle a pod's request that no plugin supports.
-    pub unserved: Unserved,
+    pub unsupported_requests: UnsupportedRequests,
     /// Whether the state outlives a failed DEL; `None` when the key is missing.
     pub retry_delete_on_error: Option<bool>,
     /// Whether CHECK succeeds without running anything.
@@ -186,37 +186,37 @@ impl Netconf {
             .transpose()?
             .unwrap_or_default();
         Ok(Self {
-            name: json::text(map, "name")?,
-            cni_version: json::text(map, "cniVersion")?,
+            name: json::string(map, "name")?,
+            cni_version: json::string(map, "cniVersion")?,
             conf_dir: path(map, "confDir")?.unwrap_or_else(|| "/etc/cni/multus/net.d".into()),
             cni_dir: path(map, "cniDir")?.unwrap_or_else(|| "/var/lib/cni/multus".into()),
             bin_dir: path(map, "binDir")?,
             delegates,
-            cluster_network: network(json::text(map, "clusterNetwork")?),
-            default_networks: json::texts(map, "defaultNetworks")?
+            cluster_network: network(json::string(map, "clusterNetwork")?),
+            default_networks: json::strings(map, "defaultNetworks")?
                 .unwrap_or_default()
                 .into_iter()
                 .map(network)
                 .collect(),
-            system_namespaces: json::texts(map, "systemNamespaces")?
+            system_namespaces: json::strings(map, "systemNamespaces")?
                 .filter(|names| !names.is_empty())
                 .unwrap_or_else(|| vec!["kube-system".to_owned()]),
             multus_namespace: json::non_empty(map, "multusNamespace")?
                 .unwrap_or_else(|| "kube-system".to_owned()),
-            namespace_isolation: json::switch(map, "namespaceIsolation")?,
-            global_namespaces: global_namespaces(&json::text(map, "globalNamespaces")?),
+            namespace_isolation: json::boolean(map, "namespaceIsolation")?,
+            global_namespaces: global_namespaces(&json::string(map, "globalNamespaces")?),
             readiness_indicator_file: path(map, "readinessindicatorfile")?,
             runtime_config: json::object(map, "runtimeConfig")?
                 .cloned()
                 .unwrap_or_default(),
-            auxiliary_cni_chain_name: json::text(map, "auxiliaryCNIChainName")?,
-            legacy_annotation: json::switch(map, "legacyNetworksAnnotation")?,
-            runtime_config_for_all: json::switch(map, "runtimeConfigForAll")?,
-            unserved: Unserved::read(map)?,
-            retry_delete_on_error: json::decided(map, "retryDeleteOnError")?,
-            disable_check: json::switch(map, "disableCheck")?,
-            disable_gc: json::switch(map, "disableGC")?,
-            allowed_plugins: json::texts(map, "allowedPlugins")?.unwrap_or_default(),
+            auxiliary_cni_chain_name: json::string(map, "auxiliaryCNIChainName")?,
+            legacy_annotation: json::boolean(map, "legacyNetworksAnnotation")?,
+            runtime_config_for_all: json::boolean(map, "runtimeConfigForAll")?,
+            unsupported_requests: UnsupportedRequests::read(map)?,
+            retry_delete_on_error: json::optional_boolean(map, "retryDeleteOnError")?,
+            disable_check: json::boolean(map, "disableCheck")?,
+            disable_gc: json::boolean(map, "disableGC")?,
+            allowed_plugins: json::strings(map, "allowedPlugins")?.unwrap_or_default(),
             valid_attachments: valid_attachments(map)?,
             prev_result: json::get(map, "prevResult").cloned().unwrap_or_default(),
         })
@@ -254,7 +254,7 @@ fn objects(key: &str, items: &[Value]) -> Result<Vec<Map<String, Value>>, WrongT
         .iter()
         .map(|item| item.as_object().cloned())
         .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| json::wrong(key, "a list of objects"))
+        .ok_or_else(|| json::wrong_type(key, "a list of objects"))
 }
 
 /// Reads the list. It replaces the default one, so it has to repeat `default`.
@@ -278,8 +278,8 @@ fn valid_attachments(
         .iter()
         .map(|item| {
             Ok(ValidAttachment {
-                container_id: json::text(item, "containerID")?,
-                ifname: json::text(item, "ifname")?,
+                container_id: json::string(item, "containerID")?,
+                ifname: json::string(item, "ifname")?,
             })
         })
         .collect::<Result<Vec<_>, WrongType>>()?;

@@ -65,17 +65,17 @@ fn network_statuses(attached: &Attached) -> Vec<Status<'_>> {
             status.set_interface(interface);
         }
         status.ips = result.ips.iter().map(|ip| address(&ip.address)).collect();
-        status.default = attached.master;
+        status.default = attached.is_default;
         return vec![status];
     }
     let has_addresses_only = result.interfaces.is_empty() && !result.ips.is_empty();
-    if inside.is_empty() && (attached.master || has_addresses_only) {
+    if inside.is_empty() && (attached.is_default || has_addresses_only) {
         let mut status = base();
         status.interface = &attached.ifname;
         if result.interfaces.is_empty() {
             status.ips = result.ips.iter().map(|ip| address(&ip.address)).collect();
         }
-        status.default = attached.master;
+        status.default = attached.is_default;
         return vec![status];
     }
     let default = default_interface(result, &inside);
@@ -95,7 +95,7 @@ fn network_statuses(attached: &Attached) -> Vec<Status<'_>> {
                 })
                 .map(|ip| address(&ip.address))
                 .collect();
-            status.default = attached.master && default == Some(*index);
+            status.default = attached.is_default && default == Some(*index);
             status
         })
         .collect()

@@ -4,17 +4,17 @@
 use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
-use super::config::Draft;
+use super::draft::Draft;
 
 /// The plugins of a node.
 pub trait Plugins: Send + Sync {
     /// Returns the plugin's result of VERSION, or `None` where there is no such plugin.
-    fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>>;
+    fn versions(&self, plugin: &str) -> Option<Result<PluginVersions, String>>;
 }
 
 /// A plugin's result of VERSION.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spoken {
+pub struct PluginVersions {
     /// The versions of the CNI specification that the plugin supports.
     pub versions: Vec<String>,
 }
@@ -35,15 +35,15 @@ const CAPABILITIES: [(&str, &[&str]); 7] = [
 pub struct NoPlugins;
 
 impl Plugins for NoPlugins {
-    fn ask(&self, _plugin: &str) -> Option<Result<Spoken, String>> {
+    fn versions(&self, _plugin: &str) -> Option<Result<PluginVersions, String>> {
         None
     }
 }
 
 /// Returns the configuration of a network with the name of a plugin, or `None` where there is no such plugin.
 pub(super) fn generated(name: &str, plugins: &dyn Plugins) -> Option<Result<Draft, String>> {
-    let answer = plugins.ask(name)?;
-    Some(answer.and_then(|Spoken { versions }| {
+    let answer = plugins.versions(name)?;
+    Some(answer.and_then(|PluginVersions { versions }| {
         let version = highest(&versions).ok_or_else(|| {
             format!(
                 "spec.config is empty, and plugin {name} supports CNI {}, none of which multus supports: write a spec.config, or replace the plugin",

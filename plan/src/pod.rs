@@ -22,9 +22,9 @@ pub const STATIC_POD_ANNOTATION: &str = "kubernetes.io/config.source";
 /// One pod, reduced to what its networks depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodView {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The UID in the API. The runtime knows a static pod by another UID.
     pub uid: String,
@@ -92,7 +92,7 @@ pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
 }
 
 /// Returns the error of an ADD for a pod that the API does not know, or no longer knows. Its sandbox will be torn down anyway.
-pub fn pod_gone(namespace: &str, name: &str) -> CniError {
+pub fn pod_not_found(namespace: &str, name: &str) -> CniError {
     CniError::new(
         CniError::TRY_AGAIN_LATER,
         format!(

@@ -1,4 +1,4 @@
-//! What a pod requests of a network in addition to the attachment, and whether a plugin of the network supports it.
+//! The requests of a pod to a network beyond the attachment itself, and whether a plugin of the network supports them.
 //! A configuration declares that with a capability. Addresses are also in `CNI_ARGS`, where many plugins find them without one; for
 //! those only the result shows whether the network assigned them.
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Attachment, PlanError, Selection};
 use crate::Requested;
-use crate::netconf::Unserved;
+use crate::netconf::UnsupportedRequests;
 
 const IPS: &str = "ips";
 const MAC: &str = "mac";
@@ -18,7 +18,7 @@ const MAC: &str = "mac";
 const NEED_CAPABILITY: [&str; 4] = ["portMappings", "bandwidth", "infinibandGUID", "deviceID"];
 
 /// Returns the capability arguments that the pod requests, by capability.
-pub fn asked(selection: &Selection) -> Map<String, Value> {
+pub fn capability_args(selection: &Selection) -> Map<String, Value> {
     let text = |value: &Option<String>| value.as_ref().map(|value| json!(value));
     let ips = Some(json!(selection.ips)).filter(|_| !selection.ips.is_empty());
     let all = [
@@ -35,14 +35,14 @@ pub fn asked(selection: &Selection) -> Map<String, Value> {
 }
 
 /// Refuses a request that no plugin supports, where the cluster's owner configured an error for it.
-pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanError> {
-    if unserved != Unserved::Error {
+pub fn check(attachments: &[Attachment], policy: UnsupportedRequests) -> Result<(), PlanError> {
+    if policy != UnsupportedRequests::Error {
         return Ok(());
     }
     for attachment in attachments {
-        let requests = without_capability(attachment);
+        let requests = unsupported(attachment);
         if !requests.is_empty() {
-            return Err(PlanError::Unserved {
+            return Err(PlanError::Unsupported {
                 network: attachment.name.clone(),
                 requests: requests.join(", "),
             });
@@ -52,13 +52,17 @@ pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanE
 }
 
 /// Returns the requests that need a capability which no plugin of the network has.
-pub fn without_capability(attachment: &Attachment) -> Vec<String> {
-    let asked = attachment.selection.as_ref().map(asked).unwrap_or_default();
-    lacking(&asked, &attachment.config)
+pub fn unsupported(attachment: &Attachment) -> Vec<String> {
+    let requests = attachment
+        .selection
+        .as_ref()
+        .map(capability_args)
+        .unwrap_or_default();
+    missing_capabilities(&requests, &attachment.config)
 }
 
 /// Returns the same for requests from the state, some of which may need no capability.
-pub fn lacking(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<String> {
+pub fn missing_capabilities(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<String> {
     let names = requests
         .keys()
         .filter(|name| NEED_CAPABILITY.contains(&name.as_str()) && !has(config, name));
@@ -66,7 +70,7 @@ pub fn lacking(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<Str
 }
 
 /// Returns the requested kinds of addresses that the network did not assign. The result of plugins with the capability is not checked.
-pub fn not_given(
+pub fn unassigned_addresses(
     requested: &Requested,
     config: &NetworkConfig,
     result: &CniResult,
@@ -130,12 +134,15 @@ mod tests {
             ..Requested::default()
         };
         let result: CniResult = serde_json::from_value(result.clone()).unwrap();
-        let missing = not_given(&requested, &config(&json!({})), &result);
+        let missing = unassigned_addresses(&requested, &config(&json!({})), &result);
         assert_eq!(missing, expected, "{result:?}");
         let capable = config(&json!({"ips": true, "mac": true}));
-        assert!(not_given(&requested, &capable, &result).is_empty());
+        assert!(unassigned_addresses(&requested, &capable, &result).is_empty());
         let incapable = config(&json!({"ips": false, "mac": false}));
-        assert_eq!(not_given(&requested, &incapable, &result), expected);
+        assert_eq!(
+            unassigned_addresses(&requested, &incapable, &result),
+            expected
+        );
     }
 
     #[test]

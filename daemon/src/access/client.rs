@@ -17,11 +17,11 @@ use tokio::time::timeout;
 
 use super::{
     connections::{Connections, Route},
-    failure::Failure,
-    pool::{Lane, Pool},
+    error::ApiError,
+    pool::{Pool, PooledConnection},
 };
 use crate::{
-    access::Current,
+    access::CurrentClient,
     metrics::{Metrics, Pending},
 };
 
@@ -46,12 +46,12 @@ pub struct Client {
 enum Source {
     Fixed(Arc<Connections>),
     /// The client with the newest certificate.
-    Newest(Arc<Current>),
+    Newest(Arc<CurrentClient>),
 }
 
 /// One request to the API server.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct ApiRequest {
     method: Method,
     path: String,
     body: Bytes,
@@ -59,7 +59,7 @@ pub(crate) struct Ask {
     accept: &'static str,
 }
 
-impl Ask {
+impl ApiRequest {
     fn new(method: Method, path: impl Into<String>) -> Self {
         Self {
             method,
@@ -128,9 +128,13 @@ impl Client {
     }
 
     /// Returns a guard that counts the request when it ends or is dropped.
-    fn pending(&self, ask: &Ask) -> Option<Pending> {
+    fn pending(&self, api_request: &ApiRequest) -> Option<Pending> {
         let metrics = self.metrics.as_ref()?;
-        Some(Pending::new(Arc::clone(metrics), &ask.method, &ask.path))
+        Some(Pending::new(
+            Arc::clone(metrics),
+            &api_request.method,
+            &api_request.path,
+        ))
     }
 
     pub(super) fn fixed(connections: Connections) -> Self {
@@ -138,45 +142,57 @@ impl Client {
     }
 
     /// Returns a client whose requests wait for the first certificate and always use the newest.
-    pub(crate) fn newest(current: Arc<Current>) -> Self {
+    pub(crate) fn newest(current: Arc<CurrentClient>) -> Self {
         Self::from(Source::Newest(current))
     }
 
-    /// Sends a request and reads its complete answer within `patience`, which does not include the wait for other requests.
-    pub(crate) async fn send(&self, ask: &Ask, patience: Duration) -> Result<Bytes, Failure> {
-        let pending = self.pending(ask);
-        let answer = self.exchange(ask, patience).await;
+    /// Sends a request and reads its complete answer within `time_limit`, which does not include the wait for other requests.
+    pub(crate) async fn send(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<Bytes, ApiError> {
+        let pending = self.pending(api_request);
+        let answer = self.exchange(api_request, time_limit).await;
         if let Some(pending) = pending {
             pending.ended(outcome(&answer));
         }
         answer
     }
 
-    async fn exchange(&self, ask: &Ask, patience: Duration) -> Result<Bytes, Failure> {
-        let silent = |_| Failure::silent(patience);
-        let route = timeout(patience, self.route()).await.map_err(silent)?;
-        let _turn = route.pool.turn().await;
-        let mut lane = None;
-        let answer = timeout(patience, self.answer(&route, ask, &mut lane)).await;
-        match (answer, lane) {
-            (Ok(Ok(bytes)), Some(lane)) => {
-                route.pool.give_back(lane);
+    async fn exchange(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<Bytes, ApiError> {
+        let timed_out = |_| ApiError::timed_out(time_limit);
+        let route = timeout(time_limit, self.route()).await.map_err(timed_out)?;
+        let _permit = route.pool.permit().await;
+        let mut connection = None;
+        let answer = timeout(
+            time_limit,
+            self.answer(&route, api_request, &mut connection),
+        )
+        .await;
+        match (answer, connection) {
+            (Ok(Ok(bytes)), Some(connection)) => {
+                route.pool.release(connection);
                 Ok(bytes)
             }
-            (Ok(Err(failure)), Some(lane)) => {
+            (Ok(Err(failure)), Some(connection)) => {
                 // A connection on which the server refuses a request works.
                 if failure.code().is_some() {
-                    route.pool.give_back(lane);
+                    route.pool.release(connection);
                 } else {
-                    route.pool.suspect(&lane);
+                    route.pool.suspect(&connection);
                 }
                 Err(failure)
             }
-            (Err(_), Some(lane)) => {
-                route.pool.suspect(&lane);
-                Err(Failure::silent(patience))
+            (Err(_), Some(connection)) => {
+                route.pool.suspect(&connection);
+                Err(ApiError::timed_out(time_limit))
             }
-            (Err(_), None) => Err(Failure::silent(patience)),
+            (Err(_), None) => Err(ApiError::timed_out(time_limit)),
             (Ok(result), None) => result,
         }
     }
@@ -184,51 +200,59 @@ impl Client {
     /// Sends a request and parses its answer as an object.
     pub(crate) async fn object<T: DeserializeOwned>(
         &self,
-        ask: &Ask,
-        patience: Duration,
-    ) -> Result<T, Failure> {
-        let bytes = self.send(ask, patience).await?;
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<T, ApiError> {
+        let bytes = self.send(api_request, time_limit).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::unusable(format!("the answer cannot be parsed: {error}")))
+            .map_err(|error| ApiError::invalid(format!("the answer cannot be parsed: {error}")))
     }
 
-    /// Sends a request whose answer is read in chunks. The head of the answer has to arrive within `patience`.
-    pub(crate) async fn open(&self, ask: &Ask, patience: Duration) -> Result<Pieces, Failure> {
-        let pending = self.pending(ask);
-        let opened = self.start(ask, patience).await;
+    /// Sends a request whose answer is read in chunks. The head of the answer has to arrive within `time_limit`.
+    pub(crate) async fn open(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<BodyChunks, ApiError> {
+        let pending = self.pending(api_request);
+        let opened = self.start(api_request, time_limit).await;
         if let Some(pending) = pending {
             pending.ended(outcome(&opened));
         }
         opened
     }
 
-    async fn start(&self, ask: &Ask, patience: Duration) -> Result<Pieces, Failure> {
+    async fn start(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<BodyChunks, ApiError> {
         let route = self.route().await;
-        let mut lane = None;
-        let head = timeout(patience, self.head(&route, ask, &mut lane)).await;
-        let Some(lane) = lane else {
+        let mut connection = None;
+        let head = timeout(time_limit, self.head(&route, api_request, &mut connection)).await;
+        let Some(connection) = connection else {
             return Err(match head {
                 Ok(Err(failure)) => failure,
-                _ => Failure::silent(patience),
+                _ => ApiError::timed_out(time_limit),
             });
         };
         match head {
             Err(_) => {
-                route.pool.suspect(&lane);
-                Err(Failure::silent(patience))
+                route.pool.suspect(&connection);
+                Err(ApiError::timed_out(time_limit))
             }
             Ok(Err(failure)) => {
-                route.pool.suspect(&lane);
+                route.pool.suspect(&connection);
                 Err(failure)
             }
-            Ok(Ok(response)) if response.status().is_success() => Ok(Pieces {
+            Ok(Ok(response)) if response.status().is_success() => Ok(BodyChunks {
                 body: response.into_body(),
                 pool: Arc::clone(&route.pool),
-                lane,
+                connection,
             }),
             Ok(Ok(response)) => {
-                let failure = timeout(patience, refusal(response)).await;
-                Err(failure.unwrap_or_else(|_| Failure::silent(patience)))
+                let failure = timeout(time_limit, refusal(response)).await;
+                Err(failure.unwrap_or_else(|_| ApiError::timed_out(time_limit)))
             }
         }
     }
@@ -249,10 +273,10 @@ impl Client {
     async fn answer(
         &self,
         route: &Route,
-        ask: &Ask,
-        lane: &mut Option<Lane>,
-    ) -> Result<Bytes, Failure> {
-        let response = self.head(route, ask, lane).await?;
+        api_request: &ApiRequest,
+        connection: &mut Option<PooledConnection>,
+    ) -> Result<Bytes, ApiError> {
+        let response = self.head(route, api_request, connection).await?;
         if !response.status().is_success() {
             return Err(refusal(response).await);
         }
@@ -262,14 +286,14 @@ impl Client {
     async fn head(
         &self,
         route: &Route,
-        ask: &Ask,
-        lane: &mut Option<Lane>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let request = request(route, ask)?;
-        let opened = route.pool.lane().await;
-        let opened = opened.map_err(|error| Failure::broken(causes(&error)))?;
-        let response = lane.insert(opened).send(request).await;
-        let response = response.map_err(|error| Failure::broken(causes(&error)))?;
+        api_request: &ApiRequest,
+        connection: &mut Option<PooledConnection>,
+    ) -> Result<Response<Incoming>, ApiError> {
+        let request = request(route, api_request)?;
+        let opened = route.pool.acquire().await;
+        let opened = opened.map_err(|error| ApiError::broken(causes(&error)))?;
+        let response = connection.insert(opened).send(request).await;
+        let response = response.map_err(|error| ApiError::broken(causes(&error)))?;
         if response.status() == hyper::StatusCode::UNAUTHORIZED {
             route.refused();
             if let Source::Newest(current) = &self.source {
@@ -281,23 +305,23 @@ impl Client {
 }
 
 /// The body of an answer that is read in chunks.
-pub(crate) struct Pieces {
+pub(crate) struct BodyChunks {
     body: Incoming,
     pool: Arc<Pool>,
-    lane: Lane,
+    connection: PooledConnection,
 }
 
-impl Pieces {
+impl BodyChunks {
     /// Returns the next chunk, or `None` at the end.
-    pub(crate) async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, Failure> {
+    pub(crate) async fn next(&mut self, time_limit: Duration) -> Result<Option<Bytes>, ApiError> {
         loop {
-            match timeout(patience, self.body.frame()).await {
+            match timeout(time_limit, self.body.frame()).await {
                 Err(_) => {
-                    self.pool.suspect(&self.lane);
-                    return Err(Failure::silent(patience));
+                    self.pool.suspect(&self.connection);
+                    return Err(ApiError::timed_out(time_limit));
                 }
                 Ok(None) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(Failure::broken(causes(&error))),
+                Ok(Some(Err(error))) => return Err(ApiError::broken(causes(&error))),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
@@ -309,22 +333,28 @@ impl Pieces {
 
     /// Returns the connection to the pool, after the end of the body.
     pub(crate) fn finish(self) {
-        self.pool.give_back(self.lane);
+        self.pool.release(self.connection);
     }
 }
 
-fn request(route: &Route, ask: &Ask) -> Result<Request<super::connect::Body>, Failure> {
-    let path = ask.path.parse::<Uri>();
-    let path = path.map_err(|error| Failure::unusable(format!("{}: {error}", ask.path)))?;
-    let mut request = Request::new(ask.body.clone().into());
-    *request.method_mut() = ask.method.clone();
+fn request(
+    route: &Route,
+    api_request: &ApiRequest,
+) -> Result<Request<super::connect::Body>, ApiError> {
+    let path = api_request.path.parse::<Uri>();
+    let path = path.map_err(|error| ApiError::invalid(format!("{}: {error}", api_request.path)))?;
+    let mut request = Request::new(api_request.body.clone().into());
+    *request.method_mut() = api_request.method.clone();
     *request.uri_mut() = absolute(&route.server, &path);
     let headers = request.headers_mut();
     let program = concat!("multus-daemon/", env!("CARGO_PKG_VERSION"));
     headers.insert(USER_AGENT, HeaderValue::from_static(program));
-    headers.insert(ACCEPT, HeaderValue::from_static(ask.accept));
-    if !ask.body.is_empty() {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(ask.content_type));
+    headers.insert(ACCEPT, HeaderValue::from_static(api_request.accept));
+    if !api_request.body.is_empty() {
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static(api_request.content_type),
+        );
     }
     if let Some(value) = route.authorization() {
         headers.insert(AUTHORIZATION, value);
@@ -332,11 +362,11 @@ fn request(route: &Route, ask: &Ask) -> Result<Request<super::connect::Body>, Fa
     Ok(request)
 }
 
-async fn refusal(response: Response<Incoming>) -> Failure {
+async fn refusal(response: Response<Incoming>) -> ApiError {
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
     let body = collect(response.into_body()).await.unwrap_or_default();
-    Failure::refused(code, retry_after, &body)
+    ApiError::refused(code, retry_after, &body)
 }
 
 /// Parses `Retry-After`, which API servers and their load balancers send in seconds.
@@ -345,14 +375,14 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, Failure> {
+async fn collect(body: Incoming) -> Result<Bytes, ApiError> {
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Failure::unusable(format!(
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::invalid(format!(
             "the answer is longer than {} MiB",
             MAX_BODY >> 20
         ))),
-        Err(error) => Err(Failure::broken(causes(&*error))),
+        Err(error) => Err(ApiError::broken(causes(&*error))),
     }
 }
 
@@ -367,8 +397,8 @@ fn absolute(server: &Uri, request: &Uri) -> Uri {
 }
 
 /// Returns how a request ended, as it is counted.
-fn outcome<T>(answer: &Result<T, Failure>) -> Result<(), Option<u16>> {
-    answer.as_ref().map(drop).map_err(Failure::code)
+fn outcome<T>(answer: &Result<T, ApiError>) -> Result<(), Option<u16>> {
+    answer.as_ref().map(drop).map_err(ApiError::code)
 }
 
 #[cfg(test)]

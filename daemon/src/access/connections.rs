@@ -23,7 +23,7 @@ use super::{
 };
 
 /// Returns a client with this access.
-pub(crate) fn client_as(access: &Access) -> Result<Client, AccessError> {
+pub(crate) fn client_with(access: &Access) -> Result<Client, AccessError> {
     Ok(Client::fixed(Connections::new(access.clone())?))
 }
 
@@ -63,9 +63,9 @@ impl Route {
 }
 
 /// The connections to the API server with one identity.
-pub(super) struct Connections(Mutex<Current>);
+pub(super) struct Connections(Mutex<CurrentAccess>);
 
-struct Current {
+struct CurrentAccess {
     access: Access,
     route: Route,
     /// The files that `access` came from, with their stamps at that time. A token file has a stamp of its own.
@@ -76,7 +76,7 @@ impl Connections {
     pub(super) fn new(access: Access) -> Result<Self, AccessError> {
         let files = stamped(&access);
         let route = route(&access)?;
-        Ok(Self(Mutex::new(Current {
+        Ok(Self(Mutex::new(CurrentAccess {
             access,
             route,
             files,
@@ -97,7 +97,7 @@ impl Connections {
     }
 }
 
-impl Current {
+impl CurrentAccess {
     fn reload(&mut self) {
         // Stamped before they are read, so that a file which changes meanwhile is read once more.
         let files = stamped(&self.access);
@@ -139,7 +139,7 @@ fn read_again(access: &Access) -> Option<Access> {
 
 fn route(access: &Access) -> Result<Route, AccessError> {
     let authorization = match &access.credential {
-        Credential::Nobody | Credential::Certificate { .. } => Authorization::Nothing,
+        Credential::Anonymous | Credential::Certificate { .. } => Authorization::Nothing,
         Credential::Token(token) => {
             Authorization::Fixed(bearer(token).ok_or(AccessError::BadToken)?)
         }
@@ -230,7 +230,7 @@ mod tests {
                 authority_file: Some(file.clone()),
                 name: None,
             },
-            ..Access::nobody()
+            ..Access::anonymous()
         });
         let connections = connections.unwrap();
         let trusted = || {
@@ -288,19 +288,19 @@ mod tests {
                     name: None,
                 },
                 credential,
-                ..Access::nobody()
+                ..Access::anonymous()
             };
-            client_as(&access).err().map(|error| error.to_string())
+            client_with(&access).err().map(|error| error.to_string())
         };
         let certificate = |chain: &[u8]| Credential::Certificate {
             chain: chain.to_vec(),
             key: b"secret".to_vec(),
         };
-        let error = client("https://a", None, Credential::Nobody).unwrap();
+        let error = client("https://a", None, Credential::Anonymous).unwrap();
         assert!(error.contains("certificate-authority"), "{error}");
-        let error = client("https://a", Some(b"x"), Credential::Nobody).unwrap();
+        let error = client("https://a", Some(b"x"), Credential::Anonymous).unwrap();
         assert!(error.contains("no certificate in PEM"), "{error}");
-        assert_eq!(client("http://a", None, Credential::Nobody), None);
+        assert_eq!(client("http://a", None, Credential::Anonymous), None);
         let error = client("http://a", None, Credential::Token("a\nb".into())).unwrap();
         assert!(!error.contains("a\nb"), "{error}");
         let file = Credential::TokenFile("/nowhere".into());

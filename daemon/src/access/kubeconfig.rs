@@ -215,7 +215,7 @@ impl<E: std::error::Error + 'static, F: Fn(&Path) -> Result<Vec<u8>, E>> Files<F
             return Ok(Credential::Token(token));
         }
         let file = user.token_file;
-        Ok(file.map_or(Credential::Nobody, Credential::TokenFile))
+        Ok(file.map_or(Credential::Anonymous, Credential::TokenFile))
     }
 }
 

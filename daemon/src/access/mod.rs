@@ -5,8 +5,8 @@
 
 mod client;
 mod connections;
-mod current;
-mod failure;
+mod current_client;
+mod error;
 mod kubeconfig;
 
 mod connect;
@@ -23,11 +23,11 @@ use std::{
 
 use hyper::http::Uri;
 
-pub(crate) use client::Ask;
+pub(crate) use client::ApiRequest;
 pub use client::Client;
-pub(crate) use connections::client_as;
-pub use current::Current;
-pub(crate) use failure::{Failure, FailureKind};
+pub(crate) use connections::client_with;
+pub use current_client::CurrentClient;
+pub(crate) use error::{ApiError, ApiErrorKind};
 pub(crate) use kubeconfig::parse;
 pub use kubeconfig::{KubeconfigError, ParseError};
 
@@ -61,14 +61,14 @@ impl Access {
     }
 
     #[cfg(test)]
-    fn nobody() -> Self {
+    fn anonymous() -> Self {
         let server = Server {
             url: Uri::from_static("https://a"),
             authority: None,
             authority_file: None,
             name: None,
         };
-        Self::new(server, Credential::Nobody)
+        Self::new(server, Credential::Anonymous)
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Server {
 /// The proof of identity. It must not be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credential {
-    Nobody,
+    Anonymous,
     Token(String),
     TokenFile(PathBuf),
     /// Both in PEM.
@@ -105,7 +105,7 @@ pub enum AccessError {
     #[error(
         "neither a kubeconfig nor a service account has the address of the API server: set KUBECONFIG, or run in a pod"
     )]
-    Nobody,
+    NoIdentity,
     /// The kubeconfig, or a file that it names, cannot be used.
     #[error("kubeconfig {}", path.display())]
     Kubeconfig {
@@ -146,11 +146,11 @@ pub enum AccessError {
 /// Returns a client with this process's identity: the user of the kubeconfig in `KUBECONFIG` or in the home directory, else the pod's
 /// service account.
 pub fn client() -> Result<Client, AccessError> {
-    client_as(&own()?)
+    client_with(&of_process()?)
 }
 
 /// Returns the access with this process's identity.
-pub(crate) fn own() -> Result<Access, AccessError> {
+pub(crate) fn of_process() -> Result<Access, AccessError> {
     match kubeconfig_path() {
         Some(path) => from_kubeconfig(&path),
         None => account(),
@@ -195,7 +195,7 @@ fn from_kubeconfig(path: &Path) -> Result<Access, AccessError> {
 
 /// Returns the access of the pod's service account.
 fn account() -> Result<Access, AccessError> {
-    let variable = |name| env::var(name).map_err(|_| AccessError::Nobody);
+    let variable = |name| env::var(name).map_err(|_| AccessError::NoIdentity);
     let host = variable("KUBERNETES_SERVICE_HOST")?;
     let port = variable("KUBERNETES_SERVICE_PORT")?;
     let file = Path::new(ACCOUNT).join("ca.crt");

@@ -61,7 +61,7 @@ struct Http1 {
 }
 
 /// The connection of one request.
-pub(super) struct Lane(Protocol);
+pub(super) struct PooledConnection(Protocol);
 
 enum Protocol {
     Http2(Http2),
@@ -69,7 +69,7 @@ enum Protocol {
 }
 
 /// The permit to send one request.
-pub(super) struct Turn<'a> {
+pub(super) struct Permit<'a> {
     _all: SemaphorePermit<'a>,
     _http1: Option<SemaphorePermit<'a>>,
 }
@@ -87,7 +87,7 @@ impl Pool {
     }
 
     /// Waits until a short request may be sent.
-    pub(super) async fn turn(&self) -> Turn<'_> {
+    pub(super) async fn permit(&self) -> Permit<'_> {
         let never = "semaphores are never closed";
         let all = self.permits.acquire().await.expect(never);
         let http1 = if self.lock().is_http1 {
@@ -95,23 +95,23 @@ impl Pool {
         } else {
             None
         };
-        Turn {
+        Permit {
             _all: all,
             _http1: http1,
         }
     }
 
     /// Returns a connection for one request: an open one, or a new one.
-    pub(super) async fn lane(&self) -> Result<Lane, ConnectError> {
-        if let Some(lane) = self.reuse() {
-            return Ok(lane);
+    pub(super) async fn acquire(&self) -> Result<PooledConnection, ConnectError> {
+        if let Some(connection) = self.reuse() {
+            return Ok(connection);
         }
         // With HTTP/1, connections cannot be shared, so a request does not wait for another's.
         if !self.lock().is_http1 {
             // A connection that takes long to open must not delay other requests.
             let _first = timeout(FIRST_TIMEOUT, self.connecting.lock()).await;
-            if let Some(lane) = self.reuse() {
-                return Ok(lane);
+            if let Some(connection) = self.reuse() {
+                return Ok(connection);
             }
             if !self.lock().is_http1 {
                 return self.connect().await;
@@ -121,8 +121,8 @@ impl Pool {
     }
 
     /// Reports that no answer arrived on this connection. Neither it nor any older connection is used again.
-    pub(super) fn suspect(&self, lane: &Lane) {
-        let number = match &lane.0 {
+    pub(super) fn suspect(&self, connection: &PooledConnection) {
+        let number = match &connection.0 {
             Protocol::Http2(connection) => connection.number,
             Protocol::Http1(connection) => {
                 connection.task.abort();
@@ -137,8 +137,8 @@ impl Pool {
     }
 
     /// Returns a connection whose answer was read to its end, so that it can take another request.
-    pub(super) fn give_back(&self, lane: Lane) {
-        if let Protocol::Http1(connection) = lane.0 {
+    pub(super) fn release(&self, connection: PooledConnection) {
+        if let Protocol::Http1(connection) = connection.0 {
             let mut open = self.lock();
             if connection.number > open.suspected && !connection.sender.is_closed() {
                 open.http1.push((connection, Instant::now()));
@@ -146,24 +146,24 @@ impl Pool {
         }
     }
 
-    fn reuse(&self) -> Option<Lane> {
+    fn reuse(&self) -> Option<PooledConnection> {
         let mut open = self.lock();
         open.http2.take_if(|one| one.sender.is_closed());
         if let Some(connection) = &open.http2 {
-            return Some(Lane(Protocol::Http2(connection.clone())));
+            return Some(PooledConnection(Protocol::Http2(connection.clone())));
         }
         open.http1
             .retain(|(one, since)| !one.sender.is_closed() && since.elapsed() < MAX_IDLE);
         let (connection, _) = open.http1.pop()?;
-        Some(Lane(Protocol::Http1(connection)))
+        Some(PooledConnection(Protocol::Http1(connection)))
     }
 
-    async fn connect(&self) -> Result<Lane, ConnectError> {
+    async fn connect(&self) -> Result<PooledConnection, ConnectError> {
         // Numbered when it begins: an older connection that fails meanwhile has a lower number, so this one stays usable.
         let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let sender = self.connector.connect().await?;
         let mut open = self.lock();
-        Ok(Lane(match sender {
+        Ok(PooledConnection(match sender {
             Sender::Http2(sender) => {
                 let connection = Http2 { number, sender };
                 open.is_http1 = false;
@@ -186,7 +186,7 @@ impl Pool {
     }
 }
 
-impl Lane {
+impl PooledConnection {
     /// Sends a request with an absolute address and returns the head of its answer.
     pub(super) async fn send(
         &mut self,

@@ -7,9 +7,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use node::root::Root;
 use tracing::{info, warn};
 
-use super::{Held, Settings, bootstrap, obtain::obtain, store::Store};
+use super::{ClientCertificate, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
-    access::{Access, Client, Credential, Current, Server, client_as},
+    access::{Access, Client, Credential, CurrentClient, Server, client_with},
     readiness::{Part, Readiness},
 };
 
@@ -29,12 +29,12 @@ pub struct Keeper {
     /// Gets the reason while there is no usable certificate.
     pub readiness: Arc<Readiness>,
     /// Gets each new client.
-    pub current: Arc<Current>,
+    pub current: Arc<CurrentClient>,
 }
 
 #[derive(Default)]
 struct State {
-    held: Option<Held>,
+    certificate: Option<ClientCertificate>,
     /// The API server of the current client; `None` when a newer certificate needs a new client.
     server: Option<Server>,
 }
@@ -43,7 +43,7 @@ impl Keeper {
     /// Runs for ever.
     pub async fn run(self) {
         let mut state = State {
-            held: self.stored(),
+            certificate: self.stored(),
             server: None,
         };
         let (mut failures, mut refusals) = (0, 0);
@@ -56,13 +56,13 @@ impl Keeper {
                 }
                 Err(reason) => {
                     failures += 1;
-                    let held = state
-                        .held
+                    let certificate = state
+                        .certificate
                         .as_ref()
-                        .filter(|held| !held.is_expired(Timestamp::now()));
-                    match held {
-                        Some(held) => {
-                            warn!(reason, until = %held.not_after(), "cannot renew the certificate");
+                        .filter(|certificate| !certificate.is_expired(Timestamp::now()));
+                    match certificate {
+                        Some(certificate) => {
+                            warn!(reason, until = %certificate.not_after(), "cannot renew the certificate");
                         }
                         None => self.readiness.missing(Part::Certificate, reason),
                     }
@@ -86,27 +86,29 @@ impl Keeper {
         let access = bootstrap::access(&self.root, self.settings.bootstrap.as_deref())
             .map_err(|error| causes(&error))?;
         let now = Timestamp::now();
-        state.held.take_if(|held| held.is_expired(now));
+        state
+            .certificate
+            .take_if(|certificate| certificate.is_expired(now));
         let due = state
-            .held
+            .certificate
             .as_ref()
-            .is_none_or(|held| now >= held.renew_at());
-        if let Some(held) = &state.held {
-            let client = self.use_certificate(held, &access, &mut state.server)?;
+            .is_none_or(|certificate| now >= certificate.renew_at());
+        if let Some(certificate) = &state.certificate {
+            let client = self.use_certificate(certificate, &access, &mut state.server)?;
             if !due {
-                return Ok(until(held.renew_at()).min(PERIOD));
+                return Ok(until(certificate.renew_at()).min(PERIOD));
             }
             match self.obtain(client, false).await {
                 Ok(next) => return self.adopt(state, next, &access),
                 Err(reason) => warn!(reason, "cannot renew the certificate by its own identity"),
             }
         }
-        let client = client_as(&access).map_err(|error| causes(&error))?;
-        let next = self.obtain(client, state.held.is_none()).await?;
+        let client = client_with(&access).map_err(|error| causes(&error))?;
+        let next = self.obtain(client, state.certificate.is_none()).await?;
         self.adopt(state, next, &access)
     }
 
-    async fn obtain(&self, client: Client, is_needed: bool) -> Result<Held, String> {
+    async fn obtain(&self, client: Client, is_needed: bool) -> Result<ClientCertificate, String> {
         let report = |waiting: &str| {
             if is_needed {
                 self.readiness.missing(Part::Certificate, waiting);
@@ -117,35 +119,40 @@ impl Keeper {
     }
 
     /// Stores a new certificate and then uses it.
-    fn adopt(&self, state: &mut State, held: Held, access: &Access) -> Result<Duration, String> {
-        info!(until = %held.not_after(), "the node has a new certificate");
-        if let Err(error) = self.store().save(held.pem(), Timestamp::now()) {
+    fn adopt(
+        &self,
+        state: &mut State,
+        certificate: ClientCertificate,
+        access: &Access,
+    ) -> Result<Duration, String> {
+        info!(until = %certificate.not_after(), "the node has a new certificate");
+        if let Err(error) = self.store().save(certificate.pem(), Timestamp::now()) {
             warn!(%error, "cannot store the certificate: the next start will request another one");
         }
         state.server = None;
-        self.use_certificate(&held, access, &mut state.server)?;
+        self.use_certificate(&certificate, access, &mut state.server)?;
         // A certificate whose validity is so short that renewal is always due must not cause one request after the other.
-        let pause = until(held.renew_at())
-            .max(until(held.not_after()) / 2)
+        let pause = until(certificate.renew_at())
+            .max(until(certificate.not_after()) / 2)
             .min(PERIOD);
-        state.held = Some(held);
+        state.certificate = Some(certificate);
         Ok(pause)
     }
 
     /// Gives the daemon a client with this certificate, unless it has one for the same server. Returns such a client.
     fn use_certificate(
         &self,
-        held: &Held,
+        certificate: &ClientCertificate,
         access: &Access,
         server_in_use: &mut Option<Server>,
     ) -> Result<Client, String> {
         // The bootstrap's server, with the certificate as the only identity.
         let credential = Credential::Certificate {
-            chain: held.certificate().into(),
-            key: held.key().into(),
+            chain: certificate.chain().into(),
+            key: certificate.key().into(),
         };
         let own = Access::new(access.server.clone(), credential);
-        let client = client_as(&own).map_err(|error| causes(&error))?;
+        let client = client_with(&own).map_err(|error| causes(&error))?;
         if server_in_use.as_ref() != Some(&own.server) {
             self.current.replace(client.clone());
             *server_in_use = Some(own.server);
@@ -154,18 +161,17 @@ impl Keeper {
     }
 
     /// Returns the stored certificate, if it is usable.
-    fn stored(&self) -> Option<Held> {
+    fn stored(&self) -> Option<ClientCertificate> {
         let checked = match self.store().load() {
             Ok(None) => return None,
-            Ok(Some(pem)) => {
-                Held::judge(&pem, &self.node, Timestamp::now()).map_err(|why| why.to_string())
-            }
+            Ok(Some(pem)) => ClientCertificate::validate(&pem, &self.node, Timestamp::now())
+                .map_err(|why| why.to_string()),
             Err(error) => Err(error.to_string()),
         };
         match checked {
-            Ok(held) => {
-                info!(until = %held.not_after(), "using the stored certificate");
-                Some(held)
+            Ok(certificate) => {
+                info!(until = %certificate.not_after(), "using the stored certificate");
+                Some(certificate)
             }
             Err(reason) => {
                 warn!(reason, "the stored certificate cannot be used");

@@ -3,7 +3,7 @@
 //! Functions over values decide the content of a request, whether a certificate is usable, and when its renewal is due. The store, the
 //! bootstrap identity and the request are thin edges, and `keeper` joins them. Nothing here approves requests.
 
-mod held;
+mod client_certificate;
 mod request;
 
 pub mod approve;
@@ -12,7 +12,7 @@ mod keeper;
 mod obtain;
 mod store;
 
-pub use held::{Held, Unusable};
+pub use client_certificate::{ClientCertificate, UnusableCertificate};
 pub use keeper::Keeper;
 pub use request::{Subject, subject};
 
@@ -29,7 +29,7 @@ pub const ORGANIZATION: &str = "system:multus";
 pub const USAGES: [&str; 2] = ["digital signature", "client auth"];
 
 /// Removes key and certificate from the node. Returns whether there were any.
-pub fn forget(root: &Root, settings: &Settings) -> Result<bool, RootError> {
+pub fn remove(root: &Root, settings: &Settings) -> Result<bool, RootError> {
     let dir = &settings.dir;
     store::Store { root, dir }.clear()
 }
@@ -50,5 +50,3 @@ pub(crate) mod testing {
             .unwrap()
     }
 }
-#[cfg(test)]
-mod tests;

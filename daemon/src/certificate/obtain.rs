@@ -11,14 +11,14 @@ use k8s_openapi::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Held, SIGNER, USAGES, Unusable,
+    ClientCertificate, SIGNER, USAGES, UnusableCertificate,
     request::{Key, RequestError},
 };
 use crate::{
-    access::{Ask, Client, Failure},
+    access::{ApiError, ApiRequest, Client},
     cluster::{
-        path::{self, SIGNING_REQUESTS},
-        retry::{backoff, patiently, random},
+        api_path::{self, SIGNING_REQUESTS},
+        retry::{backoff, random, with_retries},
     },
 };
 
@@ -37,13 +37,13 @@ pub(super) enum ObtainError {
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error("cannot {0}: {1}")]
-    Api(&'static str, Failure),
+    Api(&'static str, ApiError),
     #[error("certificate signing request {0} was refused: {1}")]
     Refused(String, String),
     #[error("{0}, for {seconds} s already", seconds = TIMEOUT.as_secs())]
     TooLate(String),
     #[error("the certificate of certificate signing request {0} cannot be used: {1}")]
-    Unusable(String, Unusable),
+    Unusable(String, UnusableCertificate),
 }
 
 /// The state of a request.
@@ -63,23 +63,23 @@ pub(super) async fn obtain(
     node: &str,
     duration: Duration,
     report: impl Fn(&str),
-) -> Result<Held, ObtainError> {
+) -> Result<ClientCertificate, ObtainError> {
     let key = Key::generate()?;
     let request = signing_request(node, key.request(node)?, duration);
-    let create = Ask::post(SIGNING_REQUESTS, &request);
+    let create = ApiRequest::post(SIGNING_REQUESTS, &request);
     let mut request: CertificateSigningRequest =
-        patiently(REQUEST_TIMEOUT, |time| client.object(&create, time))
+        with_retries(REQUEST_TIMEOUT, |time| client.object(&create, time))
             .await
             .map_err(|why| ObtainError::Api("create a certificate signing request", why))?;
     let name = request.metadata.name.clone().unwrap_or_default();
-    let read = Ask::get(path::signing_request(&name));
+    let read = ApiRequest::get(api_path::signing_request(&name));
     let end = Instant::now() + TIMEOUT;
     let mut checks = 0;
     loop {
         match progress(&request) {
             Progress::Issued(certificate) => {
                 let pem = format!("{}\n{}", certificate.trim_end(), key.pem()?);
-                return Held::judge(&pem, node, Timestamp::now())
+                return ClientCertificate::validate(&pem, node, Timestamp::now())
                     .map_err(|why| ObtainError::Unusable(name, why));
             }
             Progress::Refused(why) => return Err(ObtainError::Refused(name, why)),
@@ -93,7 +93,7 @@ pub(super) async fn obtain(
         }
         checks += 1;
         sleep(backoff(checks, FIRST_PAUSE, LONGEST_PAUSE, random())).await;
-        let found = patiently(REQUEST_TIMEOUT, |time| client.object(&read, time));
+        let found = with_retries(REQUEST_TIMEOUT, |time| client.object(&read, time));
         match found.await {
             Ok(newer) => request = newer,
             // This request will fail for ever.

@@ -1,21 +1,21 @@
 //! The daemon's side of the API server: the stores that watches fill, a direct request for a pod that no watch has yet, the network
 //! status and events.
 
+pub(crate) mod api_path;
 pub(crate) mod event;
+mod event_queue;
+mod event_recorder;
+mod list_splitter;
 mod ownership;
-pub(crate) mod path;
-mod queue;
-mod recorder;
-pub(crate) mod reflect;
+pub(crate) mod reflector;
 pub(crate) mod retry;
-mod split;
 mod status;
 mod store;
 mod watch;
 
-pub use ownership::{Own, Ownership};
+pub use ownership::{OwnObjects, Ownership};
 pub use store::{Definitions, PodKey, Pods};
-pub use watch::{follow_definitions, follow_pods};
+pub use watch::{watch_definitions, watch_pods};
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
@@ -26,13 +26,13 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use crate::{
-    access::{Ask, Client, Failure},
+    access::{ApiError, ApiRequest, Client},
     metrics::Metrics,
     state::PodRef,
 };
 use event::event;
-use queue::Events;
-use retry::patiently;
+use event_queue::EventQueue;
+use retry::with_retries;
 
 /// How long an ADD waits for the watch to show a pod that the runtime already knows.
 const WATCH_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -48,14 +48,14 @@ pub struct Cluster {
     client: Client,
     runtime: Handle,
     pods: Arc<Pods>,
-    events: Events,
+    events: EventQueue,
     metrics: Arc<Metrics>,
 }
 
 impl Cluster {
     /// Creates the access; its requests run on `runtime`.
     pub fn new(client: Client, runtime: Handle, pods: Arc<Pods>, metrics: Arc<Metrics>) -> Self {
-        let events = Events::start(client.clone(), &runtime, Arc::clone(&metrics));
+        let events = EventQueue::start(client.clone(), &runtime, Arc::clone(&metrics));
         Self {
             client,
             runtime,
@@ -82,13 +82,15 @@ impl Cluster {
         if let Some(pod) = self.pods.wait(namespace, name, WATCH_TIMEOUT, is_current) {
             return Ok(pod);
         }
-        let request = Ask::get(path::pod(namespace, name)).metadata();
+        let request = ApiRequest::get(api_path::pod(namespace, name)).metadata();
         let response = self.wait_for(READ_TIMEOUT, ("get", "pods"), |time| {
             self.client.object::<PodMetadata>(&request, time)
         });
         match response {
             Ok(PodMetadata(pod)) => Ok(Arc::new(pod)),
-            Err(failure) if failure.code() == Some(404) => Err(plan::pod_gone(namespace, name)),
+            Err(failure) if failure.code() == Some(404) => {
+                Err(plan::pod_not_found(namespace, name))
+            }
             Err(reason) => Err(CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 format!(
@@ -99,32 +101,32 @@ impl Cluster {
     }
 
     /// Returns the pod from the watch, or `None` where the watch has no such pod.
-    pub fn pod_known(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
+    pub fn watched_pod(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
         self.pods.get(namespace, name)
     }
 
     /// Returns all pods from the watch.
-    pub fn pods_known(&self) -> Vec<Arc<PodView>> {
+    pub fn watched_pods(&self) -> Vec<Arc<PodView>> {
         self.pods.all()
     }
 
     /// Returns the pod with this UID from the watch.
-    pub fn pod_with(&self, uid: &str) -> Option<Arc<PodView>> {
+    pub fn watched_pod_by_uid(&self, uid: &str) -> Option<Arc<PodView>> {
         self.pods.all().into_iter().find(|pod| pod.uid == uid)
     }
 
     /// Compares the annotation by which a pod was attached with its current one. When they differ, the listener for changed annotations
     /// gets the pod.
-    pub fn attached_as(&self, pod: &PodView) {
+    pub fn notify_if_annotation_changed(&self, pod: &PodView) {
         let now = self.pods.get(&pod.namespace, &pod.name);
         if now.is_some_and(|now| now.networks() != pod.networks()) {
-            self.pods.point_at(&pod.namespace, &pod.name);
+            self.pods.notify_listener(&pod.namespace, &pod.name);
         }
     }
 
     /// Returns one object or list by its path, or `None` where it does not exist.
     pub fn read(&self, path: &str) -> Result<Option<Value>, String> {
-        let request = Ask::get(path);
+        let request = ApiRequest::get(path);
         let response = self.wait_for(READ_TIMEOUT, ("get", "other"), |time| {
             self.client.object::<Value>(&request, time)
         });
@@ -176,9 +178,9 @@ impl Cluster {
         timeout: Duration,
         (verb, resource): (&str, &str),
         attempt: impl Fn(Duration) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, ApiError>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, ApiError>>,
     {
         let is_first = Cell::new(true);
         let counted = |time| {
@@ -187,6 +189,6 @@ impl Cluster {
             }
             attempt(time)
         };
-        self.runtime.block_on(patiently(timeout, counted))
+        self.runtime.block_on(with_retries(timeout, counted))
     }
 }

@@ -15,10 +15,10 @@ use tokio::time::sleep;
 use tracing::{debug, info};
 
 use super::{
-    path,
-    retry::{backoff, patiently, random},
+    api_path,
+    retry::{backoff, random, with_retries},
 };
-use crate::access::{Ask, Client, Failure};
+use crate::access::{ApiError, ApiRequest, Client};
 
 /// The program of every daemon that serves multus-shim, upstream's too.
 const DAEMON: &str = "multus-daemon";
@@ -44,7 +44,7 @@ const REVISION: &str = "controller-revision-hash";
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
 
-/// What the daemon knows of its own `DaemonSet`.
+/// The daemon's knowledge of its own `DaemonSet`.
 #[derive(Debug, Default)]
 pub struct Ownership(Mutex<Known>);
 
@@ -77,7 +77,7 @@ struct Refusal {
     successor: Successor,
 }
 
-/// What the `DaemonSet` runs after this daemon, according to its pods, while the `DaemonSet` itself cannot be read.
+/// The pods that the `DaemonSet` runs after this daemon, while the `DaemonSet` itself cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Successor {
     /// Nothing: the API server refuses even our own pod, which every chart's role lets us read.
@@ -94,7 +94,7 @@ enum Successor {
 
 /// The daemon's own objects.
 #[derive(Clone, Copy)]
-pub struct Own<'a> {
+pub struct OwnObjects<'a> {
     /// Namespace of `DaemonSet` and pod.
     pub namespace: &'a str,
     /// Name of the `DaemonSet`.
@@ -105,7 +105,7 @@ pub struct Own<'a> {
 
 impl Ownership {
     /// Whether the `DaemonSet` is deleted or being deleted, so that the next SIGTERM ends the installation.
-    pub fn ends(&self) -> bool {
+    pub fn is_ending(&self) -> bool {
         *self.lock() == Known::Ending
     }
 
@@ -113,7 +113,10 @@ impl Ownership {
     pub async fn follow(&self, client: Client, namespace: &str, name: &str) {
         sleep(FIRST_CHECK_WITHIN.mul_f64(random())).await;
         // An answer from the API server's cache will do: only the check at SIGTERM needs etcd.
-        let path = format!("{}&resourceVersion=0", path::daemon_sets(namespace, name));
+        let path = format!(
+            "{}&resourceVersion=0",
+            api_path::daemon_sets(namespace, name)
+        );
         let mut failures = 0;
         loop {
             let checked = check(&client, &path, CHECK_TIMEOUT).await;
@@ -130,17 +133,17 @@ impl Ownership {
     }
 
     /// Checks once more, at SIGTERM, and returns whether the installation ends.
-    pub async fn ends_now(&self, client: Client, own: Own<'_>) -> bool {
-        if self.ends() {
+    pub async fn check_at_end(&self, client: Client, own: OwnObjects<'_>) -> bool {
+        if self.is_ending() {
             return true;
         }
-        let path = path::daemon_sets(own.namespace, own.daemon_set);
+        let path = api_path::daemon_sets(own.namespace, own.daemon_set);
         let checked = check(&client, &path, LAST_CHECK_TIMEOUT).await;
         self.learn(checked);
         if checked == Check::Refused {
             self.check_successor(&client, own).await;
         }
-        self.ends()
+        self.is_ending()
     }
 
     /// Whether a refused check means the end of the installation. Helm removes our right to read the `DaemonSet` before our pod ends,
@@ -151,7 +154,7 @@ impl Ownership {
     /// On the first node of a rollout no pod shows yet what follows. That counts as the end too: the published charts run no daemon by
     /// default, and a configuration that stays would keep every pod of the node waiting for ever. If a daemon follows after all, pods
     /// that start in the seconds between have the default network only.
-    fn refusal_ends(&self, refusal: Refusal) -> bool {
+    fn refusal_means_ending(&self, refusal: Refusal) -> bool {
         let is_last = matches!(
             refusal.successor,
             Successor::Nothing | Successor::Thin | Successor::NotYet
@@ -160,10 +163,10 @@ impl Ownership {
     }
 
     /// Decides by the pods of the `DaemonSet`, with further tries while the API server does not answer.
-    async fn check_successor(&self, client: &Client, own: Own<'_>) {
+    async fn check_successor(&self, client: &Client, own: OwnObjects<'_>) {
         for _ in 0..SUCCESSOR_TRIES {
             let refusal = refusal(client, own).await;
-            if self.refusal_ends(refusal) {
+            if self.refusal_means_ending(refusal) {
                 return self.set(Known::Ending);
             }
             if refusal.successor != Successor::Unknown || *self.lock() != Known::Present {
@@ -202,12 +205,12 @@ impl Ownership {
 }
 
 async fn check(client: &Client, path: &str, timeout: Duration) -> Check {
-    let request = Ask::get(path);
-    let listed = patiently(timeout, |time| client.object::<DaemonSets>(&request, time));
+    let request = ApiRequest::get(path);
+    let listed = with_retries(timeout, |time| client.object::<DaemonSets>(&request, time));
     match listed.await {
         Ok(list) => match list.items.first() {
             Some(object) => Check::Found {
-                is_ending: is_ending(object),
+                is_ending: is_daemon_set_ending(object),
             },
             None => Check::Absent,
         },
@@ -222,7 +225,7 @@ async fn check(client: &Client, path: &str, timeout: Duration) -> Check {
     }
 }
 
-async fn refusal(client: &Client, own: Own<'_>) -> Refusal {
+async fn refusal(client: &Client, own: OwnObjects<'_>) -> Refusal {
     let successor = match (own.pod)() {
         Some(pod) => successor(client, own.namespace, &pod).await,
         None => Successor::Unknown,
@@ -235,23 +238,24 @@ async fn refusal(client: &Client, own: Own<'_>) -> Refusal {
 }
 
 async fn successor(client: &Client, namespace: &str, name: &str) -> Successor {
-    let by_failure = |error: Failure| {
+    let by_failure = |error: ApiError| {
         if is_refusal(&error) {
             Successor::Nothing
         } else {
             Successor::Unknown
         }
     };
-    let request = Ask::get(path::pod(namespace, name));
-    let own: Pod = match patiently(LAST_CHECK_TIMEOUT, |time| client.object(&request, time)).await {
-        Ok(own) => own,
-        Err(error) => return by_failure(error),
-    };
+    let request = ApiRequest::get(api_path::pod(namespace, name));
+    let own: Pod =
+        match with_retries(LAST_CHECK_TIMEOUT, |time| client.object(&request, time)).await {
+            Ok(own) => own,
+            Err(error) => return by_failure(error),
+        };
     let Some(app) = own.metadata.labels.get(APP) else {
         return Successor::NotYet;
     };
-    let request = Ask::get(path::labelled_pods(namespace, APP, app));
-    match patiently(LAST_CHECK_TIMEOUT, |time| {
+    let request = ApiRequest::get(api_path::labelled_pods(namespace, APP, app));
+    match with_retries(LAST_CHECK_TIMEOUT, |time| {
         client.object::<Pods>(&request, time)
     })
     .await
@@ -283,7 +287,7 @@ fn successor_among(own: &Pod, pods: &[Pod]) -> Successor {
     }
 }
 
-fn is_refusal(failure: &Failure) -> bool {
+fn is_refusal(failure: &ApiError) -> bool {
     matches!(failure.code(), Some(UNAUTHORIZED | FORBIDDEN))
 }
 
@@ -361,7 +365,7 @@ struct Container {
 
 /// Whether the `DaemonSet` is being deleted, or runs no daemon any longer. In the second case its next pods serve no shim, and a
 /// configuration that stays would keep every pod of the node waiting.
-fn is_ending(object: &DaemonSet) -> bool {
+fn is_daemon_set_ending(object: &DaemonSet) -> bool {
     let pods = object
         .spec
         .as_ref()
@@ -396,7 +400,7 @@ mod tests {
             (Check::Found { is_ending: true }, true),
         ] {
             ownership.learn(checked);
-            assert_eq!(ownership.ends(), ends, "{checked:?}");
+            assert_eq!(ownership.is_ending(), ends, "{checked:?}");
         }
     }
 
@@ -407,7 +411,7 @@ mod tests {
             for checked in checks {
                 ownership.learn(*checked);
             }
-            ownership.refusal_ends(Refusal { has_pod, successor })
+            ownership.refusal_means_ending(Refusal { has_pod, successor })
         };
         let present = [Check::Found { is_ending: false }, Check::Refused];
         assert!(ends(&present, true, Successor::Nothing), "an uninstall");
@@ -486,7 +490,7 @@ mod tests {
             (with(json!([other])), true),
         ] {
             let set = serde_json::from_value(object.clone()).unwrap();
-            assert_eq!(is_ending(&set), expected, "{object}");
+            assert_eq!(is_daemon_set_ending(&set), expected, "{object}");
         }
     }
 }

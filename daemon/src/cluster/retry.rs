@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::access::{Failure, FailureKind};
+use crate::access::{ApiError, ApiErrorKind};
 
 /// The time limit of each of the first tries; up to half of it is added. A healthy server answers in milliseconds, and a hanging one is
 /// given up early.
@@ -38,15 +38,15 @@ pub(crate) struct Tried {
 /// Returns the pause before the next try, or `None` when there is no further try. `random` is from 0 to 1.
 pub(crate) fn next(
     tried: Tried,
-    kind: FailureKind,
+    kind: ApiErrorKind,
     retry_after: Option<Duration>,
     time_limit: Duration,
     random: f64,
 ) -> Option<Duration> {
     let is_temporary = match kind {
-        FailureKind::Broken | FailureKind::Silent => true,
-        FailureKind::Unusable => false,
-        FailureKind::Refused(code) => {
+        ApiErrorKind::Broken | ApiErrorKind::TimedOut => true,
+        ApiErrorKind::Invalid => false,
+        ApiErrorKind::Refused(code) => {
             matches!(code, CONFLICT | TOO_MANY_REQUESTS | 500..=599)
         }
     };
@@ -78,12 +78,12 @@ pub(crate) fn backoff(failures: u32, first: Duration, longest: Duration, random:
 }
 
 /// Tries until there is an answer, a permanent error, or `time_limit` has ended. `attempt` gets the time limit of each try.
-pub(crate) async fn patiently<T, F>(
+pub(crate) async fn with_retries<T, F>(
     time_limit: Duration,
     attempt: impl Fn(Duration) -> F,
-) -> Result<T, Failure>
+) -> Result<T, ApiError>
 where
-    F: Future<Output = Result<T, Failure>>,
+    F: Future<Output = Result<T, ApiError>>,
 {
     let start = Instant::now();
     let mut tries = 0;
@@ -94,7 +94,7 @@ where
         let failure = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::silent(time_limit),
+            Err(_) => ApiError::timed_out(time_limit),
         };
         tries += 1;
         let so_far = Tried {
@@ -109,8 +109,8 @@ where
             random(),
         ) {
             Some(pause) => sleep(pause).await,
-            None if failure.kind == FailureKind::Silent => {
-                return Err(Failure::silent(time_limit));
+            None if failure.kind == ApiErrorKind::TimedOut => {
+                return Err(ApiError::timed_out(time_limit));
             }
             None => return Err(failure),
         }
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn temporary_failures_are_retried() {
-        use FailureKind::{Broken, Refused, Silent, Unusable};
+        use ApiErrorKind::{Broken, Invalid, Refused, TimedOut};
         for (kind, expected) in [
             (Broken, true),
-            (Silent, true),
-            (Unusable, false),
+            (TimedOut, true),
+            (Invalid, false),
             (Refused(400), false),
             (Refused(401), false),
             (Refused(403), false),
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn pauses_double_within_bounds_and_fit_into_the_time_limit() {
-        let silent = FailureKind::Silent;
+        let silent = ApiErrorKind::TimedOut;
         for (tries, elapsed, retry_after, random, expected) in [
             (1, 0, None, 1.0, Some(ms(20))),
             (1, 0, None, 0.0, Some(ms(10))),
@@ -216,11 +216,11 @@ mod tests {
     #[tokio::test]
     async fn failed_tries_are_repeated() {
         let tries = &Cell::new(0);
-        let answer = patiently(TIME_LIMIT, |time| async move {
+        let answer = with_retries(TIME_LIMIT, |time| async move {
             tries.set(tries.get() + 1);
             match tries.get() {
-                1 => Err(Failure::silent(time)),
-                2 => Err(Failure::refused(503, None, b"busy")),
+                1 => Err(ApiError::timed_out(time)),
+                2 => Err(ApiError::refused(503, None, b"busy")),
                 tries => Ok(tries),
             }
         });
@@ -231,12 +231,12 @@ mod tests {
     async fn retries_end_with_the_time_limit() {
         let time_limit = ms(900);
         let start = Instant::now();
-        let failed = patiently(time_limit, |_| async {
-            Err::<(), _>(Failure::refused(503, None, b"busy"))
+        let failed = with_retries(time_limit, |_| async {
+            Err::<(), _>(ApiError::refused(503, None, b"busy"))
         });
         assert_eq!(failed.await.unwrap_err().to_string(), "busy (code 503)");
         assert!(start.elapsed() + SHORTEST_TRY > time_limit);
-        let failed = patiently(time_limit, |_| std::future::pending::<Result<(), _>>());
+        let failed = with_retries(time_limit, |_| std::future::pending::<Result<(), _>>());
         let failed = failed.await.unwrap_err().to_string();
         assert_eq!(failed, "no answer within 0.9 s");
     }

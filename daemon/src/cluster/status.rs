@@ -6,8 +6,8 @@ use plan::{PodView, network_status::ANNOTATION};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::path;
-use crate::access::{Ask, Client, Failure};
+use super::api_path;
+use crate::access::{ApiError, ApiRequest, Client};
 
 /// The API server's codes for a pod that does not exist, a pod that is another one meanwhile, and a request that the role forbids.
 const NOT_FOUND: u16 = 404;
@@ -21,15 +21,16 @@ pub(super) async fn write(
     pod: &PodView,
     text: &str,
     timeout: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), ApiError> {
     // The UID turns the patch into a conflict when another pod has taken the name meanwhile.
     let metadata = if pod.is_static {
         json!({"annotations": {ANNOTATION: text}})
     } else {
         json!({"uid": pod.uid, "annotations": {ANNOTATION: text}})
     };
-    let path = path::pod(&pod.namespace, &pod.name);
-    let request = Ask::patch(format!("{path}/status"), &json!({"metadata": metadata})).metadata();
+    let path = api_path::pod(&pod.namespace, &pod.name);
+    let request =
+        ApiRequest::patch(format!("{path}/status"), &json!({"metadata": metadata})).metadata();
     let Err(failure) = client.send(&request, timeout).await else {
         return Ok(());
     };
@@ -46,7 +47,7 @@ pub(super) async fn write(
 }
 
 /// Returns the UID of the pod that has the name now.
-async fn uid(client: &Client, path: &str, timeout: Duration) -> Result<Option<String>, Failure> {
+async fn uid(client: &Client, path: &str, timeout: Duration) -> Result<Option<String>, ApiError> {
     #[derive(Deserialize)]
     struct Pod {
         metadata: Metadata,
@@ -57,7 +58,7 @@ async fn uid(client: &Client, path: &str, timeout: Duration) -> Result<Option<St
         uid: String,
     }
     let found = client
-        .object::<Pod>(&Ask::get(path).metadata(), timeout)
+        .object::<Pod>(&ApiRequest::get(path).metadata(), timeout)
         .await;
     some_if_found(found.map(|pod| pod.metadata.uid))
 }
@@ -71,13 +72,15 @@ async fn replace(
     text: &str,
     path: &str,
     timeout: Duration,
-) -> Result<(), Failure> {
-    let found = client.object::<Value>(&Ask::get(path), timeout).await;
+) -> Result<(), ApiError> {
+    let found = client
+        .object::<Value>(&ApiRequest::get(path), timeout)
+        .await;
     let Some(mut object) = some_if_found(found)? else {
         return Ok(());
     };
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
-    let metadata = metadata.ok_or_else(|| Failure::unusable("the pod has no metadata"))?;
+    let metadata = metadata.ok_or_else(|| ApiError::invalid("the pod has no metadata"))?;
     if !pod.is_static && metadata.get("uid").and_then(Value::as_str) != Some(&pod.uid) {
         return Ok(());
     }
@@ -86,11 +89,11 @@ async fn replace(
         *annotations = json!({});
     }
     annotations[ANNOTATION] = json!(text);
-    let request = Ask::put(format!("{path}/status"), &object).metadata();
+    let request = ApiRequest::put(format!("{path}/status"), &object).metadata();
     client.send(&request, timeout).await.map(drop)
 }
 
-fn some_if_found<T>(found: Result<T, Failure>) -> Result<Option<T>, Failure> {
+fn some_if_found<T>(found: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(failure) if failure.code() == Some(NOT_FOUND) => Ok(None),

@@ -36,7 +36,7 @@ impl Pods {
     }
 
     /// Sends this pod to the listener.
-    pub fn point_at(&self, namespace: &str, name: &str) {
+    pub fn notify_listener(&self, namespace: &str, name: &str) {
         if let Some(listener) = self.listener.get() {
             // The receiver is dropped when the daemon ends.
             let _ = listener.send(key(namespace, name));
@@ -48,15 +48,15 @@ impl Pods {
         self.lock().get(&key(namespace, name)).cloned()
     }
 
-    /// Waits for a pod that is as wanted, and returns `None` after `patience`.
+    /// Waits for a pod that is as wanted, and returns `None` after `time_limit`.
     pub fn wait(
         &self,
         namespace: &str,
         name: &str,
-        patience: Duration,
+        time_limit: Duration,
         wanted: impl Fn(&PodView) -> bool,
     ) -> Option<Arc<PodView>> {
-        let (key, end) = (key(namespace, name), Instant::now() + patience);
+        let (key, end) = (key(namespace, name), Instant::now() + time_limit);
         let mut pods = self.lock();
         loop {
             if let Some(pod) = pods.get(&key).filter(|pod| wanted(pod)) {
@@ -82,7 +82,7 @@ impl Pods {
             .insert(key(&pod.namespace, &pod.name), Arc::clone(&pod));
         self.changed.notify_all();
         if before.is_some_and(|before| networks_changed(&before, &pod)) {
-            self.point_at(&pod.namespace, &pod.name);
+            self.notify_listener(&pod.namespace, &pod.name);
         }
     }
 
@@ -104,7 +104,7 @@ impl Pods {
                 .get(key)
                 .is_some_and(|before| networks_changed(before, pod))
             {
-                self.point_at(&pod.namespace, &pod.name);
+                self.notify_listener(&pod.namespace, &pod.name);
             }
         }
     }

@@ -6,7 +6,7 @@ use cni::version::Version;
 use plan::daemon_config::Config;
 use serde_json::{Map, Value, json};
 
-use super::Primary;
+use super::DefaultNetwork;
 
 /// The configuration of the default network has no name that ours could have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,10 +21,13 @@ pub struct NoName {
 pub fn generate(
     config: &Config,
     dir: &Path,
-    primary: &Primary,
+    default_network: &DefaultNetwork,
     accepted: Option<&str>,
 ) -> Result<Vec<u8>, NoName> {
-    let own_version = primary.value.get("cniVersion").and_then(Value::as_str);
+    let own_version = default_network
+        .value
+        .get("cniVersion")
+        .and_then(Value::as_str);
     // With an unsupported version the shim would refuse every request, and no pod would start.
     let own_version = own_version
         .filter(|version| !version.is_empty() && version.parse().is_ok_and(Version::is_supported));
@@ -34,7 +37,7 @@ pub fn generate(
         .or(accepted)
         .or(own_version)
         .unwrap_or("0.4.0");
-    let name = match primary
+    let name = match default_network
         .value
         .get("name")
         .and_then(Value::as_str)
@@ -42,7 +45,7 @@ pub fn generate(
     {
         Some(name) if config.override_network_name => name,
         None if config.override_network_name => {
-            let file = primary.file.clone();
+            let file = default_network.file.clone();
             return Err(NoName { file });
         }
         _ => "multus-cni-network",
@@ -51,11 +54,14 @@ pub fn generate(
     out.insert("cniVersion".into(), json!(version));
     out.insert("name".into(), json!(name));
     out.insert("type".into(), json!("multus-shim"));
-    let capabilities = capabilities(&config.raw, &primary.value);
+    let capabilities = capabilities(&config.raw, &default_network.value);
     if !capabilities.is_empty() {
         out.insert("capabilities".into(), Value::Object(capabilities));
     }
-    out.insert("clusterNetwork".into(), json!(dir.join(&primary.file)));
+    out.insert(
+        "clusterNetwork".into(),
+        json!(dir.join(&default_network.file)),
+    );
     for key in [
         "namespaceIsolation",
         "globalNamespaces",
@@ -85,13 +91,16 @@ pub fn generate(
 }
 
 /// Returns the capabilities that the daemon's file and the plugins of the default network declare; only `true` counts.
-fn capabilities(own: &Map<String, Value>, primary: &Map<String, Value>) -> Map<String, Value> {
-    let mut lists: Vec<&Value> = match primary.get("plugins") {
+fn capabilities(
+    own: &Map<String, Value>,
+    default_network: &Map<String, Value>,
+) -> Map<String, Value> {
+    let mut lists: Vec<&Value> = match default_network.get("plugins") {
         Some(Value::Array(plugins)) => plugins
             .iter()
             .filter_map(|plugin| plugin.get("capabilities"))
             .collect(),
-        _ => primary.get("capabilities").into_iter().collect(),
+        _ => default_network.get("capabilities").into_iter().collect(),
     };
     lists.extend(api::options::get(own, "capabilities"));
     let on = lists
@@ -111,14 +120,19 @@ mod tests {
 
     fn try_generate(
         config: &Config,
-        primary: &str,
+        default_network: &str,
         accepted: Option<&str>,
     ) -> Result<Value, NoName> {
-        let primary = Primary {
+        let default_network = DefaultNetwork {
             file: "10-flannel.conflist".into(),
-            value: serde_json::from_str(primary).unwrap(),
+            value: serde_json::from_str(default_network).unwrap(),
         };
-        let bytes = generate(config, Path::new("/etc/cni/net.d"), &primary, accepted)?;
+        let bytes = generate(
+            config,
+            Path::new("/etc/cni/net.d"),
+            &default_network,
+            accepted,
+        )?;
         Ok(serde_json::from_slice(&bytes).unwrap())
     }
 
@@ -153,8 +167,8 @@ mod tests {
             (json!(1), "0.4.0"),
             (json!("0.3.1"), "0.3.1"),
         ] {
-            let primary = json!({"cniVersion": version, "type": "bridge"}).to_string();
-            let value = try_generate(&plain(), &primary, None).unwrap();
+            let default_network = json!({"cniVersion": version, "type": "bridge"}).to_string();
+            let value = try_generate(&plain(), &default_network, None).unwrap();
             assert_eq!(value["cniVersion"], expected, "{version}");
         }
     }

@@ -14,9 +14,11 @@ use tokio::{sync::watch::Receiver, time::sleep};
 use tracing::{info, warn};
 
 use super::{
-    FILE_NAME, Known, NoName, Primary, PrimaryError, choose, generate, ready_made,
-    rivalry::Rivalry,
-    written::{self, Before, MAX_FILE},
+    Constraints, DefaultNetwork, DefaultNetworkError, FILE_NAME, NoName,
+    backoff::Backoff,
+    choose, generate,
+    installed::{self, MAX_FILE, Previous},
+    static_config,
 };
 use crate::{
     host::dir_watch::{DirectoryWatch, heard},
@@ -42,7 +44,7 @@ pub struct Target {
 pub enum ManageError {
     /// The default network has no usable configuration.
     #[error(transparent)]
-    Primary(#[from] PrimaryError),
+    DefaultNetwork(#[from] DefaultNetworkError),
     /// The default network's configuration has no name to take over.
     #[error(transparent)]
     NoName(#[from] NoName),
@@ -51,7 +53,7 @@ pub enum ManageError {
     Root(#[from] RootError),
     /// The static configuration cannot be used.
     #[error("multusConfigFile {}: {reason}", path.display())]
-    ReadyMade {
+    StaticConfig {
         /// The path of the file.
         path: PathBuf,
         /// Why not.
@@ -72,14 +74,14 @@ pub struct Manager {
     config: Arc<Config>,
     readiness: Arc<Readiness>,
     /// The last valid configuration with its path.
-    good: Option<Good>,
-    rivalry: Rivalry,
+    valid: Option<ValidConfig>,
+    backoff: Backoff,
     /// How the file was last changed by another program.
     loss: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Good {
+struct ValidConfig {
     path: PathBuf,
     bytes: Vec<u8>,
     /// The file of the default network, unless the configuration is a static one.
@@ -93,8 +95,8 @@ impl Manager {
             root,
             config,
             readiness,
-            good: None,
-            rivalry: Rivalry::default(),
+            valid: None,
+            backoff: Backoff::default(),
             loss: String::new(),
         }
     }
@@ -128,7 +130,7 @@ impl Manager {
     /// Reconciles the configuration, reports the outcome to `readiness`, and returns the pause after the next change.
     pub(super) fn update(&mut self, target: &Target) -> Duration {
         let problem = self.reconcile(target).err().map(|error| error.to_string());
-        let pause = self.rivalry.pause(Instant::now());
+        let pause = self.backoff.pause(Instant::now());
         let problem = problem.or_else(|| {
             pause.map(|_| {
                 format!(
@@ -144,53 +146,54 @@ impl Manager {
     /// Installs the current configuration and then removes those that it replaces. The last valid one stays whenever this fails.
     fn reconcile(&mut self, target: &Target) -> Result<(), ManageError> {
         let waiting = self.waiting();
-        if self.good.is_none() && waiting.is_some() {
+        if self.valid.is_none() && waiting.is_some() {
             return waiting.map_or(Ok(()), Err);
         }
         let wanted = match self.wanted(target) {
             Ok(wanted) => wanted,
             Err(error) => {
-                if let Some(good) = self.good.clone() {
-                    self.put(&good)?;
+                if let Some(valid) = self.valid.clone() {
+                    self.put(&valid)?;
                 }
                 return Err(error);
             }
         };
         self.put(&wanted)?;
         // The former ones go only now that the new one is installed.
-        match written::remove_others(&self.root, Some(&wanted.path), Some(&target.dir)) {
+        match installed::remove_others(&self.root, Some(&wanted.path), Some(&target.dir)) {
             Ok(removed) if removed.is_empty() => {}
             Ok(removed) => info!(?removed, "removed former CNI configurations"),
             Err(error) => warn!(%error, "cannot remove a former CNI configuration"),
         }
-        self.good = Some(wanted);
+        self.valid = Some(wanted);
         waiting.map_or(Ok(()), Err)
     }
 
     /// Writes the file. A missing directory, with which our file was removed, is created again, but not its parent, which belongs to the
     /// runtime or the administrator.
-    fn put(&mut self, wanted: &Good) -> Result<(), RootError> {
+    fn put(&mut self, wanted: &ValidConfig) -> Result<(), RootError> {
         if let Some(dir) = wanted.path.parent()
             && !self.root.is_dir(dir)
             && dir.parent().is_some_and(|parent| self.root.is_dir(parent))
         {
             self.root.make_dirs(dir, 0o755)?;
         }
-        let Some(before) = written::put(&self.root, &wanted.path, &wanted.bytes)? else {
+        let Some(before) = installed::put(&self.root, &wanted.path, &wanted.bytes)? else {
             return Ok(());
         };
         info!(file = %wanted.path.display(), "wrote the CNI configuration");
-        let is_same = |good: &Good| (&good.path, &good.bytes) == (&wanted.path, &wanted.bytes);
-        if self.good.as_ref().is_some_and(is_same) {
-            self.rivalry.lost(Instant::now());
+        let is_same =
+            |valid: &ValidConfig| (&valid.path, &valid.bytes) == (&wanted.path, &wanted.bytes);
+        if self.valid.as_ref().is_some_and(is_same) {
+            self.backoff.lost(Instant::now());
             self.loss = self.loss(wanted, before);
         }
         Ok(())
     }
 
     /// Describes how another program changed the file.
-    fn loss(&self, lost: &Good, before: Before) -> String {
-        if before == Before::Other {
+    fn loss(&self, lost: &ValidConfig, before: Previous) -> String {
+        if before == Previous::Other {
             return "its content is replaced".to_owned();
         }
         let dir = lost.path.parent().unwrap_or(Path::new("/"));
@@ -209,35 +212,35 @@ impl Manager {
         )
     }
 
-    fn wanted(&self, target: &Target) -> Result<Good, ManageError> {
+    fn wanted(&self, target: &Target) -> Result<ValidConfig, ManageError> {
         match &self.config.config_file {
-            Some(path) => self.ready_made(path, target),
+            Some(path) => self.static_config(path, target),
             None => self.generated(target),
         }
     }
 
-    fn ready_made(&self, path: &Path, target: &Target) -> Result<Good, ManageError> {
-        let read = ready_made::read(&self.root, path);
-        let config = read.and_then(|bytes| ready_made::check(path, bytes));
-        let config = config.map_err(|reason| ManageError::ReadyMade {
+    fn static_config(&self, path: &Path, target: &Target) -> Result<ValidConfig, ManageError> {
+        let read = static_config::read(&self.root, path);
+        let config = read.and_then(|bytes| static_config::check(path, bytes));
+        let config = config.map_err(|reason| ManageError::StaticConfig {
             path: path.to_owned(),
             reason,
         })?;
-        let wanted = Good {
+        let wanted = ValidConfig {
             path: target.dir.join(config.name),
             bytes: config.bytes,
             default_network: None,
         };
-        if config.calls_thin && self.good.as_ref() != Some(&wanted) {
+        if config.calls_thin && self.valid.as_ref() != Some(&wanted) {
             warn!(file = %path.display(), "multusConfigFile names plugin multus, which is upstream's own program and does not use this daemon: write \"type\": \"multus-shim\"");
         }
-        if !config.calls_multus && self.good.as_ref() != Some(&wanted) {
+        if !config.calls_multus && self.valid.as_ref() != Some(&wanted) {
             warn!(file = %path.display(), "no plugin of multusConfigFile is multus-shim: pods get the networks of this file and no others");
         }
         Ok(wanted)
     }
 
-    fn generated(&self, target: &Target) -> Result<Good, ManageError> {
+    fn generated(&self, target: &Target) -> Result<ValidConfig, ManageError> {
         let dir = self.source_dir(target);
         let names = match self.root.list(&dir) {
             Ok(names) => names,
@@ -250,12 +253,12 @@ impl Manager {
                 .map_err(|error| error.to_string())
         };
         let present = self.present(target, &dir);
-        let known = Known {
-            wanted: self.config.primary_file.as_deref(),
+        let known = Constraints {
+            wanted: self.config.default_network_file.as_deref(),
             present: present.as_deref(),
         };
-        let source: Primary = choose(&dir, &names, known, read)?;
-        Ok(Good {
+        let source: DefaultNetwork = choose(&dir, &names, known, read)?;
+        Ok(ValidConfig {
             path: target.dir.join(FILE_NAME),
             bytes: generate(&self.config, &dir, &source, target.accepted)?,
             default_network: Some(source.file),
@@ -264,8 +267,8 @@ impl Manager {
 
     /// Returns the present file of the default network. After a start it is the one that the configuration of the last run names.
     fn present(&self, target: &Target, dir: &Path) -> Option<String> {
-        if let Some(good) = &self.good {
-            return good.default_network.clone();
+        if let Some(valid) = &self.valid {
+            return valid.default_network.clone();
         }
         let bytes = self.root.read(target.dir.join(FILE_NAME), MAX_FILE).ok()?;
         let config: Map<String, Value> = serde_json::from_slice(&bytes).ok()?;

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use cni::chain;
 use cni::types::{CniError, CniResult};
-use plan::netconf::{Netconf, Unserved};
+use plan::netconf::{Netconf, UnsupportedRequests};
 use plan::{Attached, PlanError, PodView, requests};
 use tracing::{debug, warn};
 
@@ -78,7 +78,7 @@ impl Engine {
         let inputs = self.inputs_with(netconf, &plugins);
         let planned = plan::attachments(Some(pod), inputs);
         let attachments = planned.and_then(|mut attachments| {
-            requests::check(&attachments, netconf.unserved)?;
+            requests::check(&attachments, netconf.unsupported_requests)?;
             self.give_devices(&mut attachments, pod, None)?;
             Ok(attachments)
         });
@@ -105,12 +105,18 @@ impl Engine {
             let _ = store.remove(&request.container_id);
             CniError::from(error)
         })?;
-        match self.run_all(&call, &mut state, &store, &begun, netconf.unserved) {
+        match self.run_all(
+            &call,
+            &mut state,
+            &store,
+            &begun,
+            netconf.unsupported_requests,
+        ) {
             Ok(mut attached) => {
-                if netconf.unserved == Unserved::Event {
+                if netconf.unsupported_requests == UnsupportedRequests::Event {
                     for (attached, attachment) in attached.iter_mut().zip(&attachments) {
-                        let others = requests::without_capability(attachment);
-                        attached.unserved.extend(others);
+                        let others = requests::unsupported(attachment);
+                        attached.unsupported.extend(others);
                     }
                 }
                 Ok(Added {
@@ -140,7 +146,7 @@ impl Engine {
             .delegates
             .iter()
             .map(|delegate| delegate.ifname.as_str());
-        let repeated = plan::repeated(names);
+        let repeated = plan::first_duplicate(names);
         for (index, delegate) in state.delegates.iter().enumerate() {
             if repeated == Some(index) {
                 return Err(failed(&state.pod, delegate, name_taken(delegate)));
@@ -178,19 +184,19 @@ impl Engine {
         state: &mut State,
         store: &Store,
         begun: &Begun,
-        unserved: Unserved,
+        unsupported_requests: UnsupportedRequests,
     ) -> Result<Vec<Attached>, CniError> {
         let mut attached = Vec::new();
         for index in 0..state.delegates.len() {
-            let master = index == 0;
-            if !master {
+            let is_default = index == 0;
+            if !is_default {
                 // A delegate before this one may have made an interface of that name.
                 self.check_link(call, &state.pod, &state.delegates[index])?;
                 begun.start(index)?;
                 state.delegates[index].progress = Progress::Started;
             }
             let delegate = &mut state.delegates[index];
-            attached.push(self.run_one(call, delegate, master, unserved)?);
+            attached.push(self.run_one(call, delegate, is_default, unsupported_requests)?);
             call.request.waiting.or_give_up()?;
         }
         self.settle_routes(call, state, &mut attached, &[], store)?;
@@ -202,10 +208,10 @@ impl Engine {
         &self,
         call: &Call<'_>,
         delegate: &mut Delegate,
-        master: bool,
-        unserved: Unserved,
+        is_default: bool,
+        unsupported_requests: UnsupportedRequests,
     ) -> Result<Attached, CniError> {
-        let invocation = call.invocation(delegate, master);
+        let invocation = call.invocation(delegate, is_default);
         self.bring_device_info(delegate, &call.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
         let kind = delegate.config.kind();
@@ -219,20 +225,20 @@ impl Engine {
                 return Err(failed(call.pod, delegate, error.to_cni()));
             }
         };
-        let missing = match unserved {
-            Unserved::Silent => Vec::new(),
-            _ => requests::not_given(&delegate.requested, &delegate.config, &result),
+        let missing = match unsupported_requests {
+            UnsupportedRequests::Silent => Vec::new(),
+            _ => requests::unassigned_addresses(&delegate.requested, &delegate.config, &result),
         };
-        if unserved == Unserved::Error && !missing.is_empty() {
-            let error = PlanError::Unserved {
+        if unsupported_requests == UnsupportedRequests::Error && !missing.is_empty() {
+            let error = PlanError::Unsupported {
                 network: delegate.name.clone(),
                 requests: missing.join(", "),
             };
             return Err(failed(call.pod, delegate, error.into()));
         }
         Ok(Attached {
-            unserved: missing.into_iter().map(str::to_owned).collect(),
-            ..self.attached(call, delegate, master, result)
+            unsupported: missing.into_iter().map(str::to_owned).collect(),
+            ..self.attached(call, delegate, is_default, result)
         })
     }
 
@@ -241,15 +247,15 @@ impl Engine {
         &self,
         call: &Call<'_>,
         delegate: &Delegate,
-        master: bool,
+        is_default: bool,
         result: CniResult,
     ) -> Attached {
         Attached {
             name: delegate.name.clone(),
             ifname: delegate.ifname.to_string(),
-            master,
+            is_default,
             result,
-            unserved: Vec::new(),
+            unsupported: Vec::new(),
             device_info: self.device_info(delegate, &call.request.container_id),
         }
     }

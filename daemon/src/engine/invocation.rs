@@ -57,14 +57,14 @@ impl<'a> Call<'a> {
         interfaces.contains(ifname)
     }
 
-    pub(super) fn invocation(&self, delegate: &Delegate, master: bool) -> Invocation {
+    pub(super) fn invocation(&self, delegate: &Delegate, is_default: bool) -> Invocation {
         Invocation {
             container_id: self.request.container_id.clone(),
             netns: self.request.netns.clone(),
             ifname: delegate.ifname.clone(),
             args: match &delegate.args {
                 Some(kept) => as_at_add(kept, &self.request.args),
-                None => args(self.request, self.pod, &delegate.requested, master),
+                None => args(self.request, self.pod, &delegate.requested, is_default),
             },
             path: self.path.clone(),
             capability_args: device_info::with_file(delegate, &self.request.container_id),
@@ -106,7 +106,7 @@ fn args(
     request: &Request,
     pod: &PodRef,
     requested: &Requested,
-    master: bool,
+    is_default: bool,
 ) -> Vec<(String, String)> {
     const OF_ONE_INTERFACE: [&str; 2] = ["MAC", "IP"];
     let given = |key: &str, other: &str| {
@@ -126,7 +126,7 @@ fn args(
     }
     for (key, value) in &request.args {
         // An address that the runtime asks for is meant for its own interface.
-        let foreign = !master && OF_ONE_INTERFACE.contains(&key.as_str());
+        let foreign = !is_default && OF_ONE_INTERFACE.contains(&key.as_str());
         if !foreign && !out.iter().any(|(present, _)| present == key) {
             out.push((key.clone(), value.clone()));
         }
@@ -144,13 +144,13 @@ fn args(
 /// Capability arguments: the runtime's are for the default network, the pod's for the network that it asks for them.
 pub(super) fn capability_args(attachment: &Attachment, netconf: &Netconf) -> Map<String, Value> {
     let mut out = Map::new();
-    if attachment.master || netconf.runtime_config_for_all {
+    if attachment.is_default || netconf.runtime_config_for_all {
         out.clone_from(&netconf.runtime_config);
     }
     if let Some(selection) = &attachment.selection {
-        out.extend(requests::asked(selection));
+        out.extend(requests::capability_args(selection));
     }
-    if let (Some(id), false) = (device_id(attachment), attachment.master) {
+    if let (Some(id), false) = (device_id(attachment), attachment.is_default) {
         out.insert("deviceID".to_owned(), json!(id));
     }
     out
@@ -163,7 +163,7 @@ fn device_id(attachment: &Attachment) -> Option<&String> {
 
 /// What a selection says besides its names, in a form to compare: a network that says the same is the same attachment.
 pub(super) fn wishes(selection: &Selection) -> Map<String, Value> {
-    let mut out = requests::asked(selection);
+    let mut out = requests::capability_args(selection);
     if let Some(args) = &selection.cni_args {
         out.insert("cni-args".to_owned(), json!(args));
     }

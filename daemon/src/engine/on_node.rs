@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cni::exec::Exec;
 use cni::version::Version;
-use plan::{Plugins, Spoken};
+use plan::{PluginVersions, Plugins};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -22,14 +22,14 @@ struct Answer {
 }
 
 impl Plugins for OnNode<'_> {
-    fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>> {
+    fn versions(&self, plugin: &str) -> Option<Result<PluginVersions, String>> {
         let program = self.exec.find(plugin, &self.path).ok()?;
         let env = [("CNI_COMMAND".to_owned(), "VERSION".to_owned())];
         let stdin = json!({"cniVersion": Version::LATEST.to_string()}).to_string();
         let said = self.exec.run(&program, &env, stdin.as_bytes());
         Some(
             match said.map(|bytes| serde_json::from_slice::<Answer>(&bytes)) {
-                Ok(Ok(answer)) => Ok(Spoken {
+                Ok(Ok(answer)) => Ok(PluginVersions {
                     versions: answer.supported,
                 }),
                 Ok(Err(error)) => Err(format!(

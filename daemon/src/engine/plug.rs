@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use cni::cache::Entry;
 use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
-use plan::netconf::{Netconf, Unserved};
+use plan::netconf::{Netconf, UnsupportedRequests};
 use plan::{Attached, Attachment, requests};
 use tracing::warn;
 
@@ -31,7 +31,7 @@ struct Running<'a> {
     /// Whether there is state to be kept. Of a container that nobody attached through us the result cache alone knows.
     is_known: bool,
     /// What comes of requests that nobody serves.
-    unserved: Unserved,
+    unsupported_requests: UnsupportedRequests,
 }
 
 impl Running<'_> {
@@ -54,11 +54,14 @@ impl Running<'_> {
             return Err(error);
         }
         let delegate = &mut self.state.delegates[last];
-        let mut attached = engine.run_one(&self.call, delegate, false, self.unserved)?;
-        if let (Unserved::Event, Some(wishes)) = (self.unserved, &delegate.requested.wishes) {
+        let mut attached =
+            engine.run_one(&self.call, delegate, false, self.unsupported_requests)?;
+        if let (UnsupportedRequests::Event, Some(wishes)) =
+            (self.unsupported_requests, &delegate.requested.wishes)
+        {
             attached
-                .unserved
-                .extend(requests::lacking(wishes, &delegate.config));
+                .unsupported
+                .extend(requests::missing_capabilities(wishes, &delegate.config));
         }
         Ok(attached)
     }

@@ -17,5 +17,5 @@ mod routes_back;
 mod sweep;
 mod undeletable;
 mod unplug;
-mod unserved;
+mod unsupported;
 mod world;

@@ -36,7 +36,7 @@ pub async fn run(follower: Follower, mut changed: UnboundedReceiver<PodKey>) {
     let mut queue = Queue::default();
     // What was changed while nobody was here to see it.
     let cluster = follower.service.cluster.get();
-    for pod in cluster.map(Cluster::pods_known).unwrap_or_default() {
+    for pod in cluster.map(Cluster::watched_pods).unwrap_or_default() {
         queue.put((pod.namespace.clone(), pod.name.clone()), Instant::now());
     }
     let mut looks: JoinSet<(PodKey, bool)> = JoinSet::new();
@@ -75,7 +75,7 @@ async fn look(follower: Arc<Follower>, (namespace, name): PodKey) -> bool {
         let Some(cluster) = follower.service.cluster.get() else {
             return false;
         };
-        match cluster.pod_known(&namespace, &name) {
+        match cluster.watched_pod(&namespace, &name) {
             Some(pod) => follow(&follower.service, cluster, &pod, &path),
             None => true,
         }
@@ -93,7 +93,7 @@ fn follow(
     path: &dyn Fn() -> Vec<std::path::PathBuf>,
 ) -> bool {
     let engine = &service.engine;
-    let netconf = service.standing_netconf();
+    let netconf = service.effective_netconf();
     let containers =
         netconf.and_then(|netconf| Ok((engine.containers_of(&netconf, pod)?, netconf)));
     let (containers, netconf) = match containers {

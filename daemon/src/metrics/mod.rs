@@ -20,8 +20,8 @@ use node::dirs::CniDirs;
 
 pub use queue::{Queued, Working};
 pub(crate) use requests::Pending;
-pub use snapshot::{OnNode, Process, Snapshot};
-pub use status::{Lane, Requests, SCHEMA, Status, Timed};
+pub use snapshot::{NodeValues, Process, Snapshot};
+pub use status::{DurationSummary, Lane, Requests, SCHEMA, Status};
 
 use registry::{Counter, Family, Gauge, Histogram};
 
@@ -47,12 +47,12 @@ pub struct Metrics {
     /// CPU time of plugins in microseconds, as reported by the process that starts them.
     plugin_cpu: Counter,
     /// The runtime's directories.
-    place: Mutex<Option<Place>>,
+    runtime_dirs: Mutex<Option<RuntimeDirs>>,
 }
 
 /// The runtime's directories, and the source of this information.
 #[derive(Debug, Clone)]
-struct Place {
+struct RuntimeDirs {
     runtime: String,
     bin_dir: String,
     conf_dir: String,
@@ -129,7 +129,7 @@ impl Default for Metrics {
                 [],
             ),
             plugin_cpu: Counter::default(),
-            place: Mutex::default(),
+            runtime_dirs: Mutex::default(),
         };
         // An alert on the first increment needs a zero before it.
         metrics.given_up.with([]);
@@ -222,19 +222,22 @@ impl Metrics {
     }
 
     /// Sets the runtime's current directories.
-    pub fn place(&self, runtime: &str, dirs: &CniDirs) {
-        let place = Place {
+    pub fn set_runtime_dirs(&self, runtime: &str, dirs: &CniDirs) {
+        let current = RuntimeDirs {
             runtime: runtime.to_owned(),
             bin_dir: dirs.install_dir.to_string_lossy().into_owned(),
             conf_dir: dirs.conf_dir.to_string_lossy().into_owned(),
             source: dirs.source.as_str(),
         };
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        *self
+            .runtime_dirs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(current);
     }
 
-    fn placed(&self) -> Option<Place> {
-        let place = self.place.lock();
-        place.unwrap_or_else(PoisonError::into_inner).clone()
+    fn runtime_dirs(&self) -> Option<RuntimeDirs> {
+        let current = self.runtime_dirs.lock();
+        current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns all counters in Prometheus' text format, version 0.0.4.
@@ -253,15 +256,15 @@ impl Metrics {
         self.events.write(&mut out);
         self.replayed.write(&mut out);
         self.given_up.write(&mut out);
-        if let Some(place) = self.placed() {
+        if let Some(current) = self.runtime_dirs() {
             let name = "multus_node_directories";
             let help = "The container runtime's directories of CNI plugins and configurations";
             registry::head(&mut out, name, help, "gauge");
             let labels = registry::labels([
-                ("bin_dir", &*place.bin_dir),
-                ("conf_dir", &*place.conf_dir),
-                ("runtime", &*place.runtime),
-                ("source", place.source),
+                ("bin_dir", &*current.bin_dir),
+                ("conf_dir", &*current.conf_dir),
+                ("runtime", &*current.runtime),
+                ("source", current.source),
             ]);
             registry::sample(&mut out, name, &labels, 1);
         }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Lane, Metrics, SCHEMA, Status, Timed,
+    DurationSummary, Lane, Metrics, SCHEMA, Status,
     registry::{self, Histogram},
 };
 
@@ -17,12 +17,12 @@ pub struct Snapshot {
     /// Why pods are not served.
     pub problem: Option<String>,
     /// The values from the node.
-    pub on_node: OnNode,
+    pub node: NodeValues,
 }
 
 /// The values that are read from the node. Those that cannot be read in time are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct OnNode {
+pub struct NodeValues {
     /// The number of containers with state.
     pub containers: Option<usize>,
     /// The number of deletions in the journals.
@@ -69,11 +69,11 @@ impl Snapshot {
             "",
             Some(f64::from(u8::from(self.problem.is_none()))),
         );
-        let OnNode {
+        let NodeValues {
             containers,
             journal,
             process,
-        } = self.on_node;
+        } = self.node;
         gauge(
             "multus_state_containers",
             "Containers with state on the node",
@@ -122,27 +122,29 @@ impl Snapshot {
 
     /// Returns the status for `multus-daemon status`.
     pub fn status(&self, metrics: &Metrics) -> Status {
-        let place = metrics.placed();
+        let current = metrics.runtime_dirs();
         let mut status = Status {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             problem: self.problem.clone(),
-            containers: self.on_node.containers,
-            journal_pending: self.on_node.journal,
+            containers: self.node.containers,
+            journal_pending: self.node.journal,
             ..Status::default()
         };
-        if let Some(place) = place {
-            status.runtime = Some(place.runtime).filter(|name| !name.is_empty());
-            status.bin_dir = Some(place.bin_dir);
-            status.conf_dir = Some(place.conf_dir);
+        if let Some(current) = current {
+            status.runtime = Some(current.runtime).filter(|name| !name.is_empty());
+            status.bin_dir = Some(current.bin_dir);
+            status.conf_dir = Some(current.conf_dir);
         }
         metrics.verbs.for_each(|[command, outcome], histogram| {
-            status.verbs.push(timed(None, command, outcome, histogram));
+            status
+                .verbs
+                .push(summary(None, command, outcome, histogram));
         });
         metrics
             .delegates
             .for_each(|[plugin, command, outcome], histogram| {
-                let one = timed(Some(plugin), command, outcome, histogram);
+                let one = summary(Some(plugin), command, outcome, histogram);
                 status.delegates.push(one);
             });
         let mut lanes: BTreeMap<String, Lane> = BTreeMap::new();
@@ -224,8 +226,13 @@ impl Process {
     }
 }
 
-fn timed(plugin: Option<&str>, command: &str, outcome: &str, histogram: &Histogram) -> Timed {
-    Timed {
+fn summary(
+    plugin: Option<&str>,
+    command: &str,
+    outcome: &str,
+    histogram: &Histogram,
+) -> DurationSummary {
+    DurationSummary {
         plugin: plugin.map(str::to_owned),
         command: command.to_owned(),
         outcome: outcome.to_owned(),
@@ -282,7 +289,7 @@ mod tests {
         let working = metrics.queue_enter("add").start();
         let snapshot = Snapshot {
             problem: Some("watches: no answer".to_owned()),
-            on_node: OnNode {
+            node: NodeValues {
                 containers: Some(3),
                 journal: Some(2),
                 process: None,

@@ -27,9 +27,9 @@ pub struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf_dir: Option<String>,
     /// The verbs since the start.
-    pub verbs: Vec<Timed>,
+    pub verbs: Vec<DurationSummary>,
     /// The delegates since the start.
-    pub delegates: Vec<Timed>,
+    pub delegates: Vec<DurationSummary>,
     /// The lanes of the queue.
     pub queue: Vec<Lane>,
     /// Requests to the API server.
@@ -49,7 +49,7 @@ pub struct Status {
 /// The number and durations of verbs or delegates with the same outcome.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Timed {
+pub struct DurationSummary {
     /// The type of a delegate's first plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
@@ -161,7 +161,7 @@ impl Status {
     }
 }
 
-impl Timed {
+impl DurationSummary {
     fn to_text(&self) -> String {
         let Self {
             plugin,

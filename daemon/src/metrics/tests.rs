@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use node::dirs::{CniDirs, Source};
 
-use super::snapshot::{OnNode, Process};
+use super::snapshot::{NodeValues, Process};
 use super::*;
 
 /// Returns the text of a daemon in which every metric has a sample.
@@ -36,7 +36,7 @@ fn complete_text() -> String {
         conf_dir: "/c\"\\".into(),
         source: Source::File,
     };
-    metrics.place("containerd 2.4.2", &dirs);
+    metrics.set_runtime_dirs("containerd 2.4.2", &dirs);
     let process = Process {
         cpu: 1.5,
         children_cpu: 2.0,
@@ -45,7 +45,7 @@ fn complete_text() -> String {
     };
     let snapshot = Snapshot {
         problem: None,
-        on_node: OnNode {
+        node: NodeValues {
             containers: Some(3),
             journal: Some(1),
             process: Some(process),

@@ -63,7 +63,7 @@ async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, Str
 }
 
 fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
-    let netconf = match service.standing_netconf() {
+    let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
         Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
     };
@@ -79,7 +79,7 @@ fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<S
 pub async fn hand_over(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandedOver, String> {
     let report = upkeep.enter_runtime().await?;
     let known = known(&upkeep, &report).await?;
-    let netconf = service.standing_netconf();
+    let netconf = service.effective_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
         let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(&upkeep, &known, id, netns);

@@ -24,8 +24,8 @@ pub(crate) fn delegate(
 }
 
 fn dispatch(service: &Service, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
-    let netconf = service.standing_netconf()?;
-    let bare = || plan::bare(&asked.config, &netconf).map_err(CniError::from);
+    let netconf = service.effective_netconf()?;
+    let bare = || plan::explicit_config(&asked.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
         (Command::Status, _) => engine

@@ -63,7 +63,7 @@ impl Settings {
                 Some(text) => duration(&text).ok_or(SettingsError::Duration(text))?,
             },
         };
-        Ok(json::switch(keys, "enabled")?.then_some(settings))
+        Ok(json::boolean(keys, "enabled")?.then_some(settings))
     }
 }
 

@@ -56,10 +56,10 @@ impl Rotation {
             None | Some(Value::Null) => Ok(default),
             Some(value) => {
                 let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-                number.ok_or_else(|| json::wrong(key, "a whole number from 0 on"))
+                number.ok_or_else(|| json::wrong_type(key, "a whole number from 0 on"))
             }
         };
-        let compress = json::decided(options, "compress")?;
+        let compress = json::optional_boolean(options, "compress")?;
         Ok(Self {
             // As with upstream, 0 stands for the default size.
             max_size: match number("maxSize", defaults.max_size)? {
@@ -78,7 +78,7 @@ impl Logging {
     pub fn read(raw: &Map<String, Value>, level: String) -> Result<Self, config::ConfigError> {
         Ok(Self {
             level,
-            to_stderr: json::decided(raw, "logToStderr")?.unwrap_or(true),
+            to_stderr: json::optional_boolean(raw, "logToStderr")?.unwrap_or(true),
             file: config::path(raw, "logFile")?,
             rotation: Rotation::read(raw)?,
         })

@@ -41,16 +41,22 @@ fn keys_match_in_any_case_in_both_files() {
 #[test]
 fn unserved_requests_are_reported_in_an_event_by_default() {
     let read = |daemon| effective(json!({"clusterNetwork":"/a"}), daemon, true).unwrap();
-    assert_eq!(read(json!({})).unserved, Unserved::Event);
-    let default = api::options::find(Unserved::KEY).unwrap().default.unwrap();
+    assert_eq!(
+        read(json!({})).unsupported_requests,
+        UnsupportedRequests::Event
+    );
+    let default = api::options::find(UnsupportedRequests::KEY)
+        .unwrap()
+        .default
+        .unwrap();
     let default: Value = serde_json::from_str(default).unwrap();
     assert_eq!(
-        read(json!({"unservedRequests": default})).unserved,
-        Unserved::Event
+        read(json!({"unservedRequests": default})).unsupported_requests,
+        UnsupportedRequests::Event
     );
     assert_eq!(
-        read(json!({"unservedRequests": "Error"})).unserved,
-        Unserved::Error
+        read(json!({"unservedRequests": "Error"})).unsupported_requests,
+        UnsupportedRequests::Error
     );
 }
 

@@ -3,13 +3,13 @@
 use super::*;
 use serde_json::{Value, json};
 
-fn attached(name: &str, master: bool, result: Value) -> Attached {
+fn attached(name: &str, is_default: bool, result: Value) -> Attached {
     Attached {
         name: name.to_owned(),
         ifname: "eth0".to_owned(),
-        master,
+        is_default,
         result: serde_json::from_value(result).unwrap(),
-        unserved: Vec::new(),
+        unsupported: Vec::new(),
         device_info: None,
     }
 }
@@ -18,8 +18,8 @@ fn attached(name: &str, master: bool, result: Value) -> Attached {
     clippy::needless_pass_by_value,
     reason = "cases write json!() in place"
 )]
-fn check(result: Value, master: bool, expected: Value) {
-    let text = build(&[attached("n", master, result)]).unwrap_or_else(|| "[]".to_owned());
+fn check(result: Value, is_default: bool, expected: Value) {
+    let text = build(&[attached("n", is_default, result)]).unwrap_or_else(|| "[]".to_owned());
     let got: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(got, expected);
 }

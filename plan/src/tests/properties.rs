@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::world::{PRIMARY, World, pod, with_default};
+use super::fixture::{DEFAULT_NETWORK, Fixture, pod, with_default};
 use crate::{Attachment, PodView};
 
 /// One entry of an annotation.
@@ -72,9 +72,9 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    fn world(&self) -> World {
+    fn fixture(&self) -> Fixture {
         let list = r#"{"cniVersion":"1.0.0","plugins":[{"type":"bridge"},{"type":"tuning"}]}"#;
-        let mut world = World::new()
+        let mut fixture = Fixture::new()
             .file(
                 "/etc/cni/multus/net.d/disk.conf",
                 r#"{"cniVersion":"1.0.0","name":"disk","type":"macvlan"}"#,
@@ -84,12 +84,12 @@ impl Case {
             .with("globalNamespaces", json!(self.globals))
             .with("defaultNetworks", json!(self.further));
         for namespace in ["shop", "infra", "default"] {
-            world = world
+            fixture = fixture
                 .bridge(namespace, "a")
                 .bridge(namespace, "b")
                 .nad(namespace, "list", list);
         }
-        world
+        fixture
     }
 
     fn annotation(&self) -> String {
@@ -158,7 +158,7 @@ fn text(plan: &[Attachment]) -> Vec<String> {
             "{} {} {} {}",
             attachment.name,
             attachment.ifname(index, "eth0"),
-            attachment.master,
+            attachment.is_default,
             String::from_utf8_lossy(attachment.config.bytes())
         )
     };
@@ -171,8 +171,8 @@ proptest! {
     /// The plan has all requested networks in their order and nothing else, or it is an error.
     #[test]
     fn a_pod_gets_all_requested_networks_or_an_error(case in cases()) {
-        let world = case.world();
-        let Ok(plan) = world.plan(Some(&case.pod())) else {
+        let fixture = case.fixture();
+        let Ok(plan) = fixture.plan(Some(&case.pod())) else {
             return Ok(());
         };
         let further = case.further.len();
@@ -181,17 +181,17 @@ proptest! {
             prop_assert_eq!(&attachment.name, &entry.full_name());
             prop_assert_eq!(attachment.selection.is_some(), true);
         }
-        prop_assert!(plan[0].master && plan[1..].iter().all(|one| !one.master));
+        prop_assert!(plan[0].is_default && plan[1..].iter().all(|one| !one.is_default));
         if case.default.is_none() {
-            prop_assert_eq!(plan[0].config.bytes(), PRIMARY.as_bytes());
+            prop_assert_eq!(plan[0].config.bytes(), DEFAULT_NETWORK.as_bytes());
         }
     }
 
     /// The plan fails exactly in the cases that are listed here.
     #[test]
     fn the_plan_fails_only_for_known_reasons(case in cases()) {
-        let world = case.world();
-        let outcome = world.plan(Some(&case.pod()));
+        let fixture = case.fixture();
+        let outcome = fixture.plan(Some(&case.pod()));
         let any_entry = |matches: &dyn Fn(&Entry) -> bool| case.entries.iter().any(matches);
         let is_absent = any_entry(&|entry| entry.name == "absent") || case.default == Some("absent");
         let is_open = |namespace: &str| {
@@ -212,8 +212,8 @@ proptest! {
     /// An interface without a requested name is numbered by its position.
     #[test]
     fn interfaces_are_numbered_by_position(case in cases()) {
-        let world = case.world();
-        let Ok(plan) = world.plan(Some(&case.pod())) else {
+        let fixture = case.fixture();
+        let Ok(plan) = fixture.plan(Some(&case.pod())) else {
             return Ok(());
         };
         let first = 1 + case.further.len();
@@ -230,8 +230,8 @@ proptest! {
     /// The same input gives the same plan, and both forms of an annotation give the same plan.
     #[test]
     fn the_plan_is_deterministic_and_both_forms_agree(mut case in cases()) {
-        let world = case.world();
-        let plan = |pod: &PodView| world.plan(Some(pod)).map(|plan| text(&plan)).map_err(|error| error.to_string());
+        let fixture = case.fixture();
+        let plan = |pod: &PodView| fixture.plan(Some(pod)).map(|plan| text(&plan)).map_err(|error| error.to_string());
         prop_assert_eq!(plan(&case.pod()), plan(&case.pod()));
         case.entries.retain(Entry::is_simple);
         case.default = None;
@@ -243,13 +243,13 @@ proptest! {
     /// One more network at the end changes nothing for the networks before it.
     #[test]
     fn an_additional_network_changes_no_other(mut case in cases()) {
-        let world = case.world();
-        let Ok(before) = world.plan(Some(&case.pod())) else {
+        let fixture = case.fixture();
+        let Ok(before) = fixture.plan(Some(&case.pod())) else {
             return Ok(());
         };
         let last = Entry { namespace: "", name: "b", interface: None, mac: false, route: None };
         case.entries.push(last);
-        let after = world.plan(Some(&case.pod())).unwrap();
+        let after = fixture.plan(Some(&case.pod())).unwrap();
         prop_assert_eq!(text(&after[..before.len()]), text(&before));
     }
 }

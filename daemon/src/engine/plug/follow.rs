@@ -112,7 +112,7 @@ impl Engine {
             store: &store,
             state,
             is_known: true,
-            unserved: netconf.unserved,
+            unsupported_requests: netconf.unsupported_requests,
         };
         running.check(&work)?;
         running.state.untold = true;
@@ -139,7 +139,7 @@ impl Engine {
     fn running(&self, state: &State, entries: &[Cached], pod: &PodView) -> Option<Request> {
         let is_whole =
             |delegate: &Delegate| delegate.requested.plugged || self::is_whole(delegate, entries);
-        let master = state.delegates.first()?;
+        let default_delegate = state.delegates.first()?;
         if !is_of(&state.pod, pod) || !state.delegates.iter().all(is_whole) {
             return None;
         }
@@ -147,7 +147,7 @@ impl Engine {
             container_id: state.container_id.clone(),
             netns: state.netns.clone().or_else(|| recall::netns(entries)),
             ifname: state.ifname.clone(),
-            args: master.args.clone().unwrap_or_default(),
+            args: default_delegate.args.clone().unwrap_or_default(),
             path: Vec::new(),
             waiting: Waiting::default(),
             replayed: false,
@@ -179,9 +179,9 @@ impl Engine {
         let mut attachments = Vec::new();
         for index in &new {
             let selection = selections[*index].clone();
-            attachments.push(plan::selected(pod, selection, inputs).map_err(refused)?);
+            attachments.push(plan::selected_attachment(pod, selection, inputs).map_err(refused)?);
         }
-        requests::check(&attachments, netconf.unserved).map_err(refused)?;
+        requests::check(&attachments, netconf.unsupported_requests).map_err(refused)?;
         self.give_devices(&mut attachments, pod, Some(&staying))
             .map_err(refused)?;
         let mut resolve =

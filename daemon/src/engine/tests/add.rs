@@ -19,7 +19,7 @@ fn delegates_run_in_order_and_the_first_result_counts() {
     let names: Vec<_> = added
         .attached
         .iter()
-        .map(|a| (a.name.as_str(), a.ifname.as_str(), a.master))
+        .map(|a| (a.name.as_str(), a.ifname.as_str(), a.is_default))
         .collect();
     assert_eq!(
         names,

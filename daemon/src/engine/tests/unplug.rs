@@ -32,7 +32,7 @@ fn plug(world: &World, id: &str, ifname: &str, wishes: Value) -> Result<Attached
 
 fn unplug(world: &World, id: &str, ifname: &str) -> Result<(), CniError> {
     let netconf = world.netconf();
-    let config = plan::bare(CONFIG.as_bytes(), &netconf)?;
+    let config = plan::explicit_config(CONFIG.as_bytes(), &netconf)?;
     world
         .engine
         .unplug(&at(id, ifname), &netconf, &pod(""), &config)
@@ -128,7 +128,7 @@ fn a_deletion_that_fails_is_told_and_can_be_asked_again() {
     world.check_calls(&["DEL tuning ext0", "DEL macvlan ext0"]);
     let netconf = world.netconf();
     let primary = r#"{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}"#;
-    let primary = plan::bare(primary.as_bytes(), &netconf).unwrap();
+    let primary = plan::explicit_config(primary.as_bytes(), &netconf).unwrap();
     let refused = world
         .engine
         .unplug(&at("c1", "eth0"), &netconf, &pod(""), &primary);
@@ -142,7 +142,7 @@ fn a_container_without_state_keeps_none() {
     plug(&world, "c9", "ext0", json!({})).unwrap();
     assert_eq!(world.left(), ["results/neta-c9-ext0"]);
     let netconf = world.netconf();
-    let config = plan::bare(CONFIG.as_bytes(), &netconf).unwrap();
+    let config = plan::explicit_config(CONFIG.as_bytes(), &netconf).unwrap();
     world.calls();
     world
         .engine

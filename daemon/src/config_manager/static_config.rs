@@ -10,14 +10,14 @@ use node::root::Root;
 use plan::{daemon_config::Config, netconf::Netconf, node_path::node_path};
 use serde_json::{Map, Value};
 
-use super::{primary::plugin_types, written::MAX_FILE};
+use super::{default_network::plugin_types, installed::MAX_FILE};
 
 /// The plugin type of upstream's program for nodes without a daemon.
 const THIN: &str = "multus";
 
 /// A static configuration that can be installed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ReadyMade {
+pub(super) struct StaticConfig {
     /// The file name.
     pub name: String,
     /// The unchanged content.
@@ -40,7 +40,7 @@ pub(super) fn read(root: &Root, path: &Path) -> Result<Vec<u8>, String> {
 
 /// Returns the configuration by which pods are attached: the daemon's file, which overlays the static configuration, if one is set. The
 /// static file is read at each call, by the same rules as when it is installed.
-pub fn standing_netconf(root: &Root, config: &Config) -> Result<Netconf, CniError> {
+pub fn effective_netconf(root: &Root, config: &Config) -> Result<Netconf, CniError> {
     let Some(path) = &config.config_file else {
         return Ok(config.own_netconf()?);
     };
@@ -93,7 +93,7 @@ fn cni_dir(bytes: &[u8]) -> Option<PathBuf> {
 }
 
 /// Makes the checks with which runtimes load a file of that name: a file that they skip would leave the node without a network.
-pub(super) fn check(path: &Path, bytes: Vec<u8>) -> Result<ReadyMade, String> {
+pub(super) fn check(path: &Path, bytes: Vec<u8>) -> Result<StaticConfig, String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or("it has no file name")?.to_owned();
     let config = NetworkConfig::parse(&bytes).map_err(|error| error.to_string())?;
@@ -119,7 +119,7 @@ pub(super) fn check(path: &Path, bytes: Vec<u8>) -> Result<ReadyMade, String> {
     let kinds = config.plugins.iter().map(|plugin| plugin.kind.as_str());
     let calls_multus = kinds.clone().any(plan::is_multus);
     let calls_thin = kinds.into_iter().any(|kind| kind == THIN);
-    Ok(ReadyMade {
+    Ok(StaticConfig {
         name,
         bytes,
         calls_multus,
@@ -186,7 +186,7 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         let config = json!({"multusConfigFile": "/host/mine/5.conflist", "kubeletDir": "/k"});
         let config = Config::parse(config.as_object().unwrap().clone()).unwrap();
-        let absent = standing_netconf(&root, &config).unwrap_err();
+        let absent = effective_netconf(&root, &config).unwrap_err();
         assert!(absent.msg.contains("/host/mine/5.conflist"), "{absent}");
         let list = json!({"cniVersion": "1.0.0", "name": "made", "plugins": [
             {"type": "tuning"},
@@ -195,7 +195,7 @@ mod tests {
         root.make_dirs("/mine", 0o755).unwrap();
         root.write_atomic("/mine/5.conflist", list.to_string().as_bytes(), 0o600)
             .unwrap();
-        let netconf = standing_netconf(&root, &config).unwrap();
+        let netconf = effective_netconf(&root, &config).unwrap();
         assert_eq!(netconf.cni_dir, Path::new("/state"));
         assert_eq!(netconf.cluster_network, "/x");
         assert_eq!(netconf.cni_version, "1.0.0");

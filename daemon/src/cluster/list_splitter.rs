@@ -10,7 +10,7 @@ const MAX_ENVELOPE: usize = 1 << 20;
 
 /// The text of a list, as far as it has arrived.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub(super) struct ListSplitter {
     /// Open braces and brackets.
     depth: u32,
     context: Context,
@@ -46,7 +46,7 @@ pub(super) enum SplitError {
 const ENVELOPE: u32 = 1;
 const ITEMS: u32 = 2;
 
-impl Splitter {
+impl ListSplitter {
     /// Processes the next chunk and passes each item that ends in it to `handle`.
     pub(super) fn push<E: From<SplitError>>(
         &mut self,
@@ -149,9 +149,9 @@ fn is_separator(byte: u8) -> bool {
 
 /// Splits a watch into its lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<u8>);
+pub(super) struct LineSplitter(Vec<u8>);
 
-impl Lines {
+impl LineSplitter {
     /// Processes the next chunk and passes each line that ends in it to `handle`.
     pub(super) fn push<E: From<SplitError>>(
         &mut self,
@@ -186,7 +186,7 @@ mod tests {
 
     /// Splits a text that arrives in chunks of this size.
     fn split(text: &str, size: usize) -> Result<(Vec<String>, String), SplitError> {
-        let mut splitter = Splitter::default();
+        let mut splitter = ListSplitter::default();
         let mut items = Vec::new();
         for chunk in text.as_bytes().chunks(size) {
             splitter.push(chunk, |item| {
@@ -261,12 +261,12 @@ mod tests {
 
     #[test]
     fn too_long_items_and_lines_are_refused() {
-        let mut splitter = Splitter::default();
+        let mut splitter = ListSplitter::default();
         let nothing = |_: &[u8]| Ok::<_, SplitError>(());
         splitter.push(b"{\"items\":[{\"a\":\"", nothing).unwrap();
         let chunk = vec![b'x'; MAX_ITEM];
         assert_eq!(splitter.push(&chunk, nothing), Err(SplitError::TooLong));
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         lines.push(b"{", nothing).unwrap();
         assert_eq!(lines.push(&chunk, nothing), Err(SplitError::TooLong));
     }
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn lines_are_split_wherever_chunks_end() {
         for size in 1..9 {
-            let mut lines = Lines::default();
+            let mut lines = LineSplitter::default();
             let mut found = Vec::new();
             for chunk in b"one\ntwo\n\nthree\nfo".chunks(size) {
                 lines

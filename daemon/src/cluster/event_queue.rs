@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::recorder::Recorder;
+use super::event_recorder::Recorder;
 use crate::{access::Client, metrics::Metrics};
 
 /// Capacity of the queue: more than one event of each pod of a full node. Further events are dropped.
@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sending half of the queue.
 #[derive(Debug, Clone)]
-pub(super) struct Events {
+pub(super) struct EventQueue {
     queue: Sender<Queued>,
     dropped: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
@@ -38,7 +38,7 @@ pub(super) struct Events {
 /// An event with its reason, the label of its metric.
 type Queued = (Event, &'static str);
 
-impl Events {
+impl EventQueue {
     /// Starts a task on `runtime` that sends events until the last clone of the queue is dropped.
     pub(super) fn start(client: Client, runtime: &Handle, metrics: Arc<Metrics>) -> Self {
         let (events, waiting) = Self::new(CAPACITY, Arc::clone(&metrics));
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_drops_and_counts_events() {
-        let (events, mut waiting) = Events::new(2, Arc::default());
+        let (events, mut waiting) = EventQueue::new(2, Arc::default());
         for _ in 0..5 {
             events.send(Event::default(), "X");
         }

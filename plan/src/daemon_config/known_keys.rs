@@ -16,7 +16,7 @@ pub(super) fn check_types(raw: &Map<String, Value>) -> Result<(), ConfigError> {
         .filter_map(|(key, value)| Some((options::find(key)?, value)));
     for (option, value) in options {
         if !option.kind.accepts(value) {
-            return Err(json::wrong(option.name, expected(option.kind)).into());
+            return Err(json::wrong_type(option.name, expected(option.kind)).into());
         }
     }
     Ok(())
@@ -26,9 +26,9 @@ pub(super) fn check_types(raw: &Map<String, Value>) -> Result<(), ConfigError> {
 pub fn misspelled(raw: &Map<String, Value>) -> Vec<String> {
     let unknown = raw.keys().filter(|key| options::find(key).is_none());
     let sentence = |key: &String| {
-        let meant = meant(key)?;
+        let suggestion = suggestion(key)?;
         Some(format!(
-            "there is no key \"{key}\": did you mean \"{meant}\"?"
+            "there is no key \"{key}\": did you mean \"{suggestion}\"?"
         ))
     };
     unknown.filter_map(sentence).collect()
@@ -46,7 +46,7 @@ fn expected(kind: Kind) -> &'static str {
 }
 
 /// Returns the option that an unknown key is probably meant for. Short keys have none, since they are similar by chance.
-pub fn meant(key: &str) -> Option<&'static str> {
+pub fn suggestion(key: &str) -> Option<&'static str> {
     let max_distance = match key.len() {
         0..6 => return None,
         6..10 => 1,
@@ -104,7 +104,7 @@ mod tests {
             ("args2", None),
             ("logFormat", None),
         ] {
-            assert_eq!(meant(key), expected, "{key}");
+            assert_eq!(suggestion(key), expected, "{key}");
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::{json, node_path::node_path};
 
 /// Returns a sentence for each key whose value would have an effect on upstream's daemon.
-pub(super) fn missing(raw: &Map<String, Value>) -> Vec<String> {
+pub(super) fn without_effect(raw: &Map<String, Value>) -> Vec<String> {
     let sentence = |(key, has_effect_upstream, hint): &Key| {
         let is_set = json::get(raw, key).is_some_and(has_effect_upstream);
         is_set.then(|| format!("key \"{key}\" has no effect on the daemon: {hint}"))
@@ -60,7 +60,7 @@ mod tests {
         let set = json!({
             "EnablePprof": true, "forceCNIVersion": true, "kubeconfig": "/x", "logFile": "/var/log/multus.log",
         });
-        let sentences = missing(set.as_object().unwrap());
+        let sentences = without_effect(set.as_object().unwrap());
         assert_eq!(sentences.len(), 3, "{sentences:?}");
         assert!(sentences[0].starts_with("key \"enablePprof\" has no effect on the daemon: "));
     }
@@ -72,7 +72,7 @@ mod tests {
             "daemonSocketDir": "/run/multus/",
             "kubeconfig": null, "namespaceIsolation": true,
         });
-        assert!(missing(set.as_object().unwrap()).is_empty());
+        assert!(without_effect(set.as_object().unwrap()).is_empty());
     }
 
     #[test]

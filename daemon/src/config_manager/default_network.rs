@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// A usable configuration of the default network.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Primary {
+pub struct DefaultNetwork {
     /// The file name.
     pub file: String,
     /// The content of the file.
@@ -15,7 +15,7 @@ pub struct Primary {
 
 /// There is no usable configuration of a default network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PrimaryError {
+pub enum DefaultNetworkError {
     /// The configured file does not exist.
     #[error("multusMasterCNI names `{file}`, which is not in {dir}")]
     NoSuchFile {
@@ -59,7 +59,7 @@ fn skipped(list: &[String]) -> String {
 
 /// The constraints on the choice.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct Constraints<'a> {
     /// The only file that may be chosen.
     pub wanted: Option<&'a str>,
     /// The file that was chosen so far. As long as it exists, no later file replaces it.
@@ -70,9 +70,9 @@ pub struct Known<'a> {
 pub fn choose(
     dir: &Path,
     names: &[String],
-    known: Known<'_>,
+    known: Constraints<'_>,
     read: impl Fn(&str) -> Result<Vec<u8>, String>,
-) -> Result<Primary, PrimaryError> {
+) -> Result<DefaultNetwork, DefaultNetworkError> {
     let mut rejected = Vec::new();
     let candidates = names.iter().filter(|name| match known.wanted {
         Some(wanted) => *name == wanted,
@@ -82,13 +82,13 @@ pub fn choose(
     for name in candidates {
         match read(name).and_then(|bytes| usable(&bytes)) {
             Ok(value) => {
-                return Ok(Primary {
+                return Ok(DefaultNetwork {
                     file: name.clone(),
                     value,
                 });
             }
             Err(reason) if known.present == Some(name) => {
-                return Err(PrimaryError::Broken {
+                return Err(DefaultNetworkError::Broken {
                     file: name.clone(),
                     dir: dir(),
                     reason,
@@ -98,11 +98,11 @@ pub fn choose(
         }
     }
     Err(match known.wanted {
-        Some(file) if rejected.is_empty() => PrimaryError::NoSuchFile {
+        Some(file) if rejected.is_empty() => DefaultNetworkError::NoSuchFile {
             file: file.to_owned(),
             dir: dir(),
         },
-        _ => PrimaryError::None {
+        _ => DefaultNetworkError::None {
             dir: dir(),
             rejected,
         },
@@ -150,21 +150,21 @@ mod tests {
 
     const FLANNEL: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}"#;
 
-    fn pick(files: &[(&str, &str)], known: Known<'_>) -> Result<String, String> {
+    fn pick(files: &[(&str, &str)], known: Constraints<'_>) -> Result<String, String> {
         let names: Vec<String> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
         let read = |name: &str| {
             let (_, text) = files.iter().find(|(file, _)| *file == name).unwrap();
             Ok(text.as_bytes().to_vec())
         };
         choose(Path::new("/etc/cni/net.d"), &names, known, read)
-            .map(|primary| primary.file)
+            .map(|default_network| default_network.file)
             .map_err(|error| error.to_string())
     }
 
-    fn wanted(name: &str) -> Known<'_> {
-        Known {
+    fn wanted(name: &str) -> Constraints<'_> {
+        Constraints {
             wanted: Some(name),
-            ..Known::default()
+            ..Constraints::default()
         }
     }
 
@@ -179,9 +179,9 @@ mod tests {
             ("20-other.conflist", FLANNEL),
             ("99.json", FLANNEL),
         ];
-        let first = pick(&files, Known::default());
+        let first = pick(&files, Constraints::default());
         assert_eq!(first.unwrap(), "10-flannel.conflist");
-        let error = pick(&files[..4], Known::default()).unwrap_err();
+        let error = pick(&files[..4], Constraints::default()).unwrap_err();
         for part in [
             "05-old.conf: it calls multus itself",
             "07-half.conflist: it is not a JSON object",
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn only_earlier_files_replace_the_present_one() {
-        let present = Known {
+        let present = Constraints {
             present: Some("05-cilium.conflist"),
-            ..Known::default()
+            ..Constraints::default()
         };
         let check = |files: &[(&str, &str)], expected: &str| {
             assert_eq!(pick(files, present).unwrap(), expected);

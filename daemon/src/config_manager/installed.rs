@@ -9,7 +9,7 @@ use node::{
 };
 use serde_json::{Map, Value};
 
-use super::{FILE_NAME, primary::plugin_types};
+use super::{FILE_NAME, default_network::plugin_types};
 
 /// The record of our configurations.
 const RECORD: &str = "/var/lib/multus/configurations.json";
@@ -17,7 +17,7 @@ pub(super) const MAX_FILE: u64 = 4 << 20;
 const MODE: u32 = 0o600;
 
 /// Writes the file. Returns what was there before, or `None` when the file had this content already.
-pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Before>, RootError> {
+pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Previous>, RootError> {
     let mut record = Record::read(root, Path::new(RECORD));
     let present = root.read(path, MAX_FILE).ok();
     let (new, old) = (Hash::of(bytes), present.as_deref().map(Hash::of));
@@ -35,14 +35,14 @@ pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Befor
     root.write_atomic(path, bytes, MODE)?;
     record.remember(path, &[&new])?;
     Ok(Some(match old {
-        Some(_) => Before::Other,
-        None => Before::Nothing,
+        Some(_) => Previous::Other,
+        None => Previous::Nothing,
     }))
 }
 
 /// The previous content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum Previous {
     /// There was no readable file.
     Nothing,
     /// The file had another content.
@@ -50,12 +50,12 @@ pub(super) enum Before {
 }
 
 /// Whether the record has any configuration of ours.
-pub fn any(root: &Root) -> bool {
+pub fn any_installed(root: &Root) -> bool {
     !Record::read(root, Path::new(RECORD)).files().is_empty()
 }
 
 /// Whether there are configurations of ours, all of them in `dir`.
-pub fn are_all_in(root: &Root, dir: &Path) -> bool {
+pub fn all_installed_in(root: &Root, dir: &Path) -> bool {
     let record = Record::read(root, Path::new(RECORD));
     let files = record.files();
     !files.is_empty() && files.iter().all(|file| file.path.parent() == Some(dir))
@@ -131,7 +131,7 @@ mod tests {
     }
 
     impl Node {
-        fn put(&self, path: &str, bytes: &[u8]) -> Option<Before> {
+        fn put(&self, path: &str, bytes: &[u8]) -> Option<Previous> {
             put(&self.root, Path::new(path), bytes).unwrap()
         }
 
@@ -148,23 +148,23 @@ mod tests {
     #[test]
     fn installed_files_are_removed_whatever_their_name_and_directory() {
         let node = node();
-        assert_eq!(node.put("/a/10-my.conf", b"mine"), Some(Before::Nothing));
-        assert_eq!(node.put("/b/00-multus.conf", OURS), Some(Before::Nothing));
+        assert_eq!(node.put("/a/10-my.conf", b"mine"), Some(Previous::Nothing));
+        assert_eq!(node.put("/b/00-multus.conf", OURS), Some(Previous::Nothing));
         assert_eq!(node.put("/b/00-multus.conf", OURS), None);
         node.write("/b/10-cbr0.conf", b"{}");
-        assert!(any(&node.root));
+        assert!(any_installed(&node.root));
         let removed = node.remove_others(Some("/b/00-multus.conf"), None);
         assert_eq!(removed, [Path::new("/a/10-my.conf")]);
         let removed = node.remove_others(None, None);
         assert_eq!(removed, [Path::new("/b/00-multus.conf")]);
         assert_eq!(node.root.list("/b").unwrap(), ["10-cbr0.conf"]);
-        assert!(!any(&node.root));
+        assert!(!any_installed(&node.root));
     }
 
     #[test]
     fn files_are_all_in_one_directory_or_not() {
         let node = node();
-        let are_all = |dir: &str| are_all_in(&node.root, Path::new(dir));
+        let are_all = |dir: &str| all_installed_in(&node.root, Path::new(dir));
         assert!(!are_all("/a"), "none is not all");
         node.put("/a/00-multus.conf", OURS);
         assert!(are_all("/a") && !are_all("/b"));
@@ -204,6 +204,6 @@ mod tests {
         node.root.remove("/a/1.conf").unwrap();
         node.root.make_dirs("/a/1.conf", 0o755).unwrap();
         let removed = remove_others(&node.root, None, None);
-        assert!(removed.is_err() && any(&node.root));
+        assert!(removed.is_err() && any_installed(&node.root));
     }
 }

@@ -5,28 +5,28 @@ use std::time::Duration;
 /// Why a request failed, in one line. Its `kind` decides whether another try is worthwhile.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub(crate) struct Failure {
-    pub(crate) kind: FailureKind,
+pub(crate) struct ApiError {
+    pub(crate) kind: ApiErrorKind,
     /// The time that the API server wants the client to wait.
     pub(crate) retry_after: Option<Duration>,
     text: String,
 }
 
-/// How a request can fail.
+/// The kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FailureKind {
+pub(crate) enum ApiErrorKind {
     /// The API server answered with this HTTP status.
     Refused(u16),
     /// There was no connection, or it broke.
     Broken,
     /// No answer came in time.
-    Silent,
+    TimedOut,
     /// The answer does not have the expected content.
-    Unusable,
+    Invalid,
 }
 
-impl Failure {
-    pub(crate) fn new(kind: FailureKind, text: impl Into<String>) -> Self {
+impl ApiError {
+    pub(crate) fn new(kind: ApiErrorKind, text: impl Into<String>) -> Self {
         Self {
             kind,
             retry_after: None,
@@ -35,17 +35,17 @@ impl Failure {
     }
 
     pub(crate) fn broken(text: impl Into<String>) -> Self {
-        Self::new(FailureKind::Broken, text)
+        Self::new(ApiErrorKind::Broken, text)
     }
 
-    pub(crate) fn unusable(text: impl Into<String>) -> Self {
-        Self::new(FailureKind::Unusable, text)
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ApiErrorKind::Invalid, text)
     }
 
-    /// Returns the failure of a request without an answer within `patience`.
-    pub(crate) fn silent(patience: Duration) -> Self {
-        let text = format!("no answer within {} s", patience.as_secs_f32());
-        Self::new(FailureKind::Silent, text)
+    /// Returns the failure of a request without an answer within `time_limit`.
+    pub(crate) fn timed_out(time_limit: Duration) -> Self {
+        let text = format!("no answer within {} s", time_limit.as_secs_f32());
+        Self::new(ApiErrorKind::TimedOut, text)
     }
 
     /// Returns the failure of a refused request. Its text is the `message` of a `Status`, or the beginning of any other body.
@@ -67,7 +67,7 @@ impl Failure {
             format!("{message} (code {code})")
         };
         Self {
-            kind: FailureKind::Refused(code),
+            kind: ApiErrorKind::Refused(code),
             retry_after,
             text,
         }
@@ -76,7 +76,7 @@ impl Failure {
     /// Returns the HTTP status with which the API server refused the request.
     pub(crate) fn code(&self) -> Option<u16> {
         match self.kind {
-            FailureKind::Refused(code) => Some(code),
+            ApiErrorKind::Refused(code) => Some(code),
             _ => None,
         }
     }
@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn refusals_have_their_code_and_message() {
-        let text = |body: &str| Failure::refused(403, None, body.as_bytes()).to_string();
+        let text = |body: &str| ApiError::refused(403, None, body.as_bytes()).to_string();
         assert_eq!(text(r#"{"message": "not you"}"#), "not you (code 403)");
         assert_eq!(text("no JSON\n"), "no JSON (code 403)");
         assert_eq!(text(""), "code 403");
-        let failure = Failure::refused(429, Some(Duration::from_secs(1)), b"");
+        let failure = ApiError::refused(429, Some(Duration::from_secs(1)), b"");
         assert_eq!(failure.code(), Some(429));
-        let silent = Failure::silent(Duration::from_secs(25));
+        let silent = ApiError::timed_out(Duration::from_secs(25));
         assert_eq!(silent.to_string(), "no answer within 25 s");
         assert_eq!(silent.code(), None);
     }

@@ -19,7 +19,7 @@ pub(crate) fn events(namespace: &str) -> String {
 
 /// Returns the path of a list with the `DaemonSet` of this name alone. Our Role allows such a list, not a get.
 pub(crate) fn daemon_sets(namespace: &str, name: &str) -> String {
-    let selector = super::reflect::selector("metadata.name", name);
+    let selector = super::reflector::selector("metadata.name", name);
     format!("/apis/apps/v1/namespaces/{namespace}/daemonsets?fieldSelector={selector}")
 }
 

@@ -11,12 +11,12 @@ const RESET_AFTER: Duration = Duration::from_mins(1);
 
 /// The recent losses of the file.
 #[derive(Debug, Default)]
-pub(super) struct Rivalry {
+pub(super) struct Backoff {
     losses: u32,
     last: Option<Instant>,
 }
 
-impl Rivalry {
+impl Backoff {
     /// Records one more loss of the file.
     pub(super) fn lost(&mut self, now: Instant) {
         self.reset_if_over(now);
@@ -47,21 +47,21 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_reset_after_a_while() {
-        let (start, mut rivalry) = (Instant::now(), Rivalry::default());
+        let (start, mut backoff) = (Instant::now(), Backoff::default());
         for _ in 0..WITHOUT_PAUSE {
-            rivalry.lost(start);
-            assert_eq!(rivalry.pause(start), None);
+            backoff.lost(start);
+            assert_eq!(backoff.pause(start), None);
         }
         for seconds in [1, 2, 4, 8, 8] {
-            rivalry.lost(start);
-            assert_eq!(rivalry.pause(start), Some(Duration::from_secs(seconds)));
+            backoff.lost(start);
+            assert_eq!(backoff.pause(start), Some(Duration::from_secs(seconds)));
         }
         for _ in 0..100 {
-            rivalry.lost(start);
+            backoff.lost(start);
         }
-        assert_eq!(rivalry.pause(start), Some(LONGEST_PAUSE));
-        assert_eq!(rivalry.pause(start + RESET_AFTER), None);
-        rivalry.lost(start + RESET_AFTER);
-        assert_eq!(rivalry.pause(start + RESET_AFTER), None);
+        assert_eq!(backoff.pause(start), Some(LONGEST_PAUSE));
+        assert_eq!(backoff.pause(start + RESET_AFTER), None);
+        backoff.lost(start + RESET_AFTER);
+        assert_eq!(backoff.pause(start + RESET_AFTER), None);
     }
 }

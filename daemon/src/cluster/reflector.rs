@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::{
+    list_splitter::{LineSplitter, ListSplitter, SplitError},
     retry::{backoff, random},
-    split::{Lines, SplitError, Splitter},
 };
-use crate::access::{Ask, Client, Failure, FailureKind};
+use crate::access::{ApiError, ApiErrorKind, ApiRequest, Client};
 
 /// The time limit for the API server to begin its answer, and then for each chunk of a list.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ pub(crate) enum Event<T> {
 }
 
 /// Follows the objects for ever and passes each change to `handle`.
-pub(crate) async fn follow<T: DeserializeOwned>(
+pub(crate) async fn run<T: DeserializeOwned>(
     client: Client,
     resource: Resource,
     mut handle: impl FnMut(Event<T>),
@@ -123,7 +123,7 @@ struct Position {
 struct Step {
     failures: u32,
     retry_after: Option<Duration>,
-    failure: Option<(Failure, Level)>,
+    failure: Option<(ApiError, Level)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Step {
         }
     }
 
-    fn after(failures: u32, failure: Failure, level: Level) -> Self {
+    fn after(failures: u32, failure: ApiError, level: Level) -> Self {
         Self {
             failures,
             retry_after: failure.retry_after,
@@ -163,7 +163,7 @@ impl Step {
 /// Decides what follows a list, which also becomes an event unless it failed.
 fn after_list<T>(
     position: &mut Position,
-    listed: Result<List<T>, Failure>,
+    listed: Result<List<T>, ApiError>,
 ) -> (Step, Option<Event<T>>) {
     let failure = match listed {
         Ok(list) => {
@@ -195,7 +195,7 @@ fn after_list<T>(
 }
 
 /// Decides what follows a watch that ended, as every watch does, or failed.
-fn after_watch(position: &mut Position, watched: Result<(), Failure>, lasted: Duration) -> Step {
+fn after_watch(position: &mut Position, watched: Result<(), ApiError>, lasted: Duration) -> Step {
     if lasted >= SUCCESS_AFTER {
         position.failures = 0;
     }
@@ -203,7 +203,7 @@ fn after_watch(position: &mut Position, watched: Result<(), Failure>, lasted: Du
         Ok(()) if lasted >= SUCCESS_AFTER => Step::immediate(),
         Ok(()) => {
             position.failures += 1;
-            let failure = Failure::broken("it ended at once");
+            let failure = ApiError::broken("it ended at once");
             Step::after(position.failures, failure, Level::Debug)
         }
         // The server no longer has the version from which the watch continues. That is normal.
@@ -218,7 +218,7 @@ fn after_watch(position: &mut Position, watched: Result<(), Failure>, lasted: Du
             // The kind was deleted, or the answer makes no sense: only a list shows the current objects.
             if matches!(
                 failure.kind,
-                FailureKind::Refused(_) | FailureKind::Unusable
+                ApiErrorKind::Refused(_) | ApiErrorKind::Invalid
             ) {
                 position.watched_from = None;
             }
@@ -251,17 +251,17 @@ struct Versioned {
     more: String,
 }
 
-impl From<SplitError> for Failure {
+impl From<SplitError> for ApiError {
     fn from(error: SplitError) -> Self {
         match error {
             SplitError::Cut => Self::broken(error.to_string()),
-            SplitError::TooLong => Self::unusable(error.to_string()),
+            SplitError::TooLong => Self::invalid(error.to_string()),
         }
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> Failure {
-    Failure::unusable(format!("the answer cannot be parsed: {error}"))
+fn unreadable(error: &serde_json::Error) -> ApiError {
+    ApiError::invalid(format!("the answer cannot be parsed: {error}"))
 }
 
 /// Requests a list that is at least as new as `version`.
@@ -269,14 +269,14 @@ async fn list<T: DeserializeOwned>(
     client: &Client,
     resource: &Resource,
     version: &str,
-) -> Result<List<T>, Failure> {
+) -> Result<List<T>, ApiError> {
     let path = resource.path_with(&format!("resourceVersion={version}"));
     let mut chunks = client.open(&resource.list_request(path), TIMEOUT).await?;
-    let (mut splitter, mut items) = (Splitter::default(), Vec::new());
+    let (mut splitter, mut items) = (ListSplitter::default(), Vec::new());
     while let Some(chunk) = chunks.next(TIMEOUT).await? {
         splitter.push(&chunk, |item| {
             items.push(serde_json::from_slice(item).map_err(|error| unreadable(&error))?);
-            Ok::<_, Failure>(())
+            Ok::<_, ApiError>(())
         })?;
     }
     chunks.finish();
@@ -284,7 +284,7 @@ async fn list<T: DeserializeOwned>(
     let envelope: Envelope =
         serde_json::from_slice(&envelope).map_err(|error| unreadable(&error))?;
     if !envelope.metadata.more.is_empty() {
-        return Err(Failure::unusable(
+        return Err(ApiError::invalid(
             "the list is incomplete, although the request has no limit",
         ));
     }
@@ -309,14 +309,14 @@ async fn watch<T: DeserializeOwned>(
     resource: &Resource,
     version: &str,
     mut handle: impl FnMut(Option<Event<T>>, Option<String>),
-) -> Result<(), Failure> {
+) -> Result<(), ApiError> {
     let lasts = WATCH.mul_f64(1.0 + random());
     let path = resource.path_with(&format!(
         "watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={}",
         lasts.as_secs()
     ));
     let mut chunks = client.open(&resource.watch_request(path), TIMEOUT).await?;
-    let mut lines = Lines::default();
+    let mut lines = LineSplitter::default();
     let end = Instant::now() + lasts + OVERDUE;
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -329,7 +329,7 @@ async fn watch<T: DeserializeOwned>(
             }
             let (event, version) = parse_line(line)?;
             handle(event, version);
-            Ok::<_, Failure>(())
+            Ok::<_, ApiError>(())
         })?;
     }
 }
@@ -337,7 +337,7 @@ async fn watch<T: DeserializeOwned>(
 /// Parses a line into its event, unless it is a bookmark, and the version of its object.
 fn parse_line<T: DeserializeOwned>(
     line: &[u8],
-) -> Result<(Option<Event<T>>, Option<String>), Failure> {
+) -> Result<(Option<Event<T>>, Option<String>), ApiError> {
     #[derive(Deserialize)]
     struct Object {
         #[serde(default)]
@@ -362,10 +362,10 @@ fn parse_line<T: DeserializeOwned>(
         "BOOKMARK" => None,
         "ERROR" => {
             let code = serde_json::from_str::<Status>(text).map_or(500, |status| status.code);
-            return Err(Failure::refused(code, None, text.as_bytes()));
+            return Err(ApiError::refused(code, None, text.as_bytes()));
         }
         other => {
-            return Err(Failure::unusable(format!(
+            return Err(ApiError::invalid(format!(
                 "unknown type {other} of a watch event"
             )));
         }
@@ -383,8 +383,8 @@ impl Resource {
         }
     }
 
-    fn list_request(&self, path: String) -> Ask {
-        let request = Ask::get(path);
+    fn list_request(&self, path: String) -> ApiRequest {
+        let request = ApiRequest::get(path);
         if self.metadata_only {
             request.metadata_list()
         } else {
@@ -394,8 +394,8 @@ impl Resource {
 
     /// Returns the request of a watch, which sends objects one by one: the API server ends a watch that requests their metadata as a
     /// list at its first event.
-    fn watch_request(&self, path: String) -> Ask {
-        let request = Ask::get(path);
+    fn watch_request(&self, path: String) -> ApiRequest {
+        let request = ApiRequest::get(path);
         if self.metadata_only {
             request.metadata()
         } else {
@@ -432,8 +432,8 @@ mod tests {
         after_list(position, Ok(list))
     }
 
-    fn refused<T>(code: u16) -> Result<T, Failure> {
-        Err(Failure::refused(code, None, b""))
+    fn refused<T>(code: u16) -> Result<T, ApiError> {
+        Err(ApiError::refused(code, None, b""))
     }
 
     #[test]
@@ -473,7 +473,7 @@ mod tests {
     fn a_broken_watch_continues_from_its_last_version() {
         let mut position = Position::default();
         list(&mut position, "7");
-        let broken = || Err(Failure::broken("reset"));
+        let broken = || Err(ApiError::broken("reset"));
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let step = after_watch(&mut position, broken(), Duration::ZERO);
@@ -509,11 +509,11 @@ mod tests {
 
     #[test]
     fn retry_after_lengthens_the_pause() {
-        let failure = Failure::refused(429, Some(Duration::from_secs(5)), b"");
+        let failure = ApiError::refused(429, Some(Duration::from_secs(5)), b"");
         let step = Step::after(1, failure, Level::Warn);
         assert_eq!(step.pause(0.0), Duration::from_secs(5));
         assert_eq!(step.pause(1.0), Duration::from_millis(6250));
-        let failure = Failure::refused(429, Some(Duration::from_hours(5)), b"");
+        let failure = ApiError::refused(429, Some(Duration::from_hours(5)), b"");
         let step = Step::after(1, failure, Level::Warn);
         assert_eq!(step.pause(0.0), LONGEST_PAUSE);
     }
@@ -537,7 +537,7 @@ mod tests {
         assert_eq!((event, version.as_deref()), (None, Some("8")));
         let failure = line("ERROR").unwrap_err();
         assert_eq!(failure.to_string(), "old (code 410)");
-        assert_eq!(line("OTHER").unwrap_err().kind, FailureKind::Unusable);
+        assert_eq!(line("OTHER").unwrap_err().kind, ApiErrorKind::Invalid);
         assert!(parse_line::<Value>(b"{").is_err());
     }
 

@@ -11,8 +11,8 @@ use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time,
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{path, retry::patiently};
-use crate::access::{Ask, Client, Failure};
+use super::{api_path, retry::with_retries};
+use crate::access::{ApiError, ApiRequest, Client};
 
 /// How long a sent event is kept in memory. The API server deletes events after an hour by default.
 const MEMORY: Duration = Duration::from_mins(55);
@@ -75,11 +75,11 @@ impl Recorder {
         client: &Client,
         event: Event,
         timeout: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApiError> {
         let shared = self.sent_for(&event);
         let mut sent = shared.lock().await;
         sent.last = Instant::now();
-        let events = path::events(event.metadata.namespace.as_deref().unwrap_or_default());
+        let events = api_path::events(event.metadata.namespace.as_deref().unwrap_or_default());
         let message = event.message.clone().unwrap_or_default();
         let is_warning = event.type_.as_deref() == Some("Warning");
         if let Step::Count(index) = step(&sent.events, &message, is_warning) {
@@ -88,8 +88,8 @@ impl Recorder {
             let patch = json!({
                 "count": count, "message": message, "lastTimestamp": Time(Timestamp::now()),
             });
-            let request = Ask::patch(format!("{events}/{}", known.name), &patch).metadata();
-            let counted = patiently(timeout, |time| client.send(&request, time)).await;
+            let request = ApiRequest::patch(format!("{events}/{}", known.name), &patch).metadata();
+            let counted = with_retries(timeout, |time| client.send(&request, time)).await;
             match counted {
                 Ok(_) => {
                     sent.events[index] = Known {
@@ -104,8 +104,8 @@ impl Recorder {
                 Err(failure) => return Err(failure),
             }
         }
-        let request = Ask::post(events, &event).metadata();
-        let created = patiently(timeout, |time| client.object::<Created>(&request, time));
+        let request = ApiRequest::post(events, &event).metadata();
+        let created = with_retries(timeout, |time| client.object::<Created>(&request, time));
         sent.events.push(Known {
             name: created.await?.metadata.name,
             message,

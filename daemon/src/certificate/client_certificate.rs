@@ -13,7 +13,7 @@ const CERTIFICATE: &str = "CERTIFICATE";
 
 /// A certificate that belongs to this node and this key.
 #[derive(Clone)]
-pub struct Held {
+pub struct ClientCertificate {
     /// The content of the store, in PEM: the certificate, any certificates that the signer added to it, and the key.
     pem: String,
     not_before: Timestamp,
@@ -22,7 +22,7 @@ pub struct Held {
 
 /// Why a certificate cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum UnusableCertificate {
     /// The certificate or the key is missing or unreadable.
     #[error("it has no readable {0} in PEM")]
     Missing(&'static str),
@@ -42,42 +42,42 @@ pub enum Unusable {
     Expired(Timestamp),
 }
 
-impl Held {
+impl ClientCertificate {
     /// Checks certificate and key. The begin of validity is left to the API server: a fresh certificate from a server whose clock is ahead
     /// is usable.
-    pub fn judge(pem: &str, node: &str, now: Timestamp) -> Result<Self, Unusable> {
+    pub fn validate(pem: &str, node: &str, now: Timestamp) -> Result<Self, UnusableCertificate> {
         let certificate = first(pem, CERTIFICATE)
             .and_then(|der| Certificate::from_der(&der).ok())
-            .ok_or(Unusable::Missing("certificate"))?;
+            .ok_or(UnusableCertificate::Missing("certificate"))?;
         let key = first(pem, "PRIVATE KEY")
             .and_then(|der| Key::from_pkcs8(&der))
-            .ok_or(Unusable::Missing("key"))?;
+            .ok_or(UnusableCertificate::Missing("key"))?;
         let certificate = certificate.tbs_certificate();
         let (found, expected) = (Subject::of(certificate.subject()), Subject::of_node(node));
         if found != expected {
-            return Err(Unusable::OtherSubject {
+            return Err(UnusableCertificate::OtherSubject {
                 found: found.common_names.join(" and "),
                 expected: expected.common_names.concat(),
             });
         }
         let public = &certificate.subject_public_key_info().subject_public_key;
         if public.raw_bytes() != key.public() {
-            return Err(Unusable::OtherKey);
+            return Err(UnusableCertificate::OtherKey);
         }
         let time = |time: x509_cert::time::Time| {
             let seconds = i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX);
             Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
         };
         let validity = certificate.validity();
-        let held = Self {
+        let certificate = Self {
             pem: pem.to_owned(),
             not_before: time(validity.not_before),
             not_after: time(validity.not_after),
         };
-        if held.is_expired(now) {
-            return Err(Unusable::Expired(held.not_after));
+        if certificate.is_expired(now) {
+            return Err(UnusableCertificate::Expired(certificate.not_after));
         }
-        Ok(held)
+        Ok(certificate)
     }
 
     /// Whether the certificate has expired.
@@ -103,7 +103,7 @@ impl Held {
     }
 
     /// Returns the certificate, with any certificates that the signer added to it.
-    pub(super) fn certificate(&self) -> &str {
+    pub(super) fn chain(&self) -> &str {
         self.split().0
     }
 
@@ -121,9 +121,9 @@ impl Held {
 }
 
 /// Hides the key, so that no log can have it.
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for ClientCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("ClientCertificate")
             .field("not_before", &self.not_before)
             .field("not_after", &self.not_after)
             .finish_non_exhaustive()
@@ -147,4 +147,126 @@ fn first(text: &str, label: &str) -> Option<Vec<u8>> {
     let text = &text[text.find(&begin)?..];
     let text = &text[..text.find(&end)? + end.len()];
     pem::decode_vec(text.as_bytes()).ok().map(|(_, der)| der)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use testkit::authority::Authority;
+
+    use super::*;
+
+    const VALIDITY: Duration = Duration::from_secs(1000);
+
+    struct Issued {
+        key: Key,
+        certificate: String,
+        begin: Timestamp,
+    }
+
+    fn issued(node: &str) -> Issued {
+        let (authority, key) = (Authority::generate(), Key::generate().unwrap());
+        let begin = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
+        let request = key.request(node).unwrap();
+        Issued {
+            certificate: authority.sign(&request, VALIDITY),
+            key,
+            begin,
+        }
+    }
+
+    impl Issued {
+        fn pem(&self) -> String {
+            self.certificate.clone() + &self.key.pem().unwrap()
+        }
+
+        fn validate(
+            &self,
+            pem: &str,
+            node: &str,
+            after: i64,
+        ) -> Result<ClientCertificate, UnusableCertificate> {
+            ClientCertificate::validate(pem, node, self.begin + SignedDuration::from_secs(after))
+        }
+    }
+
+    #[test]
+    fn a_valid_certificate_of_this_node_and_key_is_usable() {
+        let issued = issued("node-a");
+        let certificate = issued.validate(&issued.pem(), "node-a", 0).unwrap();
+        assert!(
+            certificate
+                .chain()
+                .starts_with("-----BEGIN CERTIFICATE-----")
+        );
+        assert!(certificate.key().starts_with("-----BEGIN PRIVATE KEY-----"));
+        assert!(!certificate.chain().contains("KEY") && !certificate.key().contains("CERTIFICATE"));
+        issued.validate(&issued.pem(), "node-a", -300).unwrap();
+        issued.validate(&issued.pem(), "node-a", 998).unwrap();
+        let late = issued.validate(&issued.pem(), "node-a", 1002).unwrap_err();
+        assert!(matches!(late, UnusableCertificate::Expired(_)), "{late}");
+    }
+
+    #[test]
+    fn a_certificate_of_another_node_or_key_is_refused() {
+        let issued = issued("node-a");
+        let other = issued.validate(&issued.pem(), "node-b", 0).unwrap_err();
+        assert_eq!(
+            other.to_string(),
+            "it is for system:multus:node-a, not for system:multus:node-b"
+        );
+        let foreign = issued.certificate.clone() + &Key::generate().unwrap().pem().unwrap();
+        assert_eq!(
+            issued.validate(&foreign, "node-a", 0).unwrap_err(),
+            UnusableCertificate::OtherKey
+        );
+    }
+
+    #[test]
+    fn incomplete_files_are_refused() {
+        let issued = issued("node-a");
+        let pem = issued.pem();
+        let key = pem.find("-----BEGIN PRIVATE").unwrap();
+        for (text, missing) in [
+            ("", "certificate"),
+            (&pem[..key / 2], "certificate"),
+            (&pem[key..], "certificate"),
+            (&pem[..key], "key"),
+            (&pem[..pem.len() - 10], "key"),
+        ] {
+            let why = issued.validate(text, "node-a", 0).unwrap_err();
+            assert_eq!(why, UnusableCertificate::Missing(missing));
+        }
+    }
+
+    #[test]
+    fn renewal_is_due_between_70_and_90_per_cent_of_the_validity() {
+        for _ in 0..5 {
+            let issued = issued("node-a");
+            let certificate = issued.validate(&issued.pem(), "node-a", 0).unwrap();
+            let due = certificate
+                .renew_at()
+                .duration_since(issued.begin)
+                .as_secs();
+            assert!((700..=901).contains(&due), "{due}");
+            let again = issued.validate(&issued.pem(), "node-a", 5).unwrap();
+            assert_eq!(
+                again.renew_at(),
+                certificate.renew_at(),
+                "a restart changes nothing"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_are_not_printed() {
+        let issued = issued("node-a");
+        let certificate = issued.validate(&issued.pem(), "node-a", 0).unwrap();
+        let printed = format!("{certificate:?}");
+        assert!(
+            printed.contains("not_after") && !printed.contains("BEGIN"),
+            "{printed}"
+        );
+    }
 }

@@ -9,7 +9,7 @@ use crate::access::Client;
 
 /// The client with the current certificate; none at first.
 #[derive(Default)]
-pub struct Current {
+pub struct CurrentClient {
     newest: watch::Sender<Option<Numbered>>,
     /// The number of the last client whose certificate the API server refused.
     refused: watch::Sender<u64>,
@@ -21,7 +21,7 @@ struct Numbered {
     client: Client,
 }
 
-impl Current {
+impl CurrentClient {
     /// Returns a client whose requests wait for the first certificate and always use the newest.
     pub fn client(self: &Arc<Self>) -> Client {
         Client::newest(Arc::clone(self))
