@@ -21,9 +21,9 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    access::{self, AccessError, Client, Current},
+    access::{self, AccessError, Client, CurrentClient},
     certificate::Keeper,
-    cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
+    cluster::{self, Cluster, Definitions, OwnObjects, Ownership, Pods},
     config_manager::{self, Manager, Target},
     devices::NodeDevices,
     engine::{Engine, HandOff},
@@ -298,7 +298,7 @@ impl Daemon {
         };
         let (node, done) = (self.identity.node.clone(), synced.clone());
         let api = client.clone();
-        tokio::spawn(async move { cluster::follow_pods(api, &node, pods, || done("pods")).await });
+        tokio::spawn(async move { cluster::watch_pods(api, &node, pods, || done("pods")).await });
         let api = client.clone();
         let readiness = Arc::clone(&self.readiness);
         tokio::spawn(async move {
@@ -310,7 +310,7 @@ impl Daemon {
                 readiness.note("crd", absent.map(sentence));
                 synced("definitions");
             };
-            cluster::follow_definitions(api, Arc::clone(&definitions), listed).await;
+            cluster::watch_definitions(api, Arc::clone(&definitions), listed).await;
         });
         if let (Some(namespace), Some(name)) = (
             self.identity.namespace.clone(),
@@ -333,12 +333,12 @@ impl Daemon {
         match cluster {
             Some(cluster) => {
                 let uid = self.identity.pod_uid.as_deref();
-                let own = Own {
+                let own = OwnObjects {
                     namespace,
                     daemon_set: name,
-                    pod: &|| cluster.pod_with(uid?).map(|pod| pod.name.clone()),
+                    pod: &|| cluster.watched_pod_by_uid(uid?).map(|pod| pod.name.clone()),
                 };
-                ownership.ends_now(cluster.client(), own).await
+                ownership.check_at_end(cluster.client(), own).await
             }
             None => false,
         }
@@ -349,7 +349,7 @@ impl Daemon {
         let Some(settings) = self.config.certificate.clone() else {
             return access::client();
         };
-        let current = Arc::new(Current::default());
+        let current = Arc::new(CurrentClient::default());
         let client = current.client();
         let keeper = Keeper {
             root: Arc::clone(&self.root),

@@ -29,7 +29,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
             Err(error) => undone.push(format!("{error:#}")),
         }
     }
-    let dir = if config.conf_dir.is_some() || config_manager::any(&root) {
+    let dir = if config.conf_dir.is_some() || config_manager::any_installed(&root) {
         config.conf_dir.clone()
     } else {
         // What was written is recorded. Without a record, ours is told by its name in the runtime's directory.
@@ -62,7 +62,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
     }
     state::remove_locks(&root, &config.cni_dir)?;
     if let Some(settings) = &config.certificate
-        && certificate::forget(&root, settings)?
+        && certificate::remove(&root, settings)?
     {
         writeln!(out, "removed the certificate in {}", settings.dir.display())?;
     }

@@ -177,7 +177,7 @@ impl Upkeep {
         }
         let named = |one: &Runtime| format!("{} {}", one.name, one.version);
         let name = report.runtime.as_ref().map(named).unwrap_or_default();
-        self.metrics.place(&name, &dirs);
+        self.metrics.set_runtime_dirs(&name, &dirs);
         self.tell(&dirs, report.notes);
         // A runtime that restarts makes its socket anew.
         let socket = report.runtime.as_ref().and_then(|one| one.socket.parent());
@@ -225,7 +225,7 @@ impl Upkeep {
 
     /// Removes the shim from where the runtime looked before, once no configuration is left that sends pods there.
     fn leave_others(&self, dirs: &CniDirs) {
-        if !config_manager::are_all_in(&self.root, &dirs.conf_dir) {
+        if !config_manager::all_installed_in(&self.root, &dirs.conf_dir) {
             return;
         }
         let keep = [
@@ -319,7 +319,7 @@ impl Upkeep {
             warn!(%error, "cannot remove the file of locks");
         }
         let certificate = self.config.certificate.as_ref();
-        match certificate.map(|settings| certificate::forget(&self.root, settings)) {
+        match certificate.map(|settings| certificate::remove(&self.root, settings)) {
             None | Some(Ok(false)) => {}
             Some(Ok(true)) => info!("removed the node's certificate"),
             Some(Err(error)) => warn!(%error, "cannot remove the node's certificate"),

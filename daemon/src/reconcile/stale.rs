@@ -66,7 +66,7 @@ async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, Str
 }
 
 fn detach(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
-    let netconf = match service.standing_netconf() {
+    let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
         Err(error) => {
             return warn!(%error, "cannot search for stale containers, the configuration is invalid");
@@ -88,7 +88,7 @@ fn detach(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<
 pub async fn hand_off(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandOff, String> {
     let report = upkeep.enter_runtime().await?;
     let known = known(&upkeep, &report).await?;
-    let netconf = service.standing_netconf();
+    let netconf = service.effective_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
         let is_stale =

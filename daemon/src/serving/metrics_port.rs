@@ -19,16 +19,16 @@ use tracing::warn;
 use super::snapshot;
 use crate::serving::service::Service;
 
-/// A client that sends nothing is not waited for.
-const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Pause before an address that is taken is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// The time limit for a client to send its request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause before another try when the port is in use.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Serves them on every address of the node, as upstream does. A port that is taken is told and tried again.
+/// Serves metrics on every address of the node, as upstream does. A port that is in use is logged and tried again.
 pub async fn serve(service: Arc<Service>, port: u16) {
     loop {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-            // A node without IPv6.
+            // The node has no IPv6.
             Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
             listener => listener,
         };
@@ -38,11 +38,11 @@ pub async fn serve(service: Arc<Service>, port: u16) {
                 warn!(port, error = %causes(&error), "cannot serve metrics: set metricsPort to a free port");
             }
         }
-        tokio::time::sleep(TRY_AGAIN).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-/// Until a connection cannot be accepted.
+/// Serves connections until one cannot be accepted.
 async fn accept(service: &Arc<Service>, listener: &TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let service = Arc::clone(service);
@@ -56,9 +56,9 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
         let connection = http1::Builder::new()
             .keep_alive(false)
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIME)
+            .header_read_timeout(HEADER_TIMEOUT)
             .serve_connection(TokioIo::new(stream), service);
-        // Whoever reads them may go whenever he likes.
+        // A client may close its connection at any time, so its errors do not matter.
         tokio::spawn(async { drop(connection.await) });
     }
 }

@@ -175,8 +175,8 @@ impl Service {
     }
 
     /// The configuration that pods are attached by.
-    pub(crate) fn standing_netconf(&self) -> Result<Netconf, CniError> {
-        config_manager::standing_netconf(self.engine.root(), &self.config)
+    pub(crate) fn effective_netconf(&self) -> Result<Netconf, CniError> {
+        config_manager::effective_netconf(self.engine.root(), &self.config)
     }
 
     /// Where delegates run is known.
@@ -210,7 +210,7 @@ impl Service {
             cluster.event(&pod, true, reason, failure.for_event(&message));
             failure.error
         })?;
-        cluster.attached_as(&pod);
+        cluster.notify_if_annotation_changed(&pod);
         info!(networks = added.attached.len(), "attached");
         Ok(Response::new(added.result).to_json())
     }
@@ -289,7 +289,10 @@ impl Service {
     /// For a container without state; a pod with another uid is another pod.
     fn pod_for_del(&self, call: &CniCall) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
-        let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
+        let pod = self
+            .cluster
+            .get()?
+            .watched_pod(&name.namespace, &name.name)?;
         pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)
     }
 }

@@ -49,9 +49,9 @@ fn the_configuration_waits_for_a_primary() {
     let node = Node::with(ApiServer::start());
     let daemon = node.start();
     let problem = wait_for("all but a primary", || {
-        daemon
-            .problem()
-            .filter(|problem| problem.starts_with("configuration: no primary"))
+        daemon.problem().filter(|problem| {
+            problem.starts_with("configuration: no CNI configuration of a default network")
+        })
     });
     assert!(problem.contains("/etc/cni/net.d"), "{problem}");
     assert!(!node.path(CONFIGURATION).exists());
@@ -123,13 +123,13 @@ fn a_probe_gets_the_same_answer() {
     );
     let daemon = node.start();
     wait_for("a daemon without a primary", || {
-        daemon
-            .problem()
-            .filter(|problem| problem.starts_with("configuration: no primary"))
+        daemon.problem().filter(|problem| {
+            problem.starts_with("configuration: no CNI configuration of a default network")
+        })
     });
     let (ready, text) = probe();
     assert!(
-        !ready && text.contains("no primary CNI configuration"),
+        !ready && text.contains("no CNI configuration of a default network"),
         "{text}"
     );
     node.install_primary();
