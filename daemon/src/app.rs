@@ -22,9 +22,9 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    access::{self, AccessError, Client, Current},
+    access::{self, AccessError, Client, CurrentClient},
     certificate::Keeper,
-    cluster::{self, Cluster, Definitions, Own, Ownership, Pods},
+    cluster::{self, Cluster, Definitions, OwnObjects, Ownership, Pods},
     config_manager::{self, Manager, Target},
     devices::NodeDevices,
     engine::{Engine, HandOff},
@@ -317,7 +317,7 @@ impl App {
         };
         let (node, done) = (self.identity.node.clone(), synced.clone());
         let (api, pods) = (client.clone(), Arc::clone(&self.pods));
-        tokio::spawn(async move { cluster::follow_pods(api, &node, pods, || done("pods")).await });
+        tokio::spawn(async move { cluster::watch_pods(api, &node, pods, || done("pods")).await });
         let (api, definitions) = (client.clone(), Arc::clone(&self.definitions));
         let readiness = Arc::clone(&self.readiness);
         tokio::spawn(async move {
@@ -329,7 +329,7 @@ impl App {
                 readiness.note("crd", absent.map(sentence));
                 synced("definitions");
             };
-            cluster::follow_definitions(api, Arc::clone(&definitions), listed).await;
+            cluster::watch_definitions(api, Arc::clone(&definitions), listed).await;
         });
         if let (Some(namespace), Some(name)) = (
             self.identity.namespace.clone(),
@@ -352,12 +352,12 @@ impl App {
         match self.cluster.get() {
             Some(cluster) => {
                 let uid = self.identity.pod_uid.as_deref();
-                let own = Own {
+                let own = OwnObjects {
                     namespace,
                     daemon_set: name,
-                    pod: &|| cluster.pod_with(uid?).map(|pod| pod.name.clone()),
+                    pod: &|| cluster.watched_pod_by_uid(uid?).map(|pod| pod.name.clone()),
                 };
-                self.ownership.ends_now(cluster.client(), own).await
+                self.ownership.check_at_end(cluster.client(), own).await
             }
             None => false,
         }
@@ -369,7 +369,7 @@ impl App {
         let Some(settings) = self.config.certificate.clone() else {
             return access::client();
         };
-        let current = Arc::new(Current::default());
+        let current = Arc::new(CurrentClient::default());
         let client = current.client();
         let keeper = Keeper {
             root: Arc::clone(&self.root),

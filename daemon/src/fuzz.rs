@@ -1,6 +1,6 @@
-//! Bounded fuzzing of the requests that arrive on the socket; the other formats that others write are fuzzed in `plan`.
+//! Bounded fuzzing of the requests that arrive on the socket. The other untrusted formats are fuzzed in `plan`.
 //!
-//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` goes on for so long, from another seed.
+//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` runs that long, from another seed.
 
 use std::path::Path;
 

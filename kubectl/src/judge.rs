@@ -8,7 +8,7 @@ use plan::{
     ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
     LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
     RESOURCE_ANNOTATION, Selection, daemon_config,
-    netconf::{Netconf, Unserved},
+    netconf::{Netconf, UnsupportedRequests},
 };
 use serde_json::{Map, Value};
 
@@ -145,7 +145,7 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Rema
         });
         return remarks;
     }
-    match plan::defined(nad, inputs(netconf, &Known::default())) {
+    match plan::definition_attachment(nad, inputs(netconf, &Known::default())) {
         Err(error) => remarks.push(error.into()),
         Ok(attachment) => {
             remarks.extend(version(&attachment));
@@ -177,7 +177,7 @@ fn similar_plugins(attachment: &Attachment) -> Vec<Remark> {
 
 /// The types of a definition's address management.
 pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment = plan::defined(nad, inputs(netconf, &Known::default()));
+    let attachment = plan::definition_attachment(nad, inputs(netconf, &Known::default()));
     let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins);
     let kinds = plugins
         .iter()
@@ -187,7 +187,7 @@ pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
 
 /// The types of a definition's plugins.
 pub(crate) fn plugins(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment = plan::defined(nad, inputs(netconf, &Known::default()));
+    let attachment = plan::definition_attachment(nad, inputs(netconf, &Known::default()));
     attachment.map_or_else(
         |_| Vec::new(),
         |one| {
@@ -331,10 +331,10 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
         if is_on_node(&selection, known) {
             continue;
         }
-        let attachment = plan::selected(&pod.view, selection, inputs(netconf, known));
+        let attachment = plan::selected_attachment(&pod.view, selection, inputs(netconf, known));
         let checked = attachment.and_then(|attachment| {
             let one = std::slice::from_ref(&attachment);
-            plan::requests::check(one, netconf.unserved)?;
+            plan::requests::check(one, netconf.unsupported_requests)?;
             let outside = outside_ranges(&attachment);
             let lacking = lacking(one, netconf);
             Ok(version(&attachment)
@@ -352,9 +352,9 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
 
 /// What the pod starts without, where the daemon reports that in an event.
 fn lacking(attachments: &[Attachment], netconf: &Netconf) -> Option<Remark> {
-    let refusal = plan::requests::check(attachments, Unserved::Error);
+    let refusal = plan::requests::check(attachments, UnsupportedRequests::Error);
     let error = refusal.err()?;
-    (netconf.unserved == Unserved::Event).then_some(Remark::NotServed(error))
+    (netconf.unsupported_requests == UnsupportedRequests::Event).then_some(Remark::NotServed(error))
 }
 
 /// The networks of a pod's annotation that can be resolved, each for itself.
@@ -363,7 +363,7 @@ pub(crate) fn attachments(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<At
     let inputs = inputs(netconf, known);
     selections
         .into_iter()
-        .filter_map(|selection| plan::selected(&pod.view, selection, inputs).ok())
+        .filter_map(|selection| plan::selected_attachment(&pod.view, selection, inputs).ok())
         .collect()
 }
 
@@ -380,7 +380,7 @@ fn all_together(pod: &Pod, netconf: &Netconf, known: &Known) -> Option<Remark> {
         Err(error) => return Some(or_unknown(error, known)),
     };
     if let Some(devices) = &pod.devices
-        && let Err(error) = plan::assign(&mut attachments, devices.clone(), &[])
+        && let Err(error) = plan::assign_devices(&mut attachments, devices.clone(), &[])
     {
         return Some(error.into());
     }
@@ -389,7 +389,7 @@ fn all_together(pod: &Pod, netconf: &Netconf, known: &Known) -> Option<Remark> {
         .enumerate()
         .map(|(index, one)| one.ifname(index, PRIMARY_INTERFACE))
         .collect();
-    let index = plan::repeated(names.iter().map(String::as_str))?;
+    let index = plan::first_duplicate(names.iter().map(String::as_str))?;
     Some(Remark::SameInterface {
         interface: names[index].clone(),
         network: attachments[index].name.clone(),

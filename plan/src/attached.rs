@@ -11,11 +11,11 @@ pub struct Attached {
     /// The interface in the container.
     pub ifname: String,
     /// Whether it is the default network.
-    pub master: bool,
+    pub is_default: bool,
     /// The result of its plugins.
     pub result: CniResult,
     /// The pod's requests that none of its plugins supports.
-    pub unserved: Vec<String>,
+    pub unsupported: Vec<String>,
     /// The device information that its plugins provided.
     pub device_info: Option<Map<String, Value>>,
 }
@@ -42,13 +42,13 @@ impl Attached {
 
     /// Returns the text of the pod's warning about requests that no plugin supports.
     pub fn warning(&self) -> Option<String> {
-        if self.unserved.is_empty() {
+        if self.unsupported.is_empty() {
             return None;
         }
         Some(format!(
             "no plugin of network {} serves the pod's request for {} on {}: add the capability to the definition, or drop the request",
             self.name,
-            self.unserved.join(", "),
+            self.unsupported.join(", "),
             self.ifname
         ))
     }

@@ -20,16 +20,16 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    access::{self, Ask, Client, Failure},
+    access::{self, ApiError, ApiRequest, Client},
     certificate::{
         SIGNER,
         approve::{Decision, ServiceAccount, decide},
     },
     cluster::{
+        api_path::{self, SIGNING_REQUESTS},
         event::{CLUSTER_WIDE, event},
-        path::{self, SIGNING_REQUESTS},
-        reflect::{Event, Resource, follow, selector},
-        retry::patiently,
+        reflector::{self, Event, Resource, selector},
+        retry::with_retries,
     },
 };
 
@@ -79,7 +79,7 @@ impl Approver {
                 metadata_only: false,
             };
             let (sender, mut waiting) = mpsc::unbounded_channel();
-            let watch = follow(self.client.clone(), resource, |event| {
+            let watch = reflector::run(self.client.clone(), resource, |event| {
                 let found = match event {
                     Event::All(requests) => requests,
                     Event::Put(request) => vec![request],
@@ -135,8 +135,8 @@ impl Approver {
                     sleep(PAUSE).await;
                 }
             }
-            let get = Ask::get(path::signing_request(&name));
-            let read = patiently(REQUEST_PATIENCE, |time| self.client.object(&get, time));
+            let get = ApiRequest::get(api_path::signing_request(&name));
+            let read = with_retries(REQUEST_PATIENCE, |time| self.client.object(&get, time));
             match read.await {
                 Ok(newer) => request = newer,
                 Err(failure) if failure.code() == Some(NOT_FOUND) => return,
@@ -146,9 +146,9 @@ impl Approver {
         }
     }
 
-    async fn write(&self, name: &str, request: CertificateSigningRequest) -> Result<(), Failure> {
-        let path = path::signing_request(format_args!("{name}/approval"));
-        let put = Ask::put(path, &request).metadata();
+    async fn write(&self, name: &str, request: CertificateSigningRequest) -> Result<(), ApiError> {
+        let path = api_path::signing_request(format_args!("{name}/approval"));
+        let put = ApiRequest::put(path, &request).metadata();
         // After a conflict the request must be read again before another attempt.
         self.client.send(&put, WRITE_PATIENCE).await.map(drop)
     }
@@ -164,8 +164,8 @@ impl Approver {
         };
         let is_warning = reason.ends_with("Denied");
         let event = event("multus-approver", about, is_warning, reason, message);
-        let post = Ask::post(path::events(CLUSTER_WIDE), &event).metadata();
-        let sent = patiently(REQUEST_PATIENCE, |time| self.client.send(&post, time));
+        let post = ApiRequest::post(api_path::events(CLUSTER_WIDE), &event).metadata();
+        let sent = with_retries(REQUEST_PATIENCE, |time| self.client.send(&post, time));
         if let Err(error) = sent.await {
             warn!(request = name_of(request), %error, "cannot send an event");
         }

@@ -29,7 +29,7 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
             Err(error) => failures.push(format!("{error:#}")),
         }
     }
-    let dir = if config.conf_dir.is_some() || config_manager::any(&root) {
+    let dir = if config.conf_dir.is_some() || config_manager::any_installed(&root) {
         config.conf_dir.clone()
     } else {
         // Installed configurations are on record. Without a record, ours is recognised by its name in the runtime's directory.
@@ -62,7 +62,7 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
     }
     state::remove_locks(&root, &config.cni_dir)?;
     if let Some(settings) = &config.certificate
-        && certificate::forget(&root, settings)?
+        && certificate::remove(&root, settings)?
     {
         writeln!(out, "removed the certificate in {}", settings.dir.display())?;
     }

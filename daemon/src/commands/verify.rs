@@ -10,8 +10,8 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    access::{self, Ask, Client, Failure},
-    cluster::{path, retry::patiently},
+    access::{self, ApiError, ApiRequest, Client},
+    cluster::{api_path, retry::with_retries},
 };
 
 /// Pause between two checks.
@@ -51,19 +51,19 @@ pub async fn run(release: &Release, patience: Duration) -> anyhow::Result<()> {
     }
 }
 
-async fn read(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, Pod), Failure> {
+async fn read(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, Pod), ApiError> {
     let Release {
         namespace,
         daemon_set,
         pod,
     } = release;
-    let list = Ask::get(path::daemon_sets(namespace, daemon_set));
-    let listed = patiently(REQUEST_PATIENCE, |time| {
+    let list = ApiRequest::get(api_path::daemon_sets(namespace, daemon_set));
+    let listed = with_retries(REQUEST_PATIENCE, |time| {
         client.object::<DaemonSets>(&list, time)
     });
     let daemon_set = listed.await?.items.into_iter().next();
-    let get = Ask::get(path::pod(namespace, pod));
-    let pod = patiently(REQUEST_PATIENCE, |time| client.object(&get, time)).await?;
+    let get = ApiRequest::get(api_path::pod(namespace, pod));
+    let pod = with_retries(REQUEST_PATIENCE, |time| client.object(&get, time)).await?;
     Ok((daemon_set, pod))
 }
 

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use cni::chain;
 use cni::types::{CniError, CniResult};
-use plan::netconf::{Netconf, Unserved};
+use plan::netconf::{Netconf, UnsupportedRequests};
 use plan::{Attached, PlanError, PodView, requests};
 use tracing::{debug, warn};
 
@@ -79,7 +79,7 @@ impl Engine {
         let inputs = self.inputs_with(netconf, &plugins);
         let planned = plan::attachments(Some(pod), inputs);
         let attachments = planned.and_then(|mut attachments| {
-            requests::check(&attachments, netconf.unserved)?;
+            requests::check(&attachments, netconf.unsupported_requests)?;
             self.assign_devices(&mut attachments, pod, None)?;
             Ok(attachments)
         });
@@ -106,12 +106,18 @@ impl Engine {
             let _ = store.remove(&request.container_id);
             CniError::from(error)
         })?;
-        match self.run_delegates(&context, &mut state, &store, &begun, netconf.unserved) {
+        match self.run_delegates(
+            &context,
+            &mut state,
+            &store,
+            &begun,
+            netconf.unsupported_requests,
+        ) {
             Ok(mut attached) => {
-                if netconf.unserved == Unserved::Event {
+                if netconf.unsupported_requests == UnsupportedRequests::Event {
                     for (attached, attachment) in attached.iter_mut().zip(&attachments) {
-                        let others = requests::without_capability(attachment);
-                        attached.unserved.extend(others);
+                        let others = requests::unsupported(attachment);
+                        attached.unsupported.extend(others);
                     }
                 }
                 Ok(Added {
@@ -143,7 +149,7 @@ impl Engine {
             .delegates
             .iter()
             .map(|delegate| delegate.ifname.as_str());
-        let repeated = plan::repeated(names);
+        let repeated = plan::first_duplicate(names);
         for (index, delegate) in state.delegates.iter().enumerate() {
             if repeated == Some(index) {
                 return Err(failed(&state.pod, delegate, name_taken(delegate)));
@@ -182,19 +188,24 @@ impl Engine {
         state: &mut State,
         store: &Store,
         begun: &AddRecord,
-        unserved: Unserved,
+        unsupported_requests: UnsupportedRequests,
     ) -> Result<Vec<Attached>, CniError> {
         let mut attached = Vec::new();
         for index in 0..state.delegates.len() {
-            let is_default_network = index == 0;
-            if !is_default_network {
+            let is_default = index == 0;
+            if !is_default {
                 // A delegate before this one may have made an interface of that name.
                 self.check_link(context, &state.pod, &state.delegates[index])?;
                 begun.start(index)?;
                 state.delegates[index].progress = Progress::Started;
             }
             let delegate = &mut state.delegates[index];
-            attached.push(self.run_delegate(context, delegate, is_default_network, unserved)?);
+            attached.push(self.run_delegate(
+                context,
+                delegate,
+                is_default,
+                unsupported_requests,
+            )?);
             context.request.cancellation.check()?;
         }
         self.apply_default_routes(context, state, &mut attached, &[], store)?;
@@ -206,10 +217,10 @@ impl Engine {
         &self,
         context: &DelegateContext<'_>,
         delegate: &mut Delegate,
-        is_default_network: bool,
-        unserved: Unserved,
+        is_default: bool,
+        unsupported_requests: UnsupportedRequests,
     ) -> Result<Attached, CniError> {
-        let invocation = context.invocation(delegate, is_default_network);
+        let invocation = context.invocation(delegate, is_default);
         self.copy_device_info(delegate, &context.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
         let kind = delegate.config.kind();
@@ -223,20 +234,20 @@ impl Engine {
                 return Err(failed(context.pod, delegate, error.to_cni()));
             }
         };
-        let missing = match unserved {
-            Unserved::Silent => Vec::new(),
-            _ => requests::not_given(&delegate.requested, &delegate.config, &result),
+        let missing = match unsupported_requests {
+            UnsupportedRequests::Silent => Vec::new(),
+            _ => requests::unassigned_addresses(&delegate.requested, &delegate.config, &result),
         };
-        if unserved == Unserved::Error && !missing.is_empty() {
-            let error = PlanError::Unserved {
+        if unsupported_requests == UnsupportedRequests::Error && !missing.is_empty() {
+            let error = PlanError::Unsupported {
                 network: delegate.name.clone(),
                 requests: missing.join(", "),
             };
             return Err(failed(context.pod, delegate, error.into()));
         }
         Ok(Attached {
-            unserved: missing.into_iter().map(str::to_owned).collect(),
-            ..self.attached(context, delegate, is_default_network, result)
+            unsupported: missing.into_iter().map(str::to_owned).collect(),
+            ..self.attached(context, delegate, is_default, result)
         })
     }
 
@@ -245,15 +256,15 @@ impl Engine {
         &self,
         context: &DelegateContext<'_>,
         delegate: &Delegate,
-        is_default_network: bool,
+        is_default: bool,
         result: CniResult,
     ) -> Attached {
         Attached {
             name: delegate.name.clone(),
             ifname: delegate.ifname.to_string(),
-            master: is_default_network,
+            is_default: is_default,
             result,
-            unserved: Vec::new(),
+            unsupported: Vec::new(),
             device_info: self.device_info(delegate, &context.request.container_id),
         }
     }

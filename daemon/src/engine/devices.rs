@@ -13,7 +13,7 @@ impl Engine {
         pod: &PodView,
         state: Option<&State>,
     ) -> Result<(), PlanError> {
-        let mut wanted = plan::wanted(attachments);
+        let mut wanted = plan::required_devices(attachments);
         if wanted.is_empty() {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl Engine {
             network: first_with_device(attachments),
             reason,
         })?;
-        plan::assign(attachments, devices, &in_use)
+        plan::assign_devices(attachments, devices, &in_use)
     }
 }
 

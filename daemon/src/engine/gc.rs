@@ -104,7 +104,7 @@ impl Engine {
         valid: &[ValidAttachment],
     ) -> Result<Networks, CniError> {
         let mut networks = Networks::default();
-        match plan::primary(self.inputs(netconf)) {
+        match plan::default_network_config(self.inputs(netconf)) {
             // The runtime's own list counts, too, since containers may be older than multus on this node.
             Ok(config) => {
                 networks.insert(&config);

@@ -56,19 +56,14 @@ impl<'a> DelegateContext<'a> {
         interfaces.contains(ifname)
     }
 
-    pub(super) fn invocation(&self, delegate: &Delegate, is_default_network: bool) -> Invocation {
+    pub(super) fn invocation(&self, delegate: &Delegate, is_default: bool) -> Invocation {
         Invocation {
             container_id: self.request.container_id.clone(),
             netns: self.request.netns.clone(),
             ifname: delegate.ifname.clone(),
             args: match &delegate.args {
                 Some(cached) => args_of_add(cached, &self.request.args),
-                None => args(
-                    self.request,
-                    self.pod,
-                    &delegate.requested,
-                    is_default_network,
-                ),
+                None => args(self.request, self.pod, &delegate.requested, is_default),
             },
             path: self.path.clone(),
             capability_args: device_info::with_file(delegate, &self.request.container_id),
@@ -110,7 +105,7 @@ fn args(
     request: &ContainerRequest,
     pod: &PodRef,
     requested: &Requested,
-    is_default_network: bool,
+    is_default: bool,
 ) -> Vec<(String, String)> {
     const OF_ONE_INTERFACE: [&str; 2] = ["MAC", "IP"];
     let sent_or = |key: &str, default: &str| {
@@ -130,7 +125,7 @@ fn args(
     }
     for (key, value) in &request.args {
         // An address that the runtime requests is meant for the default network's interface alone.
-        let is_for_other = !is_default_network && OF_ONE_INTERFACE.contains(&key.as_str());
+        let is_for_other = !is_default && OF_ONE_INTERFACE.contains(&key.as_str());
         if !is_for_other && !out.iter().any(|(present, _)| present == key) {
             out.push((key.clone(), value.clone()));
         }
@@ -149,13 +144,13 @@ fn args(
 /// requested for it.
 pub(super) fn capability_args(attachment: &Attachment, netconf: &Netconf) -> Map<String, Value> {
     let mut out = Map::new();
-    if attachment.master || netconf.runtime_config_for_all {
+    if attachment.is_default || netconf.runtime_config_for_all {
         out.clone_from(&netconf.runtime_config);
     }
     if let Some(selection) = &attachment.selection {
-        out.extend(requests::asked(selection));
+        out.extend(requests::capability_args(selection));
     }
-    if let (Some(id), false) = (device_id(attachment), attachment.master) {
+    if let (Some(id), false) = (device_id(attachment), attachment.is_default) {
         out.insert("deviceID".to_owned(), json!(id));
     }
     out
@@ -168,7 +163,7 @@ fn device_id(attachment: &Attachment) -> Option<&String> {
 /// Returns everything that a selection requests besides its names. Two selections of one network with equal values are the
 /// same attachment.
 pub(super) fn annotation_keys(selection: &Selection) -> Map<String, Value> {
-    let mut out = requests::asked(selection);
+    let mut out = requests::capability_args(selection);
     if let Some(args) = &selection.cni_args {
         out.insert("cni-args".to_owned(), json!(args));
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cni::exec::Exec;
 use cni::version::Version;
-use plan::{Plugins, Spoken};
+use plan::{PluginVersions, Plugins};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -22,14 +22,14 @@ struct VersionOutput {
 }
 
 impl Plugins for NodePlugins<'_> {
-    fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>> {
+    fn versions(&self, plugin: &str) -> Option<Result<PluginVersions, String>> {
         let program = self.exec.find(plugin, &self.path).ok()?;
         let env = [("CNI_COMMAND".to_owned(), "VERSION".to_owned())];
         let stdin = json!({"cniVersion": Version::LATEST.to_string()}).to_string();
         let stdout = self.exec.run(&program, &env, stdin.as_bytes());
         Some(
             match stdout.map(|bytes| serde_json::from_slice::<VersionOutput>(&bytes)) {
-                Ok(Ok(output)) => Ok(Spoken {
+                Ok(Ok(output)) => Ok(PluginVersions {
                     versions: output.supported,
                 }),
                 Ok(Err(error)) => Err(format!(

@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use cni::cache::{self, Entry};
 use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
-use plan::netconf::{Netconf, Unserved};
+use plan::netconf::{Netconf, UnsupportedRequests};
 use plan::{Attached, Attachment, requests};
 use tracing::warn;
 
@@ -31,7 +31,7 @@ struct RunningContainer<'a> {
     /// Whether the container has state to keep up to date. A container that another program attached is in the result cache alone.
     is_known: bool,
     /// The handling of requests that no plugin supports.
-    unserved: Unserved,
+    unsupported_requests: UnsupportedRequests,
 }
 
 impl RunningContainer<'_> {
@@ -57,13 +57,16 @@ impl RunningContainer<'_> {
             return Err(error);
         }
         let delegate = &mut self.state.delegates[last];
-        let mut attached = engine.run_delegate(&self.context, delegate, false, self.unserved)?;
-        if let (Unserved::Event, Some(annotation_keys)) =
-            (self.unserved, &delegate.requested.annotation_keys)
-        {
-            attached
-                .unserved
-                .extend(requests::lacking(annotation_keys, &delegate.config));
+        let mut attached =
+            engine.run_delegate(&self.context, delegate, false, self.unsupported_requests)?;
+        if let (UnsupportedRequests::Event, Some(annotation_keys)) = (
+            self.unsupported_requests,
+            &delegate.requested.annotation_keys,
+        ) {
+            attached.unsupported.extend(requests::missing_capabilities(
+                annotation_keys,
+                &delegate.config,
+            ));
         }
         Ok(attached)
     }

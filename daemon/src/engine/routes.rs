@@ -154,7 +154,7 @@ impl Engine {
         attached: &Attached,
     ) -> Result<(), CniError> {
         let delegate = &state.delegates[index];
-        let invocation = context.invocation(delegate, attached.master);
+        let invocation = context.invocation(delegate, attached.is_default);
         chain::remember(&delegate.config, &invocation, &attached.result)
             .map_err(|error| failed(&state.pod, delegate, error.to_cni()))
     }

@@ -40,7 +40,7 @@ impl Engine {
             ));
         }
         let plugins = self.plugins(netconf, path);
-        let config = plan::primary(self.inputs_with(netconf, &plugins))
+        let config = plan::default_network_config(self.inputs_with(netconf, &plugins))
             .map_err(|error| CniError::new(CniError::PLUGIN_NOT_AVAILABLE, error.to_string()))?;
         let path = Self::search_path(netconf, path);
         // The lock is held while plugins run, so that concurrent calls get the same answer instead of a second run.

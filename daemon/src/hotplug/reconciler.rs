@@ -37,7 +37,7 @@ pub async fn run(pod_reconciler: PodReconciler, mut changed: UnboundedReceiver<P
     let mut queue = Queue::default();
     // Pods may have changed while no daemon ran.
     let cluster = pod_reconciler.service.cluster.get();
-    for pod in cluster.map(Cluster::pods_known).unwrap_or_default() {
+    for pod in cluster.map(Cluster::watched_pods).unwrap_or_default() {
         queue.put((pod.namespace.clone(), pod.name.clone()), Instant::now());
     }
     let mut tasks: JoinSet<(PodKey, bool)> = JoinSet::new();
@@ -76,7 +76,7 @@ async fn reconcile(pod_reconciler: Arc<PodReconciler>, (namespace, name): PodKey
         let Some(cluster) = pod_reconciler.service.cluster.get() else {
             return false;
         };
-        match cluster.pod_known(&namespace, &name) {
+        match cluster.watched_pod(&namespace, &name) {
             Some(pod) => reconcile_containers(&pod_reconciler.service, cluster, &pod, &path),
             None => true,
         }
@@ -94,7 +94,7 @@ fn reconcile_containers(
     path: &dyn Fn() -> Vec<std::path::PathBuf>,
 ) -> bool {
     let engine = &service.engine;
-    let netconf = service.standing_netconf();
+    let netconf = service.effective_netconf();
     let containers =
         netconf.and_then(|netconf| Ok((engine.containers_of(&netconf, pod)?, netconf)));
     let (containers, netconf) = match containers {

@@ -178,7 +178,7 @@ impl NodeReconciler {
         }
         let named = |one: &Runtime| format!("{} {}", one.name, one.version);
         let name = report.runtime.as_ref().map(named).unwrap_or_default();
-        self.metrics.place(&name, &dirs);
+        self.metrics.set_runtime_dirs(&name, &dirs);
         self.log_changes(&dirs, report.notes);
         // A runtime that restarts creates its socket again.
         let socket = report.runtime.as_ref().and_then(|one| one.socket.parent());
@@ -229,7 +229,7 @@ impl NodeReconciler {
 
     /// Removes the shim from directories that the runtime used before, once no CNI configuration there sends pods to it.
     fn remove_from_other_dirs(&self, dirs: &CniDirs) {
-        if !config_manager::are_all_in(&self.root, &dirs.conf_dir) {
+        if !config_manager::all_installed_in(&self.root, &dirs.conf_dir) {
             return;
         }
         let keep = [
@@ -332,7 +332,7 @@ impl NodeReconciler {
             warn!(%error, "cannot remove the lock file");
         }
         let certificate = self.config.certificate.as_ref();
-        match certificate.map(|settings| certificate::forget(&self.root, settings)) {
+        match certificate.map(|settings| certificate::remove(&self.root, settings)) {
             None | Some(Ok(false)) => {}
             Some(Ok(true)) => info!("removed the node's certificate"),
             Some(Err(error)) => warn!(%error, "cannot remove the node's certificate"),

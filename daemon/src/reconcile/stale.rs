@@ -71,7 +71,7 @@ fn detach(
     report: &Report,
     known: &BTreeSet<String>,
 ) {
-    let netconf = match service.standing_netconf() {
+    let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
         Err(error) => {
             return warn!(%error, "cannot search for stale containers, the configuration is invalid");
@@ -96,7 +96,7 @@ pub async fn hand_off(
 ) -> Result<HandOff, String> {
     let report = reconciler.enter_runtime().await?;
     let known = known(&reconciler, &report).await?;
-    let netconf = service.standing_netconf();
+    let netconf = service.effective_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
         let is_stale = |id: &ContainerId, netns: NetnsState<'_>| {

@@ -29,8 +29,8 @@ fn dispatch(
     call: &CniCall,
     raw_request: &Request,
 ) -> Result<Vec<u8>, VerbError> {
-    let netconf = service.standing_netconf()?;
-    let bare = || plan::bare(&raw_request.config, &netconf).map_err(CniError::from);
+    let netconf = service.effective_netconf()?;
+    let bare = || plan::explicit_config(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
         (Command::Status, _) => {

@@ -189,8 +189,8 @@ impl Service {
     }
 
     /// The netconf of attachments that no request of the runtime brings: hot plug and cleanup.
-    pub(crate) fn standing_netconf(&self) -> Result<Netconf, CniError> {
-        config_manager::standing_netconf(self.engine.root(), &self.config)
+    pub(crate) fn effective_netconf(&self) -> Result<Netconf, CniError> {
+        config_manager::effective_netconf(self.engine.root(), &self.config)
     }
 
     /// Fails until discovery has found where delegates run.
@@ -218,7 +218,7 @@ impl Service {
             Ok(added)
         });
         let added = attached.map_err(|error| VerbError::of_add(&pod, error))?;
-        cluster.attached_as(&pod);
+        cluster.notify_if_annotation_changed(&pod);
         info!(networks = added.attached.len(), "attached");
         Ok(Response::new(added.result).to_json())
     }
@@ -296,7 +296,10 @@ impl Service {
     /// The pod of a container without state. A pod with another uid is a different pod.
     fn pod_for_del(&self, call: &CniCall) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
-        let pod = self.cluster.get()?.pod_known(&name.namespace, &name.name)?;
+        let pod = self
+            .cluster
+            .get()?
+            .watched_pod(&name.namespace, &name.name)?;
         pod.check_uid(name.uid.as_deref()).ok().map(|()| pod)
     }
 }

@@ -7,7 +7,7 @@ use api::journal;
 use super::service::Service;
 use crate::{
     config_manager,
-    metrics::{OnNode, Process, Snapshot},
+    metrics::{NodeValues, Process, Snapshot},
     state::Store,
 };
 
@@ -21,22 +21,22 @@ pub(super) async fn take(service: &Arc<Service>) -> Snapshot {
     // On a thread of its own: verbs may occupy all threads for blocking work.
     let look = move || {
         // The receiver is dropped after the time limit.
-        let _ = sender.send(on_node(&own));
+        let _ = sender.send(node(&own));
     };
     let started = std::thread::Builder::new()
         .name("snapshot".to_owned())
         .spawn(look);
-    let on_node = match started {
+    let node = match started {
         Ok(_) => tokio::time::timeout(PATIENCE, receiver).await,
-        Err(_) => Ok(Ok(OnNode::default())),
+        Err(_) => Ok(Ok(NodeValues::default())),
     };
     Snapshot {
         problem: service.readiness.problem(),
-        on_node: on_node.map(Result::unwrap_or_default).unwrap_or_default(),
+        node: node.map(Result::unwrap_or_default).unwrap_or_default(),
     }
 }
 
-fn on_node(service: &Service) -> OnNode {
+fn node(service: &Service) -> NodeValues {
     let root = service.engine.shared_root();
     let (mut containers, mut entries) = (Some(0), Some(0));
     for dir in config_manager::state_dirs(&root, &service.config) {
@@ -50,7 +50,7 @@ fn on_node(service: &Service) -> OnNode {
         };
         entries = entries.zip(pending).map(|(sum, count)| sum + count);
     }
-    OnNode {
+    NodeValues {
         containers,
         journal: entries,
         process: Process::own(),

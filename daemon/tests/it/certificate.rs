@@ -106,7 +106,11 @@ fn unusable_certificate_is_replaced() {
     fs::create_dir_all(node.path("var/lib/certs")).unwrap();
     node.write(CURRENT, "-----BEGIN CERTIFICATE-----\n");
     let daemon = node.start_with(command(&node)).ready();
-    assert!(daemon.log().contains("the stored certificate is of no use"));
+    assert!(
+        daemon
+            .log()
+            .contains("the stored certificate cannot be used")
+    );
     assert_eq!(creates(&node, KUBELET), 1);
 }
 
@@ -159,7 +163,7 @@ fn pending_and_denied_requests_are_reported() {
     let problem = wait_for("the denial", || {
         daemon
             .problem()
-            .filter(|problem| problem.contains("turned down"))
+            .filter(|problem| problem.contains("was refused"))
     });
     assert!(problem.contains("not today"), "{problem}");
     node.api

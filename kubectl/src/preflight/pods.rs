@@ -3,7 +3,7 @@
 use cni::config::NetworkConfig;
 use plan::{
     Attachment, PlanError,
-    netconf::{Netconf, Unserved},
+    netconf::{Netconf, UnsupportedRequests},
 };
 
 use super::{
@@ -113,7 +113,7 @@ fn text(remark: &Remark) -> String {
         } => format!(
             "network {namespace}/{name}: its definition was not read, so nothing is known of it"
         ),
-        Remark::NotServed(PlanError::Unserved { network, requests }) => format!(
+        Remark::NotServed(PlanError::Unsupported { network, requests }) => format!(
             "network {network}: no plugin serves the request for {requests}; the pod starts without it, and an event says so: add the capability to the definition, or drop the request"
         ),
         remark => remark.to_string(),
@@ -146,10 +146,12 @@ fn changes(pod: &Pod, attachments: &[Attachment], netconf: &Netconf) -> Vec<Stri
         }
         let has_ips = selection.is_some_and(|one| !one.ips.is_empty());
         if has_ips && !is_address_served(&attachment.config) {
-            let outcome = match netconf.unserved {
-                Unserved::Error => "the pod fails",
-                Unserved::Event => "the pod starts with another one, and an event says so",
-                Unserved::Silent => continue,
+            let outcome = match netconf.unsupported_requests {
+                UnsupportedRequests::Error => "the pod fails",
+                UnsupportedRequests::Event => {
+                    "the pod starts with another one, and an event says so"
+                }
+                UnsupportedRequests::Silent => continue,
             };
             changes.push(format!(
                 "network {network}: no plugin declares the capability ips, so that the requested address may not be given, and {outcome}: add \"capabilities\": {{\"ips\": true}} to the definition where its plugin knows it, or drop the request"

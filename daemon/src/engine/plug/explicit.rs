@@ -7,7 +7,7 @@ use cni::config::NetworkConfig;
 use cni::types::CniError;
 use plan::Attached;
 use plan::Requested;
-use plan::netconf::{Netconf, Unserved};
+use plan::netconf::{Netconf, UnsupportedRequests};
 use plan::{Attachment, PlanError, PodView, requests};
 use serde_json::{Map, Value};
 
@@ -26,7 +26,7 @@ impl Engine {
         config: &[u8],
         annotation_keys: &Map<String, Value>,
     ) -> Result<Attachment, PlanError> {
-        plan::given(pod, config, annotation_keys, self.inputs(netconf))
+        plan::explicit_attachment(pod, config, annotation_keys, self.inputs(netconf))
     }
 
     /// Attaches the network under the interface that the request names. A failure leaves no trace of it.
@@ -44,8 +44,11 @@ impl Engine {
         let mut new = delegate(attachment, request.ifname.clone(), netconf);
         // The annotation did not request it, so a changed annotation must not detach it.
         new.requested.annotation_keys = None;
-        requests::check(std::slice::from_ref(attachment), netconf.unserved)
-            .map_err(CniError::from)?;
+        requests::check(
+            std::slice::from_ref(attachment),
+            netconf.unsupported_requests,
+        )
+        .map_err(CniError::from)?;
         self.with_container(request, netconf, &pod.into(), |running, _| {
             running.refuse_taken(&new)?;
             running.check_plugins(&new)?;
@@ -54,9 +57,9 @@ impl Engine {
             let ifname = new.ifname.clone();
             let attached = running.attach(new).and_then(|mut attached| {
                 request.cancellation.check()?;
-                if netconf.unserved == Unserved::Event {
-                    let lacking = requests::without_capability(attachment);
-                    attached.unserved.extend(lacking);
+                if netconf.unsupported_requests == UnsupportedRequests::Event {
+                    let lacking = requests::unsupported(attachment);
+                    attached.unsupported.extend(lacking);
                 }
                 Ok(attached)
             });
@@ -146,7 +149,7 @@ impl Engine {
             store: &store,
             state,
             is_known,
-            unserved: netconf.unserved,
+            unsupported_requests: netconf.unsupported_requests,
         };
         work(&mut running, &entries)
     }

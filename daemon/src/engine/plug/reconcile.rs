@@ -113,7 +113,7 @@ impl Engine {
             store: &store,
             state,
             is_known: true,
-            unserved: netconf.unserved,
+            unsupported_requests: netconf.unsupported_requests,
         };
         running.check(&steps)?;
         running.state.status_pending = true;
@@ -195,9 +195,9 @@ impl Engine {
         let mut attachments = Vec::new();
         for index in &new {
             let selection = selections[*index].clone();
-            attachments.push(plan::selected(pod, selection, inputs).map_err(refused)?);
+            attachments.push(plan::selected_attachment(pod, selection, inputs).map_err(refused)?);
         }
-        requests::check(&attachments, netconf.unserved).map_err(refused)?;
+        requests::check(&attachments, netconf.unsupported_requests).map_err(refused)?;
         self.assign_devices(&mut attachments, pod, Some(&staying))
             .map_err(refused)?;
         let mut delegates =

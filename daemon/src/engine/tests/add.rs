@@ -20,7 +20,7 @@ fn add_runs_delegates_in_order_and_returns_the_first_result() {
     let names: Vec<_> = added
         .attached
         .iter()
-        .map(|a| (a.name.as_str(), a.ifname.as_str(), a.master))
+        .map(|a| (a.name.as_str(), a.ifname.as_str(), a.is_default))
         .collect();
     assert_eq!(
         names,

@@ -33,7 +33,7 @@ fn plug(fixture: &Fixture, id: &str, ifname: &str, requests: Value) -> Result<At
 
 fn unplug(fixture: &Fixture, id: &str, ifname: &str) -> Result<(), CniError> {
     let netconf = fixture.netconf();
-    let config = plan::bare(CONFIG.as_bytes(), &netconf)?;
+    let config = plan::explicit_config(CONFIG.as_bytes(), &netconf)?;
     fixture
         .engine
         .del_explicit(&at(id, ifname), &netconf, &pod(""), &config)
@@ -129,7 +129,7 @@ fn failed_unplug_is_returned_and_can_be_repeated() {
     fixture.check_calls(&["DEL tuning ext0", "DEL macvlan ext0"]);
     let netconf = fixture.netconf();
     let default_network = r#"{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}"#;
-    let default_network = plan::bare(default_network.as_bytes(), &netconf).unwrap();
+    let default_network = plan::explicit_config(default_network.as_bytes(), &netconf).unwrap();
     let refused =
         fixture
             .engine
@@ -144,7 +144,7 @@ fn explicit_delegate_of_an_unknown_container_writes_no_state() {
     plug(&fixture, "c9", "ext0", json!({})).unwrap();
     assert_eq!(fixture.files(), ["results/neta-c9-ext0"]);
     let netconf = fixture.netconf();
-    let config = plan::bare(CONFIG.as_bytes(), &netconf).unwrap();
+    let config = plan::explicit_config(CONFIG.as_bytes(), &netconf).unwrap();
     fixture.calls();
     fixture
         .engine

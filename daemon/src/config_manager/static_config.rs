@@ -1,4 +1,4 @@
-//! A configuration that someone made by hand: installed as it is, but only when the runtime can use it.
+//! A static configuration, from the option `multusConfigFile`. It is installed unchanged, but only when the runtime can load it.
 
 use std::{
     io,
@@ -10,25 +10,25 @@ use node::root::Root;
 use plan::{daemon_config::Config, netconf::Netconf, node_path::node_path};
 use serde_json::{Map, Value};
 
-use super::{primary::plugin_types, written::MAX_FILE};
+use super::{default_network::plugin_types, installed::MAX_FILE};
 
-/// Upstream's program for a node without a daemon.
+/// The plugin type of upstream's program for nodes without a daemon.
 const THIN: &str = "multus";
 
-/// What is to be installed.
+/// A static configuration that can be installed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ReadyMade {
-    /// Its file name.
+pub(super) struct StaticConfig {
+    /// The file name.
     pub name: String,
-    /// Its content, as it was given.
+    /// The unchanged content.
     pub bytes: Vec<u8>,
-    /// Whether it sends pods to multus.
+    /// Whether a plugin is Multus, ours or upstream's.
     pub calls_multus: bool,
-    /// Whether it names the program of upstream's thin mode, which is not ours.
+    /// Whether a plugin is the program of upstream's thin mode, which is not ours.
     pub calls_thin: bool,
 }
 
-/// Reads it: it is mounted into the daemon's own file system, as a rule; else it is the node's.
+/// Reads the file from the daemon's own file system, where it is usually mounted, else from the node's.
 pub(super) fn read(root: &Root, path: &Path) -> Result<Vec<u8>, String> {
     match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => root
@@ -38,9 +38,9 @@ pub(super) fn read(root: &Root, path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The configuration that pods are attached by: the daemon's file, over the ready-made one, if one was given. That is read at each
-/// call, by the same rules as when it is installed.
-pub fn standing_netconf(root: &Root, config: &Config) -> Result<Netconf, CniError> {
+/// Returns the configuration by which pods are attached: the daemon's file, which overlays the static configuration, if one is set. The
+/// static file is read at each call, by the same rules as when it is installed.
+pub fn effective_netconf(root: &Root, config: &Config) -> Result<Netconf, CniError> {
     let Some(path) = &config.config_file else {
         return Ok(config.own_netconf()?);
     };
@@ -52,7 +52,8 @@ pub fn standing_netconf(root: &Root, config: &Config) -> Result<Netconf, CniErro
     Ok(config.netconf(&bytes)?)
 }
 
-/// What the shim gets of a ready-made file: the plugin's own part of a list, with the list's name and version, as runtimes hand it on.
+/// Returns the part of a static configuration that the shim gets: of a list only the plugin, with the list's name and version, as
+/// runtimes pass it.
 fn of_multus(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let config: Map<String, Value> =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
@@ -68,14 +69,14 @@ fn of_multus(bytes: &[u8]) -> Result<Vec<u8>, String> {
     Ok(serde_json::to_vec(&plugin).expect("a JSON map always serialises"))
 }
 
-/// Multus among the plugins of a list.
+/// Returns Multus' plugin of a list.
 fn multus_of_list(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
     let plugins = config.get("plugins").and_then(Value::as_array);
     let mut maps = plugins.into_iter().flatten().filter_map(Value::as_object);
     maps.find(|map| plugin_types(map).into_iter().any(plan::is_multus))
 }
 
-/// Where shims leave deletions: in the daemon's directory of state, and in the one that the ready-made file names.
+/// Returns the directories in which shims journal deletions: the daemon's state directory, and the one that the static configuration names.
 pub fn state_dirs(root: &Root, config: &Config) -> Vec<PathBuf> {
     let mut dirs = vec![config.cni_dir.clone()];
     let file = config.config_file.as_ref();
@@ -91,26 +92,26 @@ fn cni_dir(bytes: &[u8]) -> Option<PathBuf> {
     (!dir.is_empty()).then(|| node_path(dir))
 }
 
-/// Checks what runtimes check when they load a file of that name: one that they pass over would leave the node without a network.
-pub(super) fn check(path: &Path, bytes: Vec<u8>) -> Result<ReadyMade, String> {
+/// Makes the checks with which runtimes load a file of that name: a file that they skip would leave the node without a network.
+pub(super) fn check(path: &Path, bytes: Vec<u8>) -> Result<StaticConfig, String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or("it has no file name")?.to_owned();
     let config = NetworkConfig::parse(&bytes).map_err(|error| error.to_string())?;
     match Path::new(&name).extension().and_then(|end| end.to_str()) {
         Some("conflist") if !config.is_list => {
             return Err(
-                "it is a single configuration: give it a name that ends in .conf".to_owned(),
+                "it is a single configuration: rename it to a name that ends in .conf".to_owned(),
             );
         }
         Some("conf") if config.is_list => {
             return Err(
-                "it is a list of plugins: give it a name that ends in .conflist".to_owned(),
+                "it is a list of plugins: rename it to a name that ends in .conflist".to_owned(),
             );
         }
         Some("conf" | "conflist") => {}
         _ => {
             return Err(
-                "runtimes pass over files whose name does not end in .conf or .conflist: rename it"
+                "runtimes ignore files whose name does not end in .conf or .conflist: rename it"
                     .to_owned(),
             );
         }
@@ -118,7 +119,7 @@ pub(super) fn check(path: &Path, bytes: Vec<u8>) -> Result<ReadyMade, String> {
     let kinds = config.plugins.iter().map(|plugin| plugin.kind.as_str());
     let calls_multus = kinds.clone().any(plan::is_multus);
     let calls_thin = kinds.into_iter().any(|kind| kind == THIN);
-    Ok(ReadyMade {
+    Ok(StaticConfig {
         name,
         bytes,
         calls_multus,
@@ -136,7 +137,7 @@ mod tests {
     const LIST: &str = r#"{"name":"n","plugins":[{"type":"bridge"}]}"#;
 
     #[test]
-    fn what_runtimes_load_is_kept_as_it_is() {
+    fn loadable_files_are_installed_unchanged() {
         for (name, text, calls_multus) in [("5-a.conf", SINGLE, true), ("a.conflist", LIST, false)]
         {
             let made = check(&Path::new("/mnt").join(name), text.into()).unwrap();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_are_looked_for_where_the_shim_leaves_them() {
+    fn journals_are_found_where_the_shim_writes_them() {
         for (text, dir) in [
             (SINGLE, None),
             (
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thin_program_is_noticed() {
+    fn the_thin_program_is_detected() {
         for (text, is_thin) in [
             (SINGLE, false),
             (LIST, false),
@@ -180,12 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_does_by_itself_goes_by_the_ready_made_file() {
+    fn the_daemons_own_work_uses_the_static_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let config = json!({"multusConfigFile": "/host/mine/5.conflist", "kubeletDir": "/k"});
         let config = Config::parse(config.as_object().unwrap().clone()).unwrap();
-        let absent = standing_netconf(&root, &config).unwrap_err();
+        let absent = effective_netconf(&root, &config).unwrap_err();
         assert!(absent.msg.contains("/host/mine/5.conflist"), "{absent}");
         let list = json!({"cniVersion": "1.0.0", "name": "made", "plugins": [
             {"type": "tuning"},
@@ -194,7 +195,7 @@ mod tests {
         root.make_dirs("/mine", 0o755).unwrap();
         root.write_atomic("/mine/5.conflist", list.to_string().as_bytes(), 0o600)
             .unwrap();
-        let netconf = standing_netconf(&root, &config).unwrap();
+        let netconf = effective_netconf(&root, &config).unwrap();
         assert_eq!(netconf.cni_dir, Path::new("/state"));
         assert_eq!(netconf.cluster_network, "/x");
         assert_eq!(netconf.cni_version, "1.0.0");
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_they_would_pass_over_is_refused() {
+    fn files_that_runtimes_ignore_are_refused() {
         for (name, text, expected) in [
             ("a.conf", "", "EOF"),
             ("a.conf", "{}", "name"),

@@ -1,95 +1,95 @@
-//! Cuts the JSON of a list into its items while it arrives, so that no more than one of them is in memory as text.
+//! Splits the JSON of a list into its items while it arrives, so that the text of only one item is in memory at a time.
 //!
-//! Only as much of JSON is understood as is needed to see where an item ends; each is read by serde afterwards, and so is what is
-//! around them. Text that is no JSON ends in an error of one of the two.
+//! The splitter understands only as much JSON as it needs to find the end of an item. Serde parses each item afterwards, and also the
+//! envelope around them. Text that is not JSON becomes an error of one of the two.
 
-/// More than any object: etcd keeps none beyond a few MiB.
+/// More than any object: etcd stores no object beyond a few MiB.
 const MAX_ITEM: usize = 16 << 20;
-/// Everything in a list that is no item.
+/// The limit for the list without its items.
 const MAX_ENVELOPE: usize = 1 << 20;
 
-/// The text of a list, as far as it has come.
+/// The text of a list, as far as it has arrived.
 #[derive(Debug, Default)]
-pub(super) struct Splitter {
+pub(super) struct ListSplitter {
     /// Open braces and brackets.
     depth: u32,
-    place: Place,
-    /// Where the last string of the envelope at its own level began and ended.
+    context: Context,
+    /// Start and end of the last string at the envelope's own level.
     last_string: (usize, usize),
-    /// The value that comes is that of the key `items`.
+    /// Whether the next value belongs to the key `items`.
     is_items_next: bool,
     in_items: bool,
     item: Vec<u8>,
     envelope: Vec<u8>,
 }
 
-/// Where the next byte stands.
+/// The context of the next byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
+enum Context {
     #[default]
     Structure,
     String,
-    /// Behind a backslash in a string.
+    /// After a backslash in a string.
     Escape,
 }
 
-/// The text is no list that the API server would send.
+/// The text is not a list that the API server would send.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SplitError {
     #[error("the list ends in the middle")]
     Cut,
-    #[error("an object or the list's own part is too long")]
+    #[error("an object of the list, or the list without its objects, is too long")]
     TooLong,
 }
 
-/// The level of the list itself, and that of its items.
+/// The depth of the list itself, and that of its items.
 const ENVELOPE: u32 = 1;
 const ITEMS: u32 = 2;
 
-impl Splitter {
-    /// Takes the next piece; `handle` gets each item that ends in it.
+impl ListSplitter {
+    /// Processes the next chunk and passes each item that ends in it to `handle`.
     pub(super) fn push<E: From<SplitError>>(
         &mut self,
-        piece: &[u8],
+        chunk: &[u8],
         mut handle: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut from = 0;
-        for (index, &byte) in piece.iter().enumerate() {
-            match (self.place, byte) {
-                (Place::Structure, _) => {}
-                (Place::Escape, _) => {
-                    self.place = Place::String;
+        for (index, &byte) in chunk.iter().enumerate() {
+            match (self.context, byte) {
+                (Context::Structure, _) => {}
+                (Context::Escape, _) => {
+                    self.context = Context::String;
                     continue;
                 }
-                (Place::String, b'\\') => {
-                    self.place = Place::Escape;
+                (Context::String, b'\\') => {
+                    self.context = Context::Escape;
                     continue;
                 }
-                (Place::String, b'"') => {
-                    self.place = Place::Structure;
+                (Context::String, b'"') => {
+                    self.context = Context::Structure;
                     if self.depth == ENVELOPE {
                         self.last_string.1 = self.envelope.len() + index - from;
                     }
                     continue;
                 }
-                (Place::String, _) => continue,
+                (Context::String, _) => continue,
             }
             match byte {
                 b'"' => {
-                    self.place = Place::String;
+                    self.context = Context::String;
                     if self.depth == ENVELOPE {
                         self.last_string.0 = self.envelope.len() + index - from + 1;
                     }
                 }
                 b':' if self.depth == ENVELOPE => {
-                    self.keep(&piece[from..index])?;
+                    self.keep(&chunk[from..index])?;
                     from = index;
                     let (start, end) = self.last_string;
                     self.is_items_next = self.envelope.get(start..end) == Some(b"items");
                 }
                 b',' if self.depth == ENVELOPE => self.is_items_next = false,
                 b'[' if self.depth == ENVELOPE && self.is_items_next => {
-                    self.keep(&piece[from..=index])?;
+                    self.keep(&chunk[from..=index])?;
                     from = index + 1;
                     self.depth = ITEMS;
                     self.in_items = true;
@@ -99,17 +99,17 @@ impl Splitter {
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.in_items && self.depth == ENVELOPE {
-                        // Between items there is nothing but commas and space.
+                        // Between items there are only commas and white space.
                         self.in_items = false;
                         self.item.clear();
                         from = index;
                     } else if self.in_items && self.depth == ITEMS {
-                        self.keep(&piece[from..=index])?;
+                        self.keep(&chunk[from..=index])?;
                         from = index + 1;
                         let item = std::mem::take(&mut self.item);
-                        let start = item.iter().position(|byte| !is_between(*byte));
+                        let start = item.iter().position(|byte| !is_separator(*byte));
                         handle(&item[start.unwrap_or_default()..])?;
-                        // Its memory serves the next one.
+                        // The next item reuses the buffer.
                         self.item = item;
                         self.item.clear();
                     }
@@ -117,48 +117,48 @@ impl Splitter {
                 _ => {}
             }
         }
-        Ok(self.keep(&piece[from..])?)
+        Ok(self.keep(&chunk[from..])?)
     }
 
-    /// Returns the list without its items, once all of it has come.
+    /// Returns the envelope, which is the list without its items, once the list is complete.
     pub(super) fn finish(self) -> Result<Vec<u8>, SplitError> {
-        if self.depth == 0 && self.place == Place::Structure && !self.envelope.is_empty() {
+        if self.depth == 0 && self.context == Context::Structure && !self.envelope.is_empty() {
             Ok(self.envelope)
         } else {
             Err(SplitError::Cut)
         }
     }
 
-    fn keep(&mut self, piece: &[u8]) -> Result<(), SplitError> {
+    fn keep(&mut self, chunk: &[u8]) -> Result<(), SplitError> {
         let (to, max) = if self.in_items {
             (&mut self.item, MAX_ITEM)
         } else {
             (&mut self.envelope, MAX_ENVELOPE)
         };
-        if to.len() + piece.len() > max {
+        if to.len() + chunk.len() > max {
             return Err(SplitError::TooLong);
         }
-        to.extend_from_slice(piece);
+        to.extend_from_slice(chunk);
         Ok(())
     }
 }
 
-fn is_between(byte: u8) -> bool {
+fn is_separator(byte: u8) -> bool {
     byte == b',' || byte.is_ascii_whitespace()
 }
 
-/// Cuts a watch into its lines.
+/// Splits a watch into its lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<u8>);
+pub(super) struct LineSplitter(Vec<u8>);
 
-impl Lines {
-    /// Takes the next piece; `handle` gets each line that ends in it.
+impl LineSplitter {
+    /// Processes the next chunk and passes each line that ends in it to `handle`.
     pub(super) fn push<E: From<SplitError>>(
         &mut self,
-        piece: &[u8],
+        chunk: &[u8],
         mut handle: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut rest = piece;
+        let mut rest = chunk;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let (line, after) = rest.split_at(end);
             rest = &after[1..];
@@ -184,12 +184,12 @@ mod tests {
 
     use super::*;
 
-    /// Splits a text that comes in pieces of this size.
+    /// Splits a text that arrives in chunks of this size.
     fn split(text: &str, size: usize) -> Result<(Vec<String>, String), SplitError> {
-        let mut splitter = Splitter::default();
+        let mut splitter = ListSplitter::default();
         let mut items = Vec::new();
-        for piece in text.as_bytes().chunks(size) {
-            splitter.push(piece, |item| {
+        for chunk in text.as_bytes().chunks(size) {
+            splitter.push(chunk, |item| {
                 items.push(String::from_utf8(item.to_vec()).unwrap());
                 Ok::<_, SplitError>(())
             })?;
@@ -200,14 +200,14 @@ mod tests {
 
     fn check(text: &str, items: &[&str], envelope: &str) {
         for size in [1, 2, 3, 7, 16, 1000] {
-            let (found, around) = split(text, size).unwrap();
-            assert_eq!(found, items, "{text} in pieces of {size}");
-            assert_eq!(around, envelope, "{text} in pieces of {size}");
+            let (found, rest) = split(text, size).unwrap();
+            assert_eq!(found, items, "{text} in chunks of {size}");
+            assert_eq!(rest, envelope, "{text} in chunks of {size}");
         }
     }
 
     #[test]
-    fn items_are_cut_out_wherever_pieces_end() {
+    fn items_are_split_wherever_chunks_end() {
         check(
             r#"{"items":[{"a":1},{"b":[{}]}]}"#,
             &[r#"{"a":1}"#, r#"{"b":[{}]}"#],
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn text_that_ends_early_is_no_list() {
+    fn text_that_ends_early_is_an_error() {
         for text in ["", "{", r#"{"items":[{}"#, r#"{"items":[{}]"#, r#"{"a":""#] {
             assert_eq!(split(text, 4), Err(SplitError::Cut), "{text}");
         }
     }
 
     #[test]
-    fn other_text_does_no_harm() {
+    fn invalid_text_does_not_panic() {
         for text in [
             "]]]}",
             "no JSON",
@@ -260,19 +260,19 @@ mod tests {
     }
 
     #[test]
-    fn no_item_is_longer_than_any_object() {
-        let mut splitter = Splitter::default();
+    fn too_long_items_and_lines_are_refused() {
+        let mut splitter = ListSplitter::default();
         let nothing = |_: &[u8]| Ok::<_, SplitError>(());
         splitter.push(b"{\"items\":[{\"a\":\"", nothing).unwrap();
-        let piece = vec![b'x'; MAX_ITEM];
-        assert_eq!(splitter.push(&piece, nothing), Err(SplitError::TooLong));
-        let mut lines = Lines::default();
+        let chunk = vec![b'x'; MAX_ITEM];
+        assert_eq!(splitter.push(&chunk, nothing), Err(SplitError::TooLong));
+        let mut lines = LineSplitter::default();
         lines.push(b"{", nothing).unwrap();
-        assert_eq!(lines.push(&piece, nothing), Err(SplitError::TooLong));
+        assert_eq!(lines.push(&chunk, nothing), Err(SplitError::TooLong));
     }
 
     #[test]
-    fn all_of_a_large_list_comes_through() {
+    fn a_large_list_is_split_completely() {
         let items: Vec<Value> = (0..500)
             .map(|number| json!({"metadata": {"name": format!("pod-{number}"), "labels": {"a": "{\\"}}}))
             .collect();
@@ -288,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_wherever_pieces_end() {
+    fn lines_are_split_wherever_chunks_end() {
         for size in 1..9 {
-            let mut lines = Lines::default();
+            let mut lines = LineSplitter::default();
             let mut found = Vec::new();
-            for piece in b"one\ntwo\n\nthree\nfo".chunks(size) {
+            for chunk in b"one\ntwo\n\nthree\nfo".chunks(size) {
                 lines
-                    .push(piece, |line| {
+                    .push(chunk, |line| {
                         found.push(String::from_utf8(line.to_vec()).unwrap());
                         Ok::<_, SplitError>(())
                     })

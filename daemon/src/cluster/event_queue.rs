@@ -1,4 +1,5 @@
-//! Events that wait to be sent: so many at most, few at once, so that they delay neither an ADD nor its status.
+//! The queue of events to send. Its length and the number of concurrent requests are bounded, so that events delay neither an ADD nor
+//! its status.
 
 use std::{
     sync::{
@@ -16,37 +17,37 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::recorder::Recorder;
+use super::event_recorder::Recorder;
 use crate::{access::Client, metrics::Metrics};
 
-/// One event of each pod of a full node, with some to spare. What comes while so many wait is dropped.
-const WAITING: usize = 512;
-/// So many are sent at once; what else a connection can take is for statuses.
-const AT_ONCE: usize = 4;
-/// How long one event is tried.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Capacity of the queue: more than one event of each pod of a full node. Further events are dropped.
+const CAPACITY: usize = 512;
+/// Concurrent requests for events; the rest of a connection's capacity is for statuses.
+const CONCURRENCY: usize = 4;
+/// The time limit for one event with all its tries.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The end of the queue that events are put in at.
+/// The sending half of the queue.
 #[derive(Debug, Clone)]
-pub(super) struct Events {
-    queue: Sender<Waiting>,
+pub(super) struct EventQueue {
+    queue: Sender<Queued>,
     dropped: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
 }
 
-/// An event with its reason, by which it is counted.
-type Waiting = (Event, &'static str);
+/// An event with its reason, the label of its metric.
+type Queued = (Event, &'static str);
 
-impl Events {
-    /// Sends on `runtime` until the last clone is dropped.
+impl EventQueue {
+    /// Starts a task on `runtime` that sends events until the last clone of the queue is dropped.
     pub(super) fn start(client: Client, runtime: &Handle, metrics: Arc<Metrics>) -> Self {
-        let (events, waiting) = Self::new(WAITING, Arc::clone(&metrics));
+        let (events, waiting) = Self::new(CAPACITY, Arc::clone(&metrics));
         let dropped = Arc::clone(&events.dropped);
         runtime.spawn(run(client, waiting, dropped, metrics));
         events
     }
 
-    fn new(length: usize, metrics: Arc<Metrics>) -> (Self, Receiver<Waiting>) {
+    fn new(length: usize, metrics: Arc<Metrics>) -> (Self, Receiver<Queued>) {
         let (queue, waiting) = mpsc::channel(length);
         let events = Self {
             queue,
@@ -56,7 +57,7 @@ impl Events {
         (events, waiting)
     }
 
-    /// Puts an event in, and does not wait: one that finds no room is counted.
+    /// Queues an event without waiting. A full queue drops and counts it.
     pub(super) fn send(&self, event: Event, reason: &'static str) {
         if self.queue.try_send((event, reason)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -67,24 +68,24 @@ impl Events {
 
 async fn run(
     client: Client,
-    mut waiting: Receiver<Waiting>,
+    mut waiting: Receiver<Queued>,
     dropped: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
 ) {
     let recorder = Recorder::default();
     let mut sending = JoinSet::new();
     while let Some((event, reason)) = waiting.recv().await {
-        while sending.len() >= AT_ONCE {
+        while sending.len() >= CONCURRENCY {
             sending.join_next().await;
         }
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            warn!(dropped, "events came faster than the API server took them");
+            warn!(dropped, "events dropped because the queue was full");
         }
         let (client, recorder) = (client.clone(), recorder.clone());
         let metrics = Arc::clone(&metrics);
         sending.spawn(async move {
-            let sent = recorder.send(&client, event, PATIENCE).await;
+            let sent = recorder.send(&client, event, TIMEOUT).await;
             metrics.event(reason, sent.is_ok());
             if let Err(error) = sent {
                 warn!(%error, reason, "cannot send an event");
@@ -98,8 +99,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_without_room_are_counted_and_nothing_waits() {
-        let (events, mut waiting) = Events::new(2, Arc::default());
+    fn a_full_queue_drops_and_counts_events() {
+        let (events, mut waiting) = EventQueue::new(2, Arc::default());
         for _ in 0..5 {
             events.send(Event::default(), "X");
         }

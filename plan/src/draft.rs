@@ -1,11 +1,11 @@
-//! A CNI configuration while it is being completed. Bytes that need no change are handed on exactly as they were.
+//! Completes a CNI configuration before its plugins get it. A configuration that needs no change keeps its exact bytes.
 
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value, json};
 
 use super::is_multus;
 
-/// A configuration before its plugins see it.
+/// A configuration that is not complete yet.
 pub(super) struct Draft {
     map: Map<String, Value>,
     original: Option<Vec<u8>>,
@@ -29,12 +29,12 @@ impl Draft {
         }
     }
 
-    /// `name`, empty when absent or of another type.
+    /// Returns `name`, or an empty text when it is absent or of another type.
     pub(super) fn name(&self) -> &str {
         text(&self.map, "name")
     }
 
-    /// A switch may be written as text, as the reference library allows.
+    /// Reads a switch, which may also be a text: the reference library allows that.
     pub(super) fn switch(&self, key: &str) -> bool {
         match self.map.get(key) {
             Some(Value::Bool(on)) => *on,
@@ -43,12 +43,12 @@ impl Draft {
         }
     }
 
-    /// Whether there is anything to run.
+    /// Whether the configuration has a plugin or a list of plugins.
     pub(super) fn is_configuration(&self) -> bool {
         !self.is_list() || self.map.get("plugins").is_some_and(Value::is_array)
     }
 
-    /// Whether it leads back to multus.
+    /// Whether a plugin of the configuration is Multus itself.
     pub(super) fn calls_multus(&self) -> bool {
         let plugins = self.map.get("plugins").and_then(Value::as_array);
         let listed = plugins.into_iter().flatten().filter_map(Value::as_object);
@@ -57,7 +57,7 @@ impl Draft {
             .any(|plugin| is_multus(text(plugin, "type")))
     }
 
-    /// Names a configuration that has no name. One that is no text is not taken for a missing one.
+    /// Sets `name` where it is missing or empty. A name that is not a string is an error, not a missing name.
     pub(super) fn name_if_missing(&mut self, name: &str) -> Result<(), String> {
         match self.map.get("name") {
             None | Some(Value::Null | Value::String(_)) => {}
@@ -73,7 +73,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Gives a list without a version that of multus. A single configuration without one is 0.1.0 by the specification.
+    /// Sets Multus' own version in a list without one. A single configuration without one is 0.1.0 by the specification.
     pub(super) fn version_if_missing(&mut self, version: &str) {
         if self.is_list() && text(&self.map, "cniVersion").is_empty() && !version.is_empty() {
             self.set("cniVersion", Value::String(version.to_owned()));
@@ -95,7 +95,7 @@ impl Draft {
             .try_for_each(|plugin| merge_args(plugin, args))
     }
 
-    /// Tells every plugin its device, under both names that plugins know.
+    /// Writes the device ID into every plugin, under both keys that plugins read.
     pub(super) fn set_device(&mut self, id: &str) {
         self.original = None;
         let keys = ["deviceID", "pciBusID"].map(|key| (key.to_owned(), Value::from(id)));
@@ -119,7 +119,7 @@ impl Draft {
         }
     }
 
-    /// Hands the configuration over to the CNI rules, which refuse one without plugins or with a nameless type.
+    /// Parses the completed configuration, which fails without plugins or with an empty type.
     pub(super) fn finish(self) -> Result<NetworkConfig, String> {
         let bytes = match self.original {
             Some(bytes) => bytes,
@@ -128,7 +128,7 @@ impl Draft {
         NetworkConfig::parse(&bytes).map_err(|error| error.to_string())
     }
 
-    /// A non-empty `type` at the top makes a single configuration, whatever else there is.
+    /// Whether this is a list. A non-empty `type` at the top makes it a single configuration, whatever else it has.
     pub(super) fn is_list(&self) -> bool {
         text(&self.map, "type").is_empty()
     }

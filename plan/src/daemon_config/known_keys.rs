@@ -1,7 +1,7 @@
-//! Keys of the table of options: their types, and names that are so near to one of them that they can only be meant for it.
+//! Checks keys against the table of options: the types of values, and names so similar to a known key that they must be misspelled.
 //!
-//! A value of the wrong type is an error. A misspelled key is a warning, as a file of a newer release must not stop an older daemon
-//! after a rollback; the chart refuses it when it is rendered. Any other unknown key belongs to the requests and is kept.
+//! A value of the wrong type is an error. A misspelled key is only a warning, since a file of a newer release must not stop an older
+//! daemon after a rollback; the chart refuses it when it is rendered. Any other unknown key belongs to the requests and is kept.
 
 use api::options::{self, Kind, OPTIONS};
 use serde_json::{Map, Value};
@@ -16,19 +16,19 @@ pub(super) fn check_types(raw: &Map<String, Value>) -> Result<(), ConfigError> {
         .filter_map(|(key, value)| Some((options::find(key)?, value)));
     for (option, value) in options {
         if !option.kind.accepts(value) {
-            return Err(json::wrong(option.name, expected(option.kind)).into());
+            return Err(json::wrong_type(option.name, expected(option.kind)).into());
         }
     }
     Ok(())
 }
 
-/// One sentence for each key that is not known, but nearly.
+/// Returns a sentence for each unknown key that is similar to a known one.
 pub fn misspelled(raw: &Map<String, Value>) -> Vec<String> {
     let unknown = raw.keys().filter(|key| options::find(key).is_none());
     let sentence = |key: &String| {
-        let meant = meant(key)?;
+        let suggestion = suggestion(key)?;
         Some(format!(
-            "there is no key \"{key}\": did you mean \"{meant}\"?"
+            "there is no key \"{key}\": did you mean \"{suggestion}\"?"
         ))
     };
     unknown.filter_map(sentence).collect()
@@ -45,9 +45,9 @@ fn expected(kind: Kind) -> &'static str {
     }
 }
 
-/// The option that an unknown key was meant for. Short names are near to each other by chance.
-pub fn meant(key: &str) -> Option<&'static str> {
-    let far = match key.len() {
+/// Returns the option that an unknown key is probably meant for. Short keys have none, since they are similar by chance.
+pub fn suggestion(key: &str) -> Option<&'static str> {
+    let max_distance = match key.len() {
         0..6 => return None,
         6..10 => 1,
         _ => 2,
@@ -55,16 +55,16 @@ pub fn meant(key: &str) -> Option<&'static str> {
     let names = OPTIONS.iter().map(|option| option.name);
     names
         .map(|name| (distance(&key.to_lowercase(), &name.to_lowercase()), name))
-        .filter(|(distance, _)| *distance <= far)
+        .filter(|(distance, _)| *distance <= max_distance)
         .min()
         .map(|(_, name)| name)
 }
 
-/// How many bytes have to be put in, taken out or changed.
+/// Returns the Levenshtein distance: the number of bytes to insert, remove or change.
 pub fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (at, left) in from.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+    for (index, left) in from.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
         for (column, right) in to.bytes().enumerate() {
             let changed = diagonal + usize::from(left != right);
             diagonal = row[column + 1];
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_those_of_the_textbook() {
+    fn distances_match_known_examples() {
         for (from, to, expected) in [
             ("kitten", "sitting", 3),
             ("", "abc", 3),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn near_names_are_meant_and_far_ones_are_not() {
+    fn only_similar_names_are_suggested() {
         for (key, expected) in [
             ("namespaceIsolaton", Some("namespaceIsolation")),
             ("NAMESPACESISOLATION", Some("namespaceIsolation")),
@@ -104,7 +104,7 @@ mod tests {
             ("args2", None),
             ("logFormat", None),
         ] {
-            assert_eq!(meant(key), expected, "{key}");
+            assert_eq!(suggestion(key), expected, "{key}");
         }
     }
 }

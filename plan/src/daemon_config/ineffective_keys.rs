@@ -1,38 +1,38 @@
-//! Keys that upstream knows and that change nothing here: said at each start, so that nobody relies on them.
+//! Keys of upstream that have no effect here. Each start logs them, so that no administrator relies on them.
 
 use serde_json::{Map, Value};
 
 use crate::{json, node_path::node_path};
 
-/// One sentence for each key that is set to something it will not get.
-pub(super) fn missing(raw: &Map<String, Value>) -> Vec<String> {
-    let said = |(key, counts, cure): &(&str, fn(&Value) -> bool, &str)| {
-        let set = json::get(raw, key).is_some_and(counts);
-        set.then(|| format!("key \"{key}\" has no effect on the daemon: {cure}"))
+/// Returns a sentence for each key whose value would have an effect on upstream's daemon.
+pub(super) fn without_effect(raw: &Map<String, Value>) -> Vec<String> {
+    let sentence = |(key, has_effect_upstream, hint): &Key| {
+        let is_set = json::get(raw, key).is_some_and(has_effect_upstream);
+        is_set.then(|| format!("key \"{key}\" has no effect on the daemon: {hint}"))
     };
-    KEYS.iter().filter_map(said).collect()
+    KEYS.iter().filter_map(sentence).collect()
 }
 
-/// Key, whether this value of it would change something, what to do.
+/// A key, whether a value of it would have an effect on upstream's daemon, and the hint.
 type Key = (&'static str, fn(&Value) -> bool, &'static str);
 
 const KEYS: &[Key] = &[
     (
         "enablePprof",
         is_on,
-        "there is nothing to profile, remove it",
+        "this daemon has no such profiles, remove it",
     ),
     (
         "forceCNIVersion",
         is_on,
-        "files of others are never rewritten, set the version in the primary's file",
+        "files of other programs are never rewritten, set the version in the default network's file",
     ),
     (
         "daemonSocketDir",
         |value| {
             is_text(value) && value.as_str().map(node_path) != Some(api::DEFAULT_SOCKET_DIR.into())
         },
-        "the shim is told the directory of socketDir, set that",
+        "the shim uses the directory of socketDir, set that",
     ),
     (
         "kubeconfig",
@@ -56,23 +56,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_in_vain_is_said_once() {
+    fn keys_without_effect_are_reported() {
         let set = json!({
             "EnablePprof": true, "forceCNIVersion": true, "kubeconfig": "/x", "logFile": "/var/log/multus.log",
         });
-        let said = missing(set.as_object().unwrap());
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[0].starts_with("key \"enablePprof\" has no effect on the daemon: "));
+        let sentences = without_effect(set.as_object().unwrap());
+        assert_eq!(sentences.len(), 3, "{sentences:?}");
+        assert!(sentences[0].starts_with("key \"enablePprof\" has no effect on the daemon: "));
     }
 
     #[test]
-    fn what_changes_nothing_anyway_is_not_worth_a_word() {
+    fn values_without_effect_upstream_are_not_reported() {
         let set = json!({
             "enablePprof": false, "logFile": "", "logToStderr": true, "logOptions": {},
             "daemonSocketDir": "/run/multus/",
             "kubeconfig": null, "namespaceIsolation": true,
         });
-        assert!(missing(set.as_object().unwrap()).is_empty());
+        assert!(without_effect(set.as_object().unwrap()).is_empty());
     }
 
     #[test]

@@ -1,96 +1,96 @@
-//! Which file is the primary: a function over values.
+//! Chooses the configuration of the default network among the files of a directory, as a function over values.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// A primary configuration that can be used.
+/// A usable configuration of the default network.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Primary {
-    /// Its file name.
+pub struct DefaultNetwork {
+    /// The file name.
     pub file: String,
-    /// Its content.
+    /// The content of the file.
     pub value: Map<String, Value>,
 }
 
-/// There is no primary configuration.
+/// There is no usable configuration of a default network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PrimaryError {
-    /// The file that was asked for is not there.
+pub enum DefaultNetworkError {
+    /// The configured file does not exist.
     #[error("multusMasterCNI names `{file}`, which is not in {dir}")]
     NoSuchFile {
-        /// The name.
+        /// The configured file name.
         file: String,
         /// The directory.
         dir: String,
     },
-    /// There is nothing to be used.
+    /// No file can be used.
     #[error(
-        "no primary CNI configuration in {dir}{}: install a network plugin, or wait for the one that is installed",
-        passed_over(rejected)
+        "no CNI configuration of a default network in {dir}{}: install a network plugin, or wait for the one that is installed",
+        skipped(rejected)
     )]
     None {
         /// The directory.
         dir: String,
-        /// Files that were passed over, with the reason.
+        /// The skipped files, each with the reason.
         rejected: Vec<String>,
     },
-    /// The one that pods have had so far cannot be used now. Another would give them another network.
+    /// The present file can no longer be used. Another file would give pods another network.
     #[error(
-        "the primary CNI configuration {dir}/{file} cannot be used any more ({reason}): correct it, or remove it so that the next one is taken"
+        "the default network's CNI configuration {dir}/{file} can no longer be used ({reason}): correct it, or remove it so that the next one is taken"
     )]
     Broken {
-        /// Its name.
+        /// The file name.
         file: String,
         /// The directory.
         dir: String,
-        /// What is wrong with it.
+        /// Why not.
         reason: String,
     },
 }
 
-fn passed_over(list: &[String]) -> String {
+fn skipped(list: &[String]) -> String {
     if list.is_empty() {
         String::new()
     } else {
-        format!(" (passed over: {})", list.join("; "))
+        format!(" (skipped: {})", list.join("; "))
     }
 }
 
-/// What is known before the directory is looked at.
+/// The constraints on the choice.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
-    /// The only file that may be it.
+pub struct Constraints<'a> {
+    /// The only file that may be chosen.
     pub wanted: Option<&'a str>,
-    /// The file that it was so far: as long as it is there, nothing after it takes its place.
+    /// The file that was chosen so far. As long as it exists, no later file replaces it.
     pub present: Option<&'a str>,
 }
 
-/// The first usable file by byte order; `names` are sorted, `read` gives a file's content.
+/// Returns the first usable file in byte order. `names` are sorted, and `read` returns the content of a file.
 pub fn choose(
     dir: &Path,
     names: &[String],
-    known: Known<'_>,
+    known: Constraints<'_>,
     read: impl Fn(&str) -> Result<Vec<u8>, String>,
-) -> Result<Primary, PrimaryError> {
+) -> Result<DefaultNetwork, DefaultNetworkError> {
     let mut rejected = Vec::new();
     let candidates = names.iter().filter(|name| match known.wanted {
         Some(wanted) => *name == wanted,
         None => is_candidate(name),
     });
-    let place = || dir.display().to_string();
+    let dir = || dir.display().to_string();
     for name in candidates {
         match read(name).and_then(|bytes| usable(&bytes)) {
             Ok(value) => {
-                return Ok(Primary {
+                return Ok(DefaultNetwork {
                     file: name.clone(),
                     value,
                 });
             }
             Err(reason) if known.present == Some(name) => {
-                return Err(PrimaryError::Broken {
+                return Err(DefaultNetworkError::Broken {
                     file: name.clone(),
-                    dir: place(),
+                    dir: dir(),
                     reason,
                 });
             }
@@ -98,12 +98,12 @@ pub fn choose(
         }
     }
     Err(match known.wanted {
-        Some(file) if rejected.is_empty() => PrimaryError::NoSuchFile {
+        Some(file) if rejected.is_empty() => DefaultNetworkError::NoSuchFile {
             file: file.to_owned(),
-            dir: place(),
+            dir: dir(),
         },
-        _ => PrimaryError::None {
-            dir: place(),
+        _ => DefaultNetworkError::None {
+            dir: dir(),
             rejected,
         },
     })
@@ -118,7 +118,7 @@ fn is_candidate(name: &str) -> bool {
         && matches!(extension, Some("conf" | "conflist"))
 }
 
-/// A configuration that is complete and does not lead back to us.
+/// Parses a configuration. It has to be complete and must not call Multus.
 fn usable(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     let value: Map<String, Value> = serde_json::from_slice(bytes)
         .map_err(|error| format!("it is not a JSON object: {error}"))?;
@@ -132,7 +132,7 @@ fn usable(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     Ok(value)
 }
 
-/// The types of all plugins of a configuration, a list or a single one; empty where there is none.
+/// Returns the types of all plugins of a list or single configuration. A missing type is an empty text.
 pub(super) fn plugin_types(config: &Map<String, Value>) -> Vec<&str> {
     match config.get("plugins") {
         Some(Value::Array(list)) => list.iter().map(|plugin| text(plugin.get("type"))).collect(),
@@ -150,26 +150,26 @@ mod tests {
 
     const FLANNEL: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}"#;
 
-    fn pick(files: &[(&str, &str)], known: Known<'_>) -> Result<String, String> {
+    fn pick(files: &[(&str, &str)], known: Constraints<'_>) -> Result<String, String> {
         let names: Vec<String> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
         let read = |name: &str| {
             let (_, text) = files.iter().find(|(file, _)| *file == name).unwrap();
             Ok(text.as_bytes().to_vec())
         };
         choose(Path::new("/etc/cni/net.d"), &names, known, read)
-            .map(|primary| primary.file)
+            .map(|default_network| default_network.file)
             .map_err(|error| error.to_string())
     }
 
-    fn wanted(name: &str) -> Known<'_> {
-        Known {
+    fn wanted(name: &str) -> Constraints<'_> {
+        Constraints {
             wanted: Some(name),
-            ..Known::default()
+            ..Constraints::default()
         }
     }
 
     #[test]
-    fn the_first_usable_file_by_name() {
+    fn the_first_usable_file_by_name_is_chosen() {
         let files = [
             ("00-multus.conf", FLANNEL),
             ("05-old.conf", r#"{"type":"multus","name":"x"}"#),
@@ -179,9 +179,9 @@ mod tests {
             ("20-other.conflist", FLANNEL),
             ("99.json", FLANNEL),
         ];
-        let first = pick(&files, Known::default());
+        let first = pick(&files, Constraints::default());
         assert_eq!(first.unwrap(), "10-flannel.conflist");
-        let error = pick(&files[..4], Known::default()).unwrap_err();
+        let error = pick(&files[..4], Constraints::default()).unwrap_err();
         for part in [
             "05-old.conf: it calls multus itself",
             "07-half.conflist: it is not a JSON object",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_is_asked_for_and_no_other() {
+    fn a_configured_file_is_chosen_and_no_other() {
         let multus = r#"{"type":"multus-shim","name":"x"}"#;
         let files = [
             ("00-multus.conf", multus),
@@ -210,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn the_present_one_gives_way_to_those_before_it_alone() {
-        let present = Known {
+    fn only_earlier_files_replace_the_present_one() {
+        let present = Constraints {
             present: Some("05-cilium.conflist"),
-            ..Known::default()
+            ..Constraints::default()
         };
         let check = |files: &[(&str, &str)], expected: &str| {
             assert_eq!(pick(files, present).unwrap(), expected);
@@ -224,7 +224,7 @@ mod tests {
         ];
         let error = pick(&broken, present).unwrap_err();
         assert!(
-            error.contains("/etc/cni/net.d/05-cilium.conflist cannot be used any more"),
+            error.contains("/etc/cni/net.d/05-cilium.conflist can no longer be used"),
             "{error}"
         );
         check(&broken[1..], "10-flannel.conflist");

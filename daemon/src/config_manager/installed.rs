@@ -1,4 +1,5 @@
-//! The configurations that we wrote, by record: what is no longer wanted goes, whatever it was called and wherever it is.
+//! The configurations that Multus has installed, with a record of them. Those that are no longer wanted are removed, whatever their name
+//! and directory.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +9,19 @@ use node::{
 };
 use serde_json::{Map, Value};
 
-use super::{FILE_NAME, primary::plugin_types};
+use super::{FILE_NAME, default_network::plugin_types};
 
-/// What we wrote.
+/// The record of our configurations.
 const RECORD: &str = "/var/lib/multus/configurations.json";
 pub(super) const MAX_FILE: u64 = 4 << 20;
 const MODE: u32 = 0o600;
 
-/// Makes the file say this; says what was there before, unless it was just that.
-pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Before>, RootError> {
+/// Writes the file. Returns what was there before, or `None` when the file had this content already.
+pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Previous>, RootError> {
     let mut record = Record::read(root, Path::new(RECORD));
     let present = root.read(path, MAX_FILE).ok();
     let (new, old) = (Hash::of(bytes), present.as_deref().map(Hash::of));
-    // Noted before it is there, so that no crash leaves a file that nobody removes.
+    // Recorded before it is written, so that a crash leaves no file that would never be removed.
     match &old {
         Some(old) if *old == new => {
             record.remember(path, &[&new])?;
@@ -34,33 +35,34 @@ pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Befor
     root.write_atomic(path, bytes, MODE)?;
     record.remember(path, &[&new])?;
     Ok(Some(match old {
-        Some(_) => Before::Other,
-        None => Before::Nothing,
+        Some(_) => Previous::Other,
+        None => Previous::Nothing,
     }))
 }
 
-/// What was at the place of a file.
+/// The previous content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Before {
-    /// No file, or none that can be read.
+pub(super) enum Previous {
+    /// There was no readable file.
     Nothing,
-    /// Another content.
+    /// The file had another content.
     Other,
 }
 
-/// Whether any configuration of ours is known.
-pub fn any(root: &Root) -> bool {
+/// Whether the record has any configuration of ours.
+pub fn any_installed(root: &Root) -> bool {
     !Record::read(root, Path::new(RECORD)).files().is_empty()
 }
 
-/// Whether there are configurations of ours, and none anywhere else than in `dir`.
-pub fn are_all_in(root: &Root, dir: &Path) -> bool {
+/// Whether there are configurations of ours, all of them in `dir`.
+pub fn all_installed_in(root: &Root, dir: &Path) -> bool {
     let record = Record::read(root, Path::new(RECORD));
     let files = record.files();
     !files.is_empty() && files.iter().all(|file| file.path.parent() == Some(dir))
 }
 
-/// Removes every configuration of ours but `keep`; gives the paths. In `dir` ours is also what has our name and calls our shim.
+/// Removes every configuration of ours except `keep`, and returns their paths. In `dir` a file without a record is also ours when it has
+/// our name and calls our shim.
 pub fn remove_others(
     root: &Root,
     keep: Option<&Path>,
@@ -69,9 +71,10 @@ pub fn remove_others(
     let mut record = Record::read(root, Path::new(RECORD));
     let mut removed = Vec::new();
     let mut first_error = None;
-    let mut gone = |path: &Path, written: Option<&Written>| match remove(root, path, written) {
-        Ok(was_there) => {
-            removed.extend(was_there.then(|| path.to_owned()));
+    let mut try_remove = |path: &Path, written: Option<&Written>| match remove(root, path, written)
+    {
+        Ok(existed) => {
+            removed.extend(existed.then(|| path.to_owned()));
             true
         }
         Err(error) => {
@@ -79,16 +82,17 @@ pub fn remove_others(
             false
         }
     };
-    record.retain(|file| keep == Some(&file.path) || !gone(&file.path, Some(file)))?;
+    record.retain(|file| keep == Some(&file.path) || !try_remove(&file.path, Some(file)))?;
     if let Some(path) = dir.map(|dir| dir.join(FILE_NAME))
         && keep != Some(&path)
     {
-        gone(&path, None);
+        try_remove(&path, None);
     }
     first_error.map_or(Ok(removed), Err)
 }
 
-/// What someone else put into its place stays, unless it still calls the shim: without us it would stop the node.
+/// Removes a file of ours. A file that another program has replaced stays, unless it still calls the shim: without us it would keep every
+/// pod from starting.
 fn remove(root: &Root, path: &Path, written: Option<&Written>) -> Result<bool, RootError> {
     match root.read(path, MAX_FILE) {
         Ok(bytes)
@@ -127,7 +131,7 @@ mod tests {
     }
 
     impl Node {
-        fn put(&self, path: &str, bytes: &[u8]) -> Option<Before> {
+        fn put(&self, path: &str, bytes: &[u8]) -> Option<Previous> {
             put(&self.root, Path::new(path), bytes).unwrap()
         }
 
@@ -135,32 +139,32 @@ mod tests {
             remove_others(&self.root, keep.map(Path::new), dir.map(Path::new)).unwrap()
         }
 
-        /// As somebody else.
+        /// Writes a file as another program.
         fn write(&self, path: &str, bytes: &[u8]) {
             self.root.write_atomic(path, bytes, 0o644).unwrap();
         }
     }
 
     #[test]
-    fn what_was_written_goes_whatever_its_name_and_place() {
+    fn installed_files_are_removed_whatever_their_name_and_directory() {
         let node = node();
-        assert_eq!(node.put("/a/10-my.conf", b"mine"), Some(Before::Nothing));
-        assert_eq!(node.put("/b/00-multus.conf", OURS), Some(Before::Nothing));
+        assert_eq!(node.put("/a/10-my.conf", b"mine"), Some(Previous::Nothing));
+        assert_eq!(node.put("/b/00-multus.conf", OURS), Some(Previous::Nothing));
         assert_eq!(node.put("/b/00-multus.conf", OURS), None);
         node.write("/b/10-cbr0.conf", b"{}");
-        assert!(any(&node.root));
+        assert!(any_installed(&node.root));
         let removed = node.remove_others(Some("/b/00-multus.conf"), None);
         assert_eq!(removed, [Path::new("/a/10-my.conf")]);
         let removed = node.remove_others(None, None);
         assert_eq!(removed, [Path::new("/b/00-multus.conf")]);
         assert_eq!(node.root.list("/b").unwrap(), ["10-cbr0.conf"]);
-        assert!(!any(&node.root));
+        assert!(!any_installed(&node.root));
     }
 
     #[test]
-    fn all_in_one_place_or_not() {
+    fn files_are_all_in_one_directory_or_not() {
         let node = node();
-        let are_all = |dir: &str| are_all_in(&node.root, Path::new(dir));
+        let are_all = |dir: &str| all_installed_in(&node.root, Path::new(dir));
         assert!(!are_all("/a"), "none is not all");
         node.put("/a/00-multus.conf", OURS);
         assert!(are_all("/a") && !are_all("/b"));
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_someone_changed_stays_unless_it_calls_us() {
+    fn a_replaced_file_stays_unless_it_calls_multus() {
         let node = node();
         for path in ["/a/1.conf", "/a/2.conf", "/a/3.conf"] {
             node.put(path, OURS);
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_record_the_name_and_the_content_tell() {
+    fn without_a_record_name_and_content_decide() {
         let node = node();
         node.write("/a/00-multus.conf", OURS);
         node.write("/b/00-multus.conf", br#"{"type":"bridge"}"#);
@@ -194,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_removed_is_not_forgotten() {
+    fn a_file_that_cannot_be_removed_stays_in_the_record() {
         let node = node();
         node.put("/a/1.conf", OURS);
         node.root.remove("/a/1.conf").unwrap();
         node.root.make_dirs("/a/1.conf", 0o755).unwrap();
         let removed = remove_others(&node.root, None, None);
-        assert!(removed.is_err() && any(&node.root));
+        assert!(removed.is_err() && any_installed(&node.root));
     }
 }

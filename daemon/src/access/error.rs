@@ -1,32 +1,32 @@
-//! A request to the API server that did not get what it asked for.
+//! The error of a request to the API server.
 
 use std::time::Duration;
 
-/// What went wrong, in one line; what it means for another try is in `kind`.
+/// Why a request failed, in one line. Its `kind` decides whether another try is worthwhile.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub(crate) struct Failure {
-    pub(crate) kind: FailureKind,
-    /// How long the API server wants to be left alone.
+pub(crate) struct ApiError {
+    pub(crate) kind: ApiErrorKind,
+    /// The time that the API server wants the client to wait.
     pub(crate) retry_after: Option<Duration>,
     text: String,
 }
 
-/// How a request can fail.
+/// The kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FailureKind {
+pub(crate) enum ApiErrorKind {
     /// The API server answered with this HTTP status.
     Refused(u16),
     /// There was no connection, or it broke.
     Broken,
     /// No answer came in time.
-    Silent,
-    /// The answer is not what was asked for.
-    Unusable,
+    TimedOut,
+    /// The answer does not have the expected content.
+    Invalid,
 }
 
-impl Failure {
-    pub(crate) fn new(kind: FailureKind, text: impl Into<String>) -> Self {
+impl ApiError {
+    pub(crate) fn new(kind: ApiErrorKind, text: impl Into<String>) -> Self {
         Self {
             kind,
             retry_after: None,
@@ -35,20 +35,20 @@ impl Failure {
     }
 
     pub(crate) fn broken(text: impl Into<String>) -> Self {
-        Self::new(FailureKind::Broken, text)
+        Self::new(ApiErrorKind::Broken, text)
     }
 
-    pub(crate) fn unusable(text: impl Into<String>) -> Self {
-        Self::new(FailureKind::Unusable, text)
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(ApiErrorKind::Invalid, text)
     }
 
-    /// No answer within this time.
-    pub(crate) fn silent(patience: Duration) -> Self {
-        let text = format!("no answer within {} s", patience.as_secs_f32());
-        Self::new(FailureKind::Silent, text)
+    /// Returns the failure of a request without an answer within `time_limit`.
+    pub(crate) fn timed_out(time_limit: Duration) -> Self {
+        let text = format!("no answer within {} s", time_limit.as_secs_f32());
+        Self::new(ApiErrorKind::TimedOut, text)
     }
 
-    /// A refusal with its status and body: the `message` of a `Status`, or the beginning of whatever it is.
+    /// Returns the failure of a refused request. Its text is the `message` of a `Status`, or the beginning of any other body.
     pub(crate) fn refused(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         #[derive(serde::Deserialize)]
         struct Status {
@@ -67,16 +67,16 @@ impl Failure {
             format!("{message} (code {code})")
         };
         Self {
-            kind: FailureKind::Refused(code),
+            kind: ApiErrorKind::Refused(code),
             retry_after,
             text,
         }
     }
 
-    /// The HTTP status, when it was the API server that refused.
+    /// Returns the HTTP status with which the API server refused the request.
     pub(crate) fn code(&self) -> Option<u16> {
         match self.kind {
-            FailureKind::Refused(code) => Some(code),
+            ApiErrorKind::Refused(code) => Some(code),
             _ => None,
         }
     }
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_have_their_code_and_words() {
-        let text = |body: &str| Failure::refused(403, None, body.as_bytes()).to_string();
+    fn refusals_have_their_code_and_message() {
+        let text = |body: &str| ApiError::refused(403, None, body.as_bytes()).to_string();
         assert_eq!(text(r#"{"message": "not you"}"#), "not you (code 403)");
         assert_eq!(text("no JSON\n"), "no JSON (code 403)");
         assert_eq!(text(""), "code 403");
-        let failure = Failure::refused(429, Some(Duration::from_secs(1)), b"");
+        let failure = ApiError::refused(429, Some(Duration::from_secs(1)), b"");
         assert_eq!(failure.code(), Some(429));
-        let silent = Failure::silent(Duration::from_secs(25));
+        let silent = ApiError::timed_out(Duration::from_secs(25));
         assert_eq!(silent.to_string(), "no answer within 25 s");
         assert_eq!(silent.code(), None);
     }

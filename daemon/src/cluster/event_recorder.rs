@@ -1,5 +1,5 @@
-//! Events about pods, sent so that one that comes again is counted in the first instead of standing beside it, and so that what always
-//! comes in other words does not pile up.
+//! Sends events about pods. A repeated event raises the count of the first one instead of becoming another object, and events whose
+//! message always differs do not accumulate.
 
 use std::{
     collections::HashMap,
@@ -11,19 +11,19 @@ use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::Time,
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{path, retry::patiently};
-use crate::access::{Ask, Client, Failure};
+use super::{api_path, retry::with_retries};
+use crate::access::{ApiError, ApiRequest, Client};
 
-/// The API server forgets events after an hour, unless told otherwise.
-const REMEMBERED: Duration = Duration::from_mins(55);
-/// So many warnings of one pod and reason have objects of their own; the next ones take the place of the last.
-const DIFFERENT: usize = 8;
+/// How long a sent event is kept in memory. The API server deletes events after an hour by default.
+const MEMORY: Duration = Duration::from_mins(55);
+/// The number of different warnings of one pod and reason that become objects; further ones overwrite the last object.
+const MAX_DIFFERENT: usize = 8;
 
-/// One per daemon.
+/// The events that this daemon has sent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorder(Arc<Mutex<HashMap<Subject, Shared>>>);
 
-/// Whom an event is about, and its reason.
+/// The pod and the reason of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Subject {
     namespace: String,
@@ -34,7 +34,7 @@ struct Subject {
 
 type Shared = Arc<tokio::sync::Mutex<Sent>>;
 
-/// What was sent of one reason, the oldest first. Its lock is held while a request is under way, so that no count is lost.
+/// The events of one subject, the oldest first. The lock is held during a request, so that no count is lost.
 #[derive(Debug)]
 struct Sent {
     events: Vec<Known>,
@@ -48,38 +48,38 @@ struct Known {
     count: i32,
 }
 
-/// What the API server says of an event that it took.
+/// The API server's response to the creation of an event.
 #[derive(Deserialize)]
-struct Made {
-    metadata: MadeMetadata,
+struct Created {
+    metadata: CreatedMetadata,
 }
 
 #[derive(Deserialize)]
-struct MadeMetadata {
+struct CreatedMetadata {
     name: String,
 }
 
-/// What to do about an event.
+/// The request for an event.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// It is new.
+    /// Create an object.
     Create,
-    /// The event at this position is sent with one more, and these words.
+    /// Update the event at this position: its count rises by one, and it gets the new message.
     Count(usize),
 }
 
 impl Recorder {
-    /// Sends an event, or counts it.
+    /// Sends an event, or raises the count of the same event.
     pub(super) async fn send(
         &self,
         client: &Client,
         event: Event,
-        patience: Duration,
-    ) -> Result<(), Failure> {
-        let shared = self.of(&event);
+        timeout: Duration,
+    ) -> Result<(), ApiError> {
+        let shared = self.sent_for(&event);
         let mut sent = shared.lock().await;
         sent.last = Instant::now();
-        let events = path::events(event.metadata.namespace.as_deref().unwrap_or_default());
+        let events = api_path::events(event.metadata.namespace.as_deref().unwrap_or_default());
         let message = event.message.clone().unwrap_or_default();
         let is_warning = event.type_.as_deref() == Some("Warning");
         if let Step::Count(index) = step(&sent.events, &message, is_warning) {
@@ -88,8 +88,8 @@ impl Recorder {
             let patch = json!({
                 "count": count, "message": message, "lastTimestamp": Time(Timestamp::now()),
             });
-            let ask = Ask::patch(format!("{events}/{}", known.name), &patch).metadata();
-            let counted = patiently(patience, |time| client.send(&ask, time)).await;
+            let request = ApiRequest::patch(format!("{events}/{}", known.name), &patch).metadata();
+            let counted = with_retries(timeout, |time| client.send(&request, time)).await;
             match counted {
                 Ok(_) => {
                     sent.events[index] = Known {
@@ -99,22 +99,22 @@ impl Recorder {
                     };
                     return Ok(());
                 }
-                // It was forgotten, or a role of old lets nobody count: a new one is as good.
+                // The API server has deleted the event, or an old role does not allow the update: a new event will do.
                 Err(failure) if failure.code().is_some() => drop(sent.events.remove(index)),
                 Err(failure) => return Err(failure),
             }
         }
-        let ask = Ask::post(events, &event).metadata();
-        let made = patiently(patience, |time| client.object::<Made>(&ask, time));
+        let request = ApiRequest::post(events, &event).metadata();
+        let created = with_retries(timeout, |time| client.object::<Created>(&request, time));
         sent.events.push(Known {
-            name: made.await?.metadata.name,
+            name: created.await?.metadata.name,
             message,
             count: 1,
         });
         Ok(())
     }
 
-    fn of(&self, event: &Event) -> Shared {
+    fn sent_for(&self, event: &Event) -> Shared {
         let about = &event.involved_object;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let subject = Subject {
@@ -124,10 +124,10 @@ impl Recorder {
             reason: text(&event.reason),
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is being sent is kept, whatever its age.
+        // Subjects with a request under way are kept, whatever their age.
         all.retain(|_, sent| {
             sent.try_lock()
-                .map_or(true, |sent| sent.last.elapsed() < REMEMBERED)
+                .map_or(true, |sent| sent.last.elapsed() < MEMORY)
         });
         let sent = all.entry(subject).or_insert_with(|| {
             Arc::new(tokio::sync::Mutex::new(Sent {
@@ -143,7 +143,7 @@ fn step(known: &[Known], message: &str, is_warning: bool) -> Step {
     let same = known.iter().position(|known| known.message == message);
     match same {
         Some(index) => Step::Count(index),
-        None if is_warning && known.len() >= DIFFERENT => Step::Count(known.len() - 1),
+        None if is_warning && known.len() >= MAX_DIFFERENT => Step::Count(known.len() - 1),
         None => Step::Create,
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_counted() {
+    fn repeated_events_are_counted() {
         assert_eq!(step(&[], "no luck 0", true), Step::Create);
         assert_eq!(step(&known(3), "no luck 1", true), Step::Count(1));
         assert_eq!(step(&known(3), "no luck 1", false), Step::Count(1));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_do_not_pile_up_and_good_news_is_all_told() {
+    fn warnings_are_limited_but_normal_events_are_not() {
         assert_eq!(step(&known(8), "no luck 9", true), Step::Count(7));
         assert_eq!(step(&known(8), "no luck 9", false), Step::Create);
     }

@@ -10,21 +10,21 @@ use serde_json::{Map, Value, json};
 use crate::netconf::Netconf;
 use crate::*;
 
-/// Definitions, files and configuration of a test.
-pub(super) struct World {
+/// The definitions, files, plugins and configuration of a test.
+pub(super) struct Fixture {
     pub(super) nads: BTreeMap<(String, String), Arc<Nad>>,
     files: BTreeMap<PathBuf, Vec<u8>>,
     pub(super) netconf: Value,
-    plugins: BTreeMap<String, Result<Spoken, String>>,
+    plugins: BTreeMap<String, Result<PluginVersions, String>>,
 }
 
-impl Plugins for World {
-    fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>> {
+impl Plugins for Fixture {
+    fn versions(&self, plugin: &str) -> Option<Result<PluginVersions, String>> {
         self.plugins.get(plugin).cloned()
     }
 }
 
-impl Definitions for World {
+impl Definitions for Fixture {
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>> {
         self.nads
             .get(&(namespace.to_owned(), name.to_owned()))
@@ -32,7 +32,7 @@ impl Definitions for World {
     }
 }
 
-impl Files for World {
+impl Files for Fixture {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.files
             .get(path)
@@ -65,11 +65,11 @@ impl Files for World {
     }
 }
 
-pub(super) const PRIMARY: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel","delegate":{"mtu":9007199254740993}}]}"#;
+pub(super) const DEFAULT_NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel","delegate":{"mtu":9007199254740993}}]}"#;
 
-impl World {
+impl Fixture {
     pub(super) fn new() -> Self {
-        let world = Self {
+        let fixture = Self {
             nads: BTreeMap::new(),
             files: BTreeMap::new(),
             plugins: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl World {
                 "clusterNetwork": "/etc/cni/net.d/10-flannel.conflist",
             }),
         };
-        world.file("/etc/cni/net.d/10-flannel.conflist", PRIMARY)
+        fixture.file("/etc/cni/net.d/10-flannel.conflist", DEFAULT_NETWORK)
     }
 
     pub(super) fn file(mut self, path: &str, content: &str) -> Self {
@@ -99,10 +99,10 @@ impl World {
         self
     }
 
-    /// A plugin on the node, and the versions that it speaks.
+    /// Adds a plugin with the versions that it supports, or with the error of its VERSION.
     pub(super) fn plugin(mut self, name: &str, versions: Result<&[&str], &str>) -> Self {
         let versions = versions
-            .map(|versions| Spoken {
+            .map(|versions| PluginVersions {
                 versions: versions.iter().map(|&version| version.to_owned()).collect(),
             })
             .map_err(str::to_owned);
@@ -133,7 +133,7 @@ impl World {
         )
     }
 
-    /// `name=interface` of each attachment.
+    /// Plans the pod's networks and compares them with `name=interface` of each attachment.
     pub(super) fn check(&self, pod: &PodView, expected: &str) {
         let plan = self.plan(Some(pod)).unwrap();
         let got: Vec<_> = plan
@@ -142,7 +142,7 @@ impl World {
             .map(|(index, a)| format!("{}={}", a.name, a.ifname(index, "eth0")))
             .collect();
         assert_eq!(got.join(" "), expected);
-        assert!(plan[0].master && plan[1..].iter().all(|a| !a.master));
+        assert!(plan[0].is_default && plan[1..].iter().all(|a| !a.is_default));
     }
 
     pub(super) fn check_error(&self, pod: &PodView, fragments: &[&str]) {

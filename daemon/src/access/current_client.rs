@@ -1,5 +1,5 @@
-//! One client for the whole life of the daemon, whatever certificate it has at the moment: each request goes through the newest, so
-//! that nothing that asks or watches has to start again.
+//! One client for the daemon's lifetime, whatever its current certificate is. Each request uses the newest certificate, so that no watch
+//! and no other user of the client has to start again after a renewal.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use tokio::sync::watch;
 
 use crate::access::Client;
 
-/// The client of the moment, none at first.
+/// The client with the current certificate; none at first.
 #[derive(Default)]
-pub struct Current {
+pub struct CurrentClient {
     newest: watch::Sender<Option<Numbered>>,
-    /// The last client whose certificate the API server did not accept.
+    /// The number of the last client whose certificate the API server refused.
     refused: watch::Sender<u64>,
 }
 
@@ -21,13 +21,13 @@ struct Numbered {
     client: Client,
 }
 
-impl Current {
-    /// A client whose requests wait until there is a certificate and always go out with the newest.
+impl CurrentClient {
+    /// Returns a client whose requests wait for the first certificate and always use the newest.
     pub fn client(self: &Arc<Self>) -> Client {
         Client::newest(Arc::clone(self))
     }
 
-    /// From now on requests go out with this one; connections of the last one end with their requests.
+    /// Makes further requests use this client. The connections of the previous one end with their requests.
     pub(crate) fn replace(&self, client: Client) {
         self.newest.send_modify(|newest| {
             let number = newest.as_ref().map_or(1, |old| old.number + 1);
@@ -35,15 +35,15 @@ impl Current {
         });
     }
 
-    /// Returns when the API server does not accept the certificate of the newest one.
+    /// Waits until the API server refuses the certificate of the newest client.
     pub(crate) async fn refused(&self) {
         let number = self.newest.borrow().as_ref().map(|newest| newest.number);
         let mut refused = self.refused.subscribe();
-        // It ends with us at the earliest.
+        // The sender belongs to `self`, so the wait cannot fail.
         let _ = refused.wait_for(|refused| Some(*refused) == number).await;
     }
 
-    /// Waits for the first client; returns the newest and its number.
+    /// Waits for the first client and returns the newest with its number.
     pub(crate) async fn newest(&self) -> (u64, Client) {
         let mut newest = self.newest.subscribe();
         let found = newest
@@ -53,11 +53,11 @@ impl Current {
         let Numbered { number, client } = found
             .ok()
             .flatten()
-            .expect("the sender is ours, and somebody was waited for");
+            .expect("the sender belongs to self, and the wait was for a client");
         (number, client)
     }
 
-    /// The API server did not accept the certificate of this client.
+    /// Reports that the API server refused the certificate of this client.
     pub(crate) fn unauthorized(&self, number: u64) {
         self.refused.send_replace(number);
     }
