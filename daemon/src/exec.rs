@@ -23,7 +23,7 @@ use std::{
 };
 
 use cni::{
-    exec::{Exec, ExecError, check_plugin_name},
+    exec::{Exec, ExecError, check_plugin_name, stdout_of},
     process::{self, Limits, Output, Streams},
 };
 use node::{process::Process, root::Root};
@@ -302,22 +302,22 @@ impl Exec for RuntimeExec {
                     stdout,
                     stderr,
                 })),
-                Err(broken) => {
+                Err(error) => {
                     if call.kill().is_err() {
                         // What went wrong first is what counts for this call.
                         self.give_up(current);
                     }
-                    Ok(Err(broken))
+                    Ok(Err(error))
                 }
             }
         })?;
-        let output = output.map_err(|broken| broken.into_exec_error(path, &self.limits))?;
+        let output = output.map_err(|error| ExecError::from_run(error, path, &self.limits))?;
         let talk = output.stderr.trim_ascii();
         if output.status.success() && !talk.is_empty() {
             let text = String::from_utf8_lossy(talk);
             info!(plugin = %path.display(), stderr = %text, "a plugin talks");
         }
-        output.into_answer(path)
+        stdout_of(output, path)
     }
 }
 

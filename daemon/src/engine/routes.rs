@@ -96,7 +96,7 @@ impl Engine {
     ) -> Result<(), CniError> {
         let delegate = &state.delegates[index];
         let invocation = call.invocation(delegate, attached.master);
-        chain::remember(&delegate.config, &invocation, &attached.result)
+        chain::cache_result(&delegate.config, &invocation, &attached.result)
             .map_err(|error| failed(&state.pod, delegate, error.to_cni()))
     }
 }
