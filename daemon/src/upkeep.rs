@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use node::{
     dirs::{CniDirs, Overrides, Source},
-    discover::{Question, Report, discover},
+    discover::{DiscoverOptions, Report, discover},
     install::{self, Outcome},
     process::Process,
     root::Root,
@@ -213,7 +213,7 @@ impl Upkeep {
             let dir = dir.display();
             match outcome {
                 Outcome::Installed => info!(%dir, name, source = ?dirs.source, "installed"),
-                Outcome::Exchanged => warn!(%dir, name, "installed in place of upstream's"),
+                Outcome::ReplacedUpstream => warn!(%dir, name, "installed in place of upstream's"),
                 Outcome::Unchanged => {}
             }
         }
@@ -275,7 +275,7 @@ impl Upkeep {
                 };
             }
         }
-        let question = Question {
+        let question = DiscoverOptions {
             socket: self.config.cri_socket.clone(),
             pod_uid: self.pod_uid.clone(),
             overrides,
@@ -348,7 +348,7 @@ fn effect(part: Part, was_well: bool, failing: Duration) -> Effect {
 /// Why directories from another source than before do not count: the same runtime, which reported them, does not answer now.
 fn silence(known: Source, now: Source, socket: &Path, rejected: &[Rejected]) -> Option<String> {
     let was_reported = matches!(known, Source::CniConfig | Source::Config);
-    let silent = rejected.iter().find(|one| one.place == socket)?;
+    let silent = rejected.iter().find(|one| one.path == socket)?;
     (was_reported && known != now).then(|| silent.reason.clone())
 }
 
@@ -387,7 +387,7 @@ mod tests {
         let socket = Path::new("/run/containerd.sock");
         let rejected = |place: &str| {
             [Rejected {
-                place: place.into(),
+                path: place.into(),
                 reason: "no answer".to_owned(),
             }]
         };

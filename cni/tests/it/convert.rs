@@ -1,4 +1,4 @@
-//! Every result in every version, against `tests/fixtures/convert/<case>.json`: an object of the input (`given`) and of its form in each
+//! Every result in every version, against `tests/fixtures/convert/<case>.json`: an object of the input and of its form in each
 //! version. `UPDATE_EXPECT=1` rewrites the latter.
 
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ fn check(case: &str) {
         .join(format!("{case}.json"));
     let expected: Map<String, Value> =
         serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let result = parse_value(&expected["given"], None).unwrap();
+    let result = parse_value(&expected["input"], None).unwrap();
     let mut found = Map::new();
-    found.insert("given".to_owned(), expected["given"].clone());
+    found.insert("input".to_owned(), expected["input"].clone());
     for version in SUPPORTED {
         let converted = result_to(&result, version);
         // Converting to the same version again changes nothing.

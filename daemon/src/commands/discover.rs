@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
-use node::discover::{Question, discover};
+use node::discover::{DiscoverOptions, discover};
 
 use super::Setting;
 
 /// Prints the report; an error when the directories are not known.
 pub async fn run(setting: &Setting, json: bool) -> anyhow::Result<()> {
     let config = setting.config()?;
-    let question = Question {
+    let question = DiscoverOptions {
         socket: config.cri_socket.clone(),
         pod_uid: setting.identity.pod_uid.clone(),
         overrides: config.overrides(),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use node::{
-    record::{Hash, Record, Written},
+    record::{Hash, Record, RecordedFile},
     root::{Root, RootError},
 };
 use serde_json::{Map, Value};
@@ -24,16 +24,16 @@ pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Befor
     // Noted before it is there, so that no crash leaves a file that nobody removes.
     match &old {
         Some(old) if *old == new => {
-            record.remember(path, &[&new])?;
+            record.set(path, &[&new])?;
             return Ok(None);
         }
         Some(old) if record.find(path).is_some_and(|file| file.is(old)) => {
-            record.remember(path, &[old, &new])?;
+            record.set(path, &[old, &new])?;
         }
-        _ => record.remember(path, &[&new])?,
+        _ => record.set(path, &[&new])?,
     }
     root.write_atomic(path, bytes, MODE)?;
-    record.remember(path, &[&new])?;
+    record.set(path, &[&new])?;
     Ok(Some(match old {
         Some(_) => Before::Other,
         None => Before::Nothing,
@@ -70,7 +70,7 @@ pub fn remove_others(
     let mut record = Record::read(root, Path::new(RECORD));
     let mut removed = Vec::new();
     let mut first_error = None;
-    let mut gone = |path: &Path, written: Option<&Written>| match remove(root, path, written) {
+    let mut gone = |path: &Path, written: Option<&RecordedFile>| match remove(root, path, written) {
         Ok(was_there) => {
             removed.extend(was_there.then(|| path.to_owned()));
             true
@@ -90,7 +90,7 @@ pub fn remove_others(
 }
 
 /// What someone else put into its place stays, unless it still calls the shim: without us it would stop the node.
-fn remove(root: &Root, path: &Path, written: Option<&Written>) -> Result<bool, RootError> {
+fn remove(root: &Root, path: &Path, written: Option<&RecordedFile>) -> Result<bool, RootError> {
     match root.read(path, MAX_FILE) {
         Ok(bytes)
             if written.is_some_and(|file| file.is(&Hash::of(&bytes))) || calls_multus(&bytes) =>
