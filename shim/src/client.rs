@@ -60,7 +60,7 @@ pub(crate) fn send(
     timeouts: Timeouts,
 ) -> Result<HttpResponse, SendError> {
     let stream = open(socket, Instant::now() + timeouts.connect).map_err(SendError::Unreachable)?;
-    let mut stream = Deadline {
+    let mut stream = DeadlineStream {
         stream,
         end: Instant::now() + timeouts.response,
     };
@@ -111,12 +111,12 @@ fn open(socket: &Path, end: Instant) -> io::Result<UnixStream> {
 }
 
 /// A stream with one deadline for all reads and writes.
-struct Deadline {
+struct DeadlineStream {
     stream: UnixStream,
     end: Instant,
 }
 
-impl Deadline {
+impl DeadlineStream {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -127,14 +127,14 @@ impl Deadline {
     }
 }
 
-impl Read for Deadline {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(buffer)
     }
 }
 
-impl Write for Deadline {
+impl Write for DeadlineStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(buffer)

@@ -26,7 +26,7 @@ pub use store::{Kind, ReceivedRequest};
 /// Nothing that a test waits for takes longer on the slowest machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Answers until it is dropped.
+/// A fake API server on loopback, which runs until it is dropped.
 pub struct ApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
