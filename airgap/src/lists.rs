@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_come_back_and_other_forms_do_not() {
+    fn sums_are_parsed_and_other_forms_are_refused() {
         let text = sums([("b", sha256(b"b")), ("a", sha256(b"a"))]);
         let parsed = parse_sums(&text).unwrap();
         assert_eq!(
