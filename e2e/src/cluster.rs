@@ -1,23 +1,25 @@
 //! A cluster of unlike nodes on one machine.
 
+pub(crate) mod k3s_server;
+pub(crate) mod kubelet;
+
 use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
-    cgroup::Cgroup,
-    control::{Control, Extent},
-    direct::Direct,
-    inspect::{Addresses, addresses},
-    kubelet,
-    lan::Lan,
-    layout::{Generation, Layout},
+    control_plane::api_client::ApiClient,
+    control_plane::objects,
+    control_plane::{Components, ControlPlane},
     node::Node,
-    objects,
-    runtime::Runtime,
+    node::cgroup::Cgroup,
+    node::inspect::{Addresses, addresses},
+    node::layout::{ContainerdVersion, Layout},
+    node::network::NodeNetwork,
+    node::runtime::Runtime,
     sh,
-    workplace::Workplace,
+    test_env::TestEnv,
 };
 
 /// A node with what runs on it.
@@ -30,44 +32,47 @@ pub(crate) struct Member {
 /// The cluster; the control plane is on the first node.
 pub(crate) struct Cluster {
     pub(crate) members: Vec<Member>,
-    pub(crate) control: Control,
+    pub(crate) control: ControlPlane,
     /// For questions that come often: a kubectl for each would keep the machine from what is tested.
-    pub(crate) direct: Direct,
-    _lan: Lan,
+    pub(crate) api: ApiClient,
+    _network: NodeNetwork,
 }
 
 /// Nodes unlike in layout, runtime and plugins.
-pub(crate) const MIXED: &[(Layout, Generation)] = &[
-    (Layout::K3s, Generation::Two),
-    (Layout::Rke2, Generation::Two),
-    (Layout::Kubeadm, Generation::Two),
-    (Layout::K3sHash, Generation::One),
-    (Layout::K3sMoved, Generation::Two),
-    (Layout::K3sReadOnly, Generation::One),
+pub(crate) const MIXED: &[(Layout, ContainerdVersion)] = &[
+    (Layout::K3s, ContainerdVersion::V2),
+    (Layout::Rke2, ContainerdVersion::V2),
+    (Layout::Kubeadm, ContainerdVersion::V2),
+    (Layout::K3sHash, ContainerdVersion::V1),
+    (Layout::K3sMoved, ContainerdVersion::V2),
+    (Layout::K3sReadOnly, ContainerdVersion::V1),
 ];
 
 impl Cluster {
     /// Starts it with these nodes and waits until every one is Ready.
-    pub(crate) fn start(work: &Workplace, kinds: &[(Layout, Generation)]) -> anyhow::Result<Self> {
-        Self::with(work, kinds, Extent::Cluster)
+    pub(crate) fn start(
+        env: &TestEnv,
+        kinds: &[(Layout, ContainerdVersion)],
+    ) -> anyhow::Result<Self> {
+        Self::with(env, kinds, Components::All)
     }
 
     /// The same with as much of a control plane.
     pub(crate) fn with(
-        work: &Workplace,
-        kinds: &[(Layout, Generation)],
-        extent: Extent,
+        env: &TestEnv,
+        kinds: &[(Layout, ContainerdVersion)],
+        extent: Components,
     ) -> anyhow::Result<Self> {
-        let lan = Lan::new()?;
+        let network = NodeNetwork::new()?;
         let mut nodes = (1..)
             .take(kinds.len())
-            .map(|number| Node::start(work, &lan, number, &[&work.bin]))
+            .map(|number| Node::start(env, &network, number, &[&env.bin]))
             .collect::<anyhow::Result<Vec<_>>>()?;
         route(&nodes)?;
-        let control = Control::start(&nodes[0], extent)?;
+        let control = ControlPlane::start(&nodes[0], extent)?;
         let mut members = Vec::new();
         for (node, (layout, generation)) in nodes.drain(..).zip(kinds) {
-            let runtime = Runtime::start(work, &node, *layout, *generation)?;
+            let runtime = Runtime::start(env, &node, *layout, *generation)?;
             if layout.is_read_only() {
                 node.make_read_only()?;
             }
@@ -81,12 +86,12 @@ impl Cluster {
                 _cgroup: cgroup,
             });
         }
-        let direct = Direct::start(&members[0].node, &control)?;
+        let api = ApiClient::start(&members[0].node, &control)?;
         let cluster = Self {
             members,
             control,
-            direct,
-            _lan: lan,
+            api,
+            _network: network,
         };
         sh::until(90, "every node is Ready", || {
             cluster.kubectl(&[
@@ -178,7 +183,7 @@ impl Cluster {
     /// A pod of the default namespace, as it is now.
     pub(crate) fn pod(&self, name: &str) -> anyhow::Result<Value> {
         let path = format!("/api/v1/namespaces/default/pods/{name}");
-        self.direct.ask("GET", &path, &Value::Null)?.json()
+        self.api.request("GET", &path, &Value::Null)?.json()
     }
 
     /// Deletes pods and waits until they have gone.

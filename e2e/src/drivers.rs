@@ -4,6 +4,7 @@
 
 pub(crate) mod device_plugin;
 pub(crate) mod dra;
+mod grpc;
 pub(crate) mod pod_resources;
 
 use std::{collections::BTreeMap, ffi::OsString};
@@ -14,9 +15,10 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
-    kubelet,
+    cluster::kubelet,
+    control_plane::objects,
     node::{Node, Service},
-    objects, sh,
+    sh,
 };
 
 /// Where networks look for what is known about devices.
@@ -25,10 +27,12 @@ const INFORMATION: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
 const STATE: &str = "/var/lib/cni/multus";
 
 /// Devices of a pod, by interface.
-pub(crate) type Told = BTreeMap<String, String>;
+pub(crate) type DevicesByInterface = BTreeMap<String, String>;
 
 /// Runs what the arguments name, if they name one of these: it ends with its node.
-pub(crate) fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<anyhow::Result<()>> {
+pub(crate) fn run_by_name(
+    mut arguments: impl Iterator<Item = OsString>,
+) -> Option<anyhow::Result<()>> {
     let run: fn() -> anyhow::Result<()> = match arguments.next()?.to_str()? {
         device_plugin::NAME => device_plugin::run,
         pod_resources::NAME => pod_resources::run,
@@ -133,9 +137,9 @@ pub(crate) fn seen(
 }
 
 /// What plugins were told of their device: in what is kept of their ADD.
-pub(crate) fn told(node: &Node, pod: &str) -> anyhow::Result<Told> {
+pub(crate) fn told(node: &Node, pod: &str) -> anyhow::Result<DevicesByInterface> {
     let folder = format!("{STATE}/.multus-rs");
-    let mut told = Told::new();
+    let mut told = DevicesByInterface::new();
     for name in node.list(&folder)? {
         let path = node.path(&format!("{folder}/{name}"));
         if path.extension().is_none_or(|it| it != "json") {
@@ -178,7 +182,11 @@ fn was_handed(node: &Node, interface: &str, id: &str) -> anyhow::Result<bool> {
 }
 
 /// Fails unless the pod's status tells of these devices, and of no others.
-pub(crate) fn status_tells_of(cluster: &Cluster, pod: &str, told: &Told) -> anyhow::Result<()> {
+pub(crate) fn status_tells_of(
+    cluster: &Cluster,
+    pod: &str,
+    told: &DevicesByInterface,
+) -> anyhow::Result<()> {
     let object = cluster.pod(pod)?;
     let text = object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
         .as_str()

@@ -15,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What came back.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     /// Lines after the status line, lower case.
     pub(crate) headers: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -51,7 +51,7 @@ pub(crate) fn send(
     path: &str,
     kind: &str,
     body: &[u8],
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<HttpResponse> {
     let place = || format!("{method} {path} on {}", socket.display());
     let mut stream = UnixStream::connect(socket).with_context(place)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -67,7 +67,7 @@ pub(crate) fn send(
     read(&bytes).with_context(place)
 }
 
-fn read(bytes: &[u8]) -> anyhow::Result<Answer> {
+fn read(bytes: &[u8]) -> anyhow::Result<HttpResponse> {
     let end = bytes
         .windows(4)
         .position(|window| window == b"\r\n\r\n")
@@ -78,7 +78,7 @@ fn read(bytes: &[u8]) -> anyhow::Result<Answer> {
         .split_whitespace()
         .nth(1)
         .context("no status in the answer")?;
-    Ok(Answer {
+    Ok(HttpResponse {
         status: status.parse().context("no status in the answer")?,
         headers: headers.to_lowercase(),
         body: bytes[end + 4..].to_vec(),

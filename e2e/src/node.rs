@@ -1,5 +1,16 @@
 //! A node: a network, mount and process namespace with its own folders at the standard places.
 
+pub(crate) mod cgroup;
+pub(crate) mod cri;
+pub(crate) mod dhcp;
+pub(crate) mod file_hashes;
+pub(crate) mod init;
+pub(crate) mod inspect;
+pub(crate) mod layout;
+pub(crate) mod network;
+pub(crate) mod runtime;
+pub(crate) mod systemd;
+
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
@@ -13,10 +24,10 @@ use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    init,
-    lan::{FOLDERS, Lan, address},
-    old_kernel, sh,
-    workplace::Workplace,
+    node::network::{FOLDERS, NodeNetwork, address},
+    programs::old_kernel,
+    sh,
+    test_env::TestEnv,
 };
 
 /// No command in a node may take longer, in seconds.
@@ -57,17 +68,17 @@ pub(crate) struct Service {
 impl Node {
     /// Starts a node whose programs are looked for in `programs` first.
     pub(crate) fn start(
-        work: &Workplace,
-        lan: &Lan,
+        env: &TestEnv,
+        network: &NodeNetwork,
         number: u8,
         programs: &[&Path],
     ) -> anyhow::Result<Self> {
         let name = format!("n{number}");
-        let dir = work.dir.join(&name);
+        let dir = env.dir.join(&name);
         for folder in FOLDERS {
             fs::create_dir_all(dir.join("root").join(folder.trim_start_matches('/')))?;
         }
-        let net = lan.attach(number)?;
+        let net = network.attach(number)?;
         let mut parent = Command::new("nsenter")
             .arg(format!("--net={}", net.display()))
             .args([
@@ -105,7 +116,7 @@ impl Node {
                 .context("a node has one first process")?,
             name,
             number,
-            log: work.dir.join("log"),
+            log: env.dir.join("log"),
             dir,
             path,
             parent,

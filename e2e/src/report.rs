@@ -16,7 +16,7 @@ pub(crate) struct Report {
 /// A check failed, and has been reported; what follows it would only fail for the same reason.
 #[derive(Debug, thiserror::Error)]
 #[error("a check failed")]
-pub(crate) struct Ended;
+pub(crate) struct CheckFailed;
 
 impl Report {
     pub(crate) fn new() -> Self {
@@ -33,7 +33,7 @@ impl Report {
         &mut self,
         name: &str,
         check: impl FnOnce() -> anyhow::Result<T>,
-    ) -> Result<T, Ended> {
+    ) -> Result<T, CheckFailed> {
         let start = Instant::now();
         match check() {
             Ok(value) => {
@@ -44,7 +44,7 @@ impl Report {
             Err(error) => {
                 self.failed += 1;
                 say(&format!("FAILED  {name}: {error:#}"));
-                Err(Ended)
+                Err(CheckFailed)
             }
         }
     }

@@ -22,8 +22,8 @@ use self::{
 };
 use crate::{
     node::Kernel,
-    report::{Ended, Report},
-    workplace::Workplace,
+    report::{CheckFailed, Report},
+    test_env::TestEnv,
 };
 
 /// What this level is told beside the release.
@@ -53,7 +53,11 @@ pub(crate) struct Case {
     pub(crate) run: fn(&Bench) -> anyhow::Result<()>,
 }
 
-pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> Result<(), Ended> {
+pub(crate) fn run(
+    work: &TestEnv,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
     let programs = match &options.peer {
         Some(dir) if !options.exchange => Programs::peer(dir),
         _ => Programs::ours(work),

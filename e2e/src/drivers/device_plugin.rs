@@ -9,7 +9,7 @@ use prost::Message as _;
 use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Endpoint};
 use tonic_prost::ProstCodec;
 
-use crate::grpc::{self, Answer};
+use crate::drivers::grpc::{self, GrpcReply};
 
 /// The argument that makes this program the device plugin.
 pub(crate) const NAME: &str = "device-plugin";
@@ -72,25 +72,25 @@ async fn register() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answer(path: &str, message: &[u8]) -> Answer {
+fn answer(path: &str, message: &[u8]) -> GrpcReply {
     match path.rsplit('/').next() {
         Some("GetDevicePluginOptions") => {
             let options = DevicePluginOptions {
                 get_preferred_allocation_available: true,
             };
-            Answer::One(options.encode_to_vec())
+            GrpcReply::One(options.encode_to_vec())
         }
-        Some("PreStartContainer") => Answer::One(Vec::new()),
-        Some("ListAndWatch") => Answer::First(devices().encode_to_vec()),
+        Some("PreStartContainer") => GrpcReply::One(Vec::new()),
+        Some("ListAndWatch") => GrpcReply::First(devices().encode_to_vec()),
         Some("GetPreferredAllocation") => match PreferredAllocationRequest::decode(message) {
-            Ok(request) => Answer::One(preferred(request).encode_to_vec()),
-            Err(_) => Answer::Unknown,
+            Ok(request) => GrpcReply::One(preferred(request).encode_to_vec()),
+            Err(_) => GrpcReply::Unknown,
         },
         Some("Allocate") => match AllocateRequest::decode(message) {
-            Ok(request) => Answer::One(allocated(&request).encode_to_vec()),
-            Err(_) => Answer::Unknown,
+            Ok(request) => GrpcReply::One(allocated(&request).encode_to_vec()),
+            Err(_) => GrpcReply::Unknown,
         },
-        _ => Answer::Unknown,
+        _ => GrpcReply::Unknown,
     }
 }
 

@@ -28,12 +28,12 @@ pub(super) use self::{
 };
 use super::{definitions, plugin};
 use crate::{
-    direct::Direct,
-    http::{self, Answer},
+    control_plane::api_client::ApiClient,
+    http::{self, HttpResponse},
     node::{Kernel, Service},
-    scene::{BIN_DIR, Scene},
     sh,
-    workplace::Workplace,
+    single_node::{BIN_DIR, SingleNode},
+    test_env::TestEnv,
 };
 
 /// What a pod of the daemon's would find there.
@@ -50,7 +50,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Those of the release.
-    pub(crate) fn ours(work: &Workplace) -> anyhow::Result<Self> {
+    pub(crate) fn ours(work: &TestEnv) -> anyhow::Result<Self> {
         let shim = work.program("multus-shim");
         // It is the shim under another name.
         let passthru = work.dir.join("passthru");
@@ -84,8 +84,8 @@ impl Programs {
 
 /// The workbench.
 pub(crate) struct Bench {
-    pub(super) scene: Scene,
-    direct: Direct,
+    pub(super) scene: SingleNode,
+    direct: ApiClient,
     pub(super) programs: RefCell<Programs>,
     pods: RefCell<Vec<Pod>>,
     daemon: RefCell<Option<Service>>,
@@ -104,13 +104,9 @@ pub(crate) struct Outcome {
 
 impl Bench {
     /// A node with the recorder as its primary network.
-    pub(super) fn new(
-        work: &Workplace,
-        kernel: Kernel,
-        programs: Programs,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(work: &TestEnv, kernel: Kernel, programs: Programs) -> anyhow::Result<Self> {
         let primary = definitions::primary().to_string();
-        let scene = Scene::new(
+        let scene = SingleNode::new(
             work,
             kernel,
             programs.shim.clone(),
@@ -133,7 +129,7 @@ impl Bench {
             &format!("{ACCOUNT}/ca.crt"),
             fs::read(scene.control.pki.file("ca.crt"))?,
         )?;
-        let direct = Direct::start(node, &scene.control)?;
+        let direct = ApiClient::start(node, &scene.control)?;
         Ok(Self {
             scene,
             direct,
@@ -151,8 +147,13 @@ impl Bench {
     }
 
     /// Asks the API server.
-    pub(super) fn api(&self, method: &str, path: &str, body: &Value) -> anyhow::Result<Answer> {
-        self.direct.ask(method, path, body)
+    pub(super) fn api(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> anyhow::Result<HttpResponse> {
+        self.direct.request(method, path, body)
     }
 
     /// Asks the daemon.
@@ -161,7 +162,7 @@ impl Bench {
         method: &str,
         path: &str,
         body: &[u8],
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<HttpResponse> {
         let socket = self
             .scene
             .node
@@ -174,7 +175,7 @@ impl Bench {
         &self,
         env: &[(impl AsRef<str>, impl AsRef<str>)],
         config: &Value,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<HttpResponse> {
         self.ask(api::PATH_CNI, env, config, &Value::Null)
     }
 
@@ -185,7 +186,7 @@ impl Bench {
         env: &[(impl AsRef<str>, impl AsRef<str>)],
         config: &Value,
         attributes: &Value,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<HttpResponse> {
         use base64::Engine as _;
         let env: serde_json::Map<_, _> = env
             .iter()

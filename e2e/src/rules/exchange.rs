@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Pod, Programs, Settings};
 use crate::{
-    inspect::{leftovers, nothing_left},
-    report::{Ended, Report},
-    scene::GENERATED,
-    workplace::Workplace,
+    node::inspect::{leftovers, nothing_left},
+    report::{CheckFailed, Report},
+    single_node::GENERATED,
+    test_env::TestEnv,
 };
 
 /// One of the two implementations.
@@ -39,11 +39,11 @@ const CALLS: [&str; 8] = [
 
 /// Pods are made by every pair of shim and daemon, and taken down by every pair with the other daemon.
 pub(super) fn run(
-    work: &Workplace,
+    work: &TestEnv,
     peer: &Path,
     bench: &Bench,
     report: &mut Report,
-) -> Result<(), Ended> {
+) -> Result<(), CheckFailed> {
     let sides = report.check("both implementations are there", || {
         bench
             .scene

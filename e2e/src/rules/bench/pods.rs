@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Bench, Outcome, Running};
 use crate::{
-    runtime::IMAGE,
-    scene::{BIN_DIR, GENERATED},
+    node::runtime::IMAGE,
+    single_node::{BIN_DIR, GENERATED},
 };
 
 /// A pod with a network namespace, and the sandbox that a runtime would have made.

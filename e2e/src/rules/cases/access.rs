@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{Case, alone, plain};
 use crate::{
-    control::Extent,
-    proxy::{self, Proxy, Way},
+    control_plane::Components,
+    control_plane::tcp_proxy::{self, Condition, TcpProxy},
     rules::bench::{Bench, Pod, PodForm, Settings, WITH_A},
     sh,
 };
@@ -134,7 +134,7 @@ fn while_down(bench: &Bench, case: impl FnOnce() -> anyhow::Result<()>) -> anyho
     bench
         .scene
         .control
-        .start_server(&bench.scene.node, Extent::Server)?;
+        .start_server(&bench.scene.node, Components::ApiServer)?;
     bench.stop("TERM")?;
     outcome
 }
@@ -189,19 +189,19 @@ fn late(bench: &Bench) -> anyhow::Result<()> {
 }
 
 fn behind_its_watch(bench: &Bench) -> anyhow::Result<()> {
-    let proxy = Proxy::start(&bench.scene.node)?;
-    bench.launch_behind(proxy::PORT, &Settings::Plain.file())?;
+    let proxy = TcpProxy::start(&bench.scene.node)?;
+    bench.launch_behind(tcp_proxy::PORT, &Settings::Plain.file())?;
     sh::until(60, "the daemon is ready", || bench.is_ready())?;
     // Its watch is under way when it knows of a pod.
     let first = bench.pod("in-time", "")?;
     bench.begin("ADD", &first)?.within(20)?;
     bench.call(&first, "ADD", "primary")?;
-    proxy.be(Way::Silent);
+    proxy.set(Condition::Silent);
     let pod = bench.pod("early", "")?;
     let adding = bench.begin("ADD", &pod)?;
     let called = || bench.call(&pod, "ADD", "primary");
     let early = sh::until(1, "a call", called);
-    proxy.be(Way::Open);
+    proxy.set(Condition::Open);
     // Its answer is another matter: one implementation asks for the pod after all, to tell it of its networks.
     adding.within(20)?;
     ensure!(early.is_err(), "the watch was not late");

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Case, plain};
-use crate::{rules::bench::Bench, scene::BIN_DIR, sh};
+use crate::{rules::bench::Bench, sh, single_node::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
     plain(
@@ -362,5 +362,5 @@ fn bridge(bench: &Bench) -> anyhow::Result<()> {
     bench
         .verb_env("DEL", &pod, &json!({}), &[("CNI_NETNS", "")])?
         .well()?;
-    crate::inspect::nothing_left(&bench.scene.node)
+    crate::node::inspect::nothing_left(&bench.scene.node)
 }

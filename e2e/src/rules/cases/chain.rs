@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Case, alone, plain};
 use crate::{
     rules::bench::{Bench, Outcome, Pod},
-    scene::BIN_DIR,
     sh,
+    single_node::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[

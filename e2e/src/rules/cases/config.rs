@@ -11,7 +11,7 @@ use crate::{
         bench::{Bench, PodForm},
         definitions::recorder,
     },
-    scene::BIN_DIR,
+    single_node::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[

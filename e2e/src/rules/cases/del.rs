@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::{
-    http::Answer,
+    http::HttpResponse,
     rules::{
         bench::{Bench, Pod, WITH_A, WITH_A_AND_B},
         definitions::recorder,
@@ -45,7 +45,7 @@ pub(super) const CASES: &[Case] = &[
     plain("del-twice-without-pod", &["mux-12.4-twice"], twice_alone),
 ];
 
-fn on_socket(bench: &Bench, pod: &Pod) -> anyhow::Result<Answer> {
+fn on_socket(bench: &Bench, pod: &Pod) -> anyhow::Result<HttpResponse> {
     bench.request(&pod.env("DEL"), &bench.config()?)
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::{
-    http::Answer,
+    http::HttpResponse,
     rules::{
         bench::{Bench, Pod},
         definitions::recorder,
@@ -49,7 +49,7 @@ fn since(bench: &Bench, pod: &Pod, expected: &[&str]) -> anyhow::Result<()> {
     bench.called(pod, &all)
 }
 
-fn ask(bench: &Bench, verb: &str, pod: &Pod, config: &Value) -> anyhow::Result<Answer> {
+fn ask(bench: &Bench, verb: &str, pod: &Pod, config: &Value) -> anyhow::Result<HttpResponse> {
     asked(bench, verb, pod, config, &Value::Null)
 }
 
@@ -59,7 +59,7 @@ fn asked(
     pod: &Pod,
     config: &Value,
     attributes: &Value,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<HttpResponse> {
     let mut env = pod.env(verb);
     for (key, value) in &mut env {
         if key == "CNI_IFNAME" {
@@ -69,7 +69,7 @@ fn asked(
     bench.ask("/delegate", &env, config, attributes)
 }
 
-fn refused(answer: &Answer, word: &str) -> anyhow::Result<()> {
+fn refused(answer: &HttpResponse, word: &str) -> anyhow::Result<()> {
     let text = answer.text();
     ensure!(
         answer.status == 400 && text.contains(word),

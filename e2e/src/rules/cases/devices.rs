@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::{
+    node::runtime::IMAGE,
     rules::{
         bench::{Bench, DEFAULT_NETWORK, NETWORKS, Pod, PodForm, PodResources},
         definitions::{CLAIMED_NIC, NIC, SLOW_NIC},
     },
-    runtime::IMAGE,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 
 use super::{Case, plain};
-use crate::{rules::bench::Bench, scene::BIN_DIR};
+use crate::{rules::bench::Bench, single_node::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
     plain("errors-typed", &["mux-4-typed-error"], typed),

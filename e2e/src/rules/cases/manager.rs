@@ -11,8 +11,8 @@ use crate::{
         bench::{Bench, Settings},
         definitions,
     },
-    scene::{BIN_DIR, CONF_DIR, GENERATED, PRIMARY},
     sh,
+    single_node::{BIN_DIR, CONF_DIR, GENERATED, PRIMARY},
 };
 
 pub(super) const CASES: &[Case] = &[

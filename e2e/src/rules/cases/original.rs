@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Case, alone, plain};
 use crate::{
-    objects,
+    control_plane::objects,
     rules::{
         bench::{Bench, NETWORKS, Pod, PodForm, Settings, WITH_A},
         definitions::recorder,

@@ -11,8 +11,8 @@ use crate::{
         bench::{Bench, Settings},
         definitions,
     },
-    scene::{CONF_DIR, PRIMARY},
     sh,
+    single_node::{CONF_DIR, PRIMARY},
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Case, alone};
 use crate::{
     rules::bench::{Bench, Settings, WITH_A},
-    scene::{CONF_DIR, GENERATED},
     sh,
+    single_node::{CONF_DIR, GENERATED},
 };
 
 pub(super) const CASES: &[Case] = &[

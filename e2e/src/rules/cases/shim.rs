@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Case, alone, plain};
-use crate::{rules::bench::Bench, scene::BIN_DIR, sh};
+use crate::{rules::bench::Bench, sh, single_node::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
     alone("shim-version-flag", &["mux-2-version-flag"], version_flag),

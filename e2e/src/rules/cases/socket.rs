@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{Case, alone, plain};
 use crate::{
     rules::bench::{Bench, Pod, Settings, WITH_A},
-    scene::BIN_DIR,
+    single_node::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -9,7 +9,7 @@ use crate::{
         bench::{Bench, Outcome},
         plugin::NOBODY,
     },
-    scene::BIN_DIR,
+    single_node::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -1,0 +1,83 @@
+//! kubelet and kube-proxy on a node.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use crate::{
+    control_plane::{ControlPlane, PODS},
+    node::Node,
+    node::cgroup::Cgroup,
+    node::runtime::Runtime,
+};
+
+/// Joins the node to the cluster and waits until it is Ready.
+pub(crate) fn join(
+    node: &Node,
+    server: &Node,
+    control: &ControlPlane,
+    runtime: &Runtime,
+) -> anyhow::Result<Cgroup> {
+    let cgroup = Cgroup::new(&node.name)?;
+    let address = format!("https://{}:6443", server.address());
+    let kubelet = kubeconfig(node);
+    let [proxy, config] = ["proxy.conf", "kubelet.yaml"].map(|name| node.dir.join(name));
+    let token = format!("node{}", node.number);
+    control.pki.kubeconfig(&kubelet, &address, &token)?;
+    control.pki.kubeconfig(&proxy, &address, "proxy")?;
+    fs::write(&config, configuration(control, runtime, &cgroup))?;
+    node.serve("kubelet", "kubelet", |command| {
+        command
+            .arg("--kubeconfig")
+            .arg(kubelet)
+            .arg("--config")
+            .arg(config)
+            .arg(format!("--hostname-override={}", node.name))
+            .arg(format!("--node-ip={}", node.address()))
+    })?;
+    node.serve("proxy", "kube-proxy", |command| {
+        command
+            .arg("--kubeconfig")
+            .arg(proxy)
+            .arg(format!("--hostname-override={}", node.name))
+            .arg(format!("--cluster-cidr={PODS}"))
+            .args(["--proxy-mode=iptables", "--conntrack-max-per-core=0"])
+            // Zero leaves the machine's settings alone.
+            .args([
+                "--conntrack-tcp-timeout-established=0",
+                "--conntrack-tcp-timeout-close-wait=0",
+            ])
+    })?;
+    Ok(cgroup)
+}
+
+/// The kubelet's own kubeconfig: with its rights act the drivers of its node, too.
+pub(crate) fn kubeconfig(node: &Node) -> PathBuf {
+    node.dir.join("kubelet.conf")
+}
+
+fn configuration(control: &ControlPlane, runtime: &Runtime, cgroup: &Cgroup) -> String {
+    let features = control.extent.features().iter();
+    let features: BTreeMap<_, _> = features.map(|name| (*name, true)).collect();
+    serde_json::json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": control.pki.file("ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "containerRuntimeEndpoint": format!("unix://{}", runtime.paths.socket),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", cgroup.name),
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "featureGates": features,
+        "enforceNodeAllocatable": [],
+        "localStorageCapacityIsolation": false,
+        "evictionHard": {"memory.available": "100Mi"},
+        "imageGCHighThresholdPercent": 100,
+        "oomScoreAdj": 0,
+        "resolvConf": "/etc/resolv.conf",
+    })
+    .to_string()
+}

@@ -1,0 +1,284 @@
+//! The control plane of a run: etcd, kube-apiserver and, for a whole cluster, its controllers.
+
+pub(crate) mod api_client;
+pub(crate) mod http_proxy;
+pub(crate) mod objects;
+pub(crate) mod pki;
+pub(crate) mod tcp_proxy;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::{
+    control_plane::pki::Pki,
+    node::{Node, Service},
+    sh,
+};
+
+/// How much of a control plane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Components {
+    /// etcd and kube-apiserver; pods are objects that nobody runs.
+    ApiServer,
+    /// Controllers and scheduler too.
+    All,
+    /// The same, with what comes after this release of Kubernetes.
+    AllWithAlpha,
+}
+
+impl Components {
+    /// Features that are not on by themselves.
+    pub(crate) fn features(self) -> &'static [&'static str] {
+        match self {
+            Self::AllWithAlpha => &["DRAExtendedResource"],
+            Self::ApiServer | Self::All => &[],
+        }
+    }
+
+    /// The argument that switches them on.
+    fn gates(self) -> Option<String> {
+        let on = self.features().iter().map(|name| format!("{name}=true"));
+        let on: Vec<_> = on.collect();
+        (!on.is_empty()).then(|| format!("--feature-gates={}", on.join(",")))
+    }
+}
+
+/// A control plane on one node.
+pub(crate) struct ControlPlane {
+    pub(crate) pki: Pki,
+    pub(crate) extent: Components,
+    server: Mutex<Service>,
+    etcd: Service,
+    /// Further arguments of the API server.
+    arguments: Vec<String>,
+    dir: PathBuf,
+}
+
+const ADMIN: &str = "admin.conf";
+/// Service addresses; the first is the API server's.
+const SERVICES: &str = "10.96.0.0/16";
+/// Pod addresses of all nodes.
+pub(crate) const PODS: &str = "10.244.0.0/16";
+
+impl ControlPlane {
+    /// Starts it on a node and waits until it answers.
+    pub(crate) fn start(node: &Node, extent: Components) -> anyhow::Result<Self> {
+        Self::start_with(node, extent, Vec::new())
+    }
+
+    /// The same, with further arguments of the API server.
+    pub(crate) fn start_with(
+        node: &Node,
+        extent: Components,
+        arguments: Vec<String>,
+    ) -> anyhow::Result<Self> {
+        let dir = node.dir.join("control");
+        let names = format!(
+            "DNS:kubernetes.default.svc,IP:127.0.0.1,IP:{},IP:10.96.0.1",
+            node.address()
+        );
+        let pki = Pki::new(dir.join("pki"), &names)?;
+        fs::write(dir.join("tokens.csv"), tokens()?)?;
+        for name in ["admin", "controllers", "scheduler"] {
+            let path = dir.join(format!("{name}.conf"));
+            pki.kubeconfig(&path, "https://127.0.0.1:6443", name)?;
+        }
+        let etcd = node.serve("etcd", "etcd", |command| {
+            command
+                .arg("--unsafe-no-fsync")
+                .arg("--data-dir")
+                .arg(dir.join("etcd"))
+        })?;
+        let server = api_server(node, &pki, &dir, extent, &arguments)?;
+        let control = Self {
+            pki,
+            extent,
+            server: Mutex::new(server),
+            etcd,
+            arguments,
+            dir,
+        };
+        control.wait(node)?;
+        if extent != Components::ApiServer {
+            control.controllers(node)?;
+        }
+        Ok(control)
+    }
+
+    /// A kubeconfig of the administrator, for programs on the node.
+    pub(crate) fn admin(&self) -> PathBuf {
+        self.dir.join(ADMIN)
+    }
+
+    /// The process ids of API server and etcd on the node.
+    pub(crate) fn processes(&self) -> [u32; 2] {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        [server.pid, self.etcd.pid]
+    }
+
+    /// Ends the API server; its data stays.
+    pub(crate) fn stop_server(&self, node: &Node) -> anyhow::Result<()> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        node.end(&server, "KILL")
+    }
+
+    /// Starts it again.
+    pub(crate) fn start_server(&self, node: &Node, extent: Components) -> anyhow::Result<()> {
+        let server = api_server(node, &self.pki, &self.dir, extent, &self.arguments)?;
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+        self.wait(node)
+    }
+
+    /// The API server ends, and comes back with the certificate of another authority.
+    pub(crate) fn replace_authority(&self, node: &Node, extent: Components) -> anyhow::Result<()> {
+        self.stop_server(node)?;
+        self.pki.renew("multus-e2e-next")?;
+        self.start_server(node, extent)
+    }
+
+    /// Runs kubectl; whatever it does needs to be asked only once.
+    pub(crate) fn kubectl(&self, node: &Node, words: &[&str]) -> anyhow::Result<String> {
+        sh::run(
+            node.command("kubectl")
+                .arg("--kubeconfig")
+                .arg(self.admin())
+                .args(words),
+        )
+    }
+
+    /// Creates or changes objects.
+    pub(crate) fn apply(&self, node: &Node, objects: &[Value]) -> anyhow::Result<()> {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        self.apply_text(node, &list.to_string())
+    }
+
+    /// The same with documents as text.
+    pub(crate) fn apply_text(&self, node: &Node, documents: &str) -> anyhow::Result<()> {
+        let mut command = node.command("kubectl");
+        command
+            .arg("--kubeconfig")
+            .arg(self.admin())
+            .args(["apply", "--filename", "-"]);
+        sh::feed(&mut command, documents.as_bytes()).map(drop)
+    }
+
+    /// Reads objects: the words that follow `kubectl get`.
+    pub(crate) fn get(&self, node: &Node, words: &[&str]) -> anyhow::Result<Value> {
+        let text = self.kubectl(node, &[&["get", "--output=json"], words].concat())?;
+        serde_json::from_str(&text).context("kubectl printed no JSON")
+    }
+
+    fn wait(&self, node: &Node) -> anyhow::Result<()> {
+        sh::until(60, "the API server is ready", || {
+            self.kubectl(node, &["get", "--raw=/readyz", "--request-timeout=5s"])
+        })
+        .map(drop)
+    }
+
+    fn controllers(&self, node: &Node) -> anyhow::Result<()> {
+        node.serve("controllers", "kube-controller-manager", |command| {
+            command
+                .arg("--kubeconfig")
+                .arg(self.dir.join("controllers.conf"))
+                .arg("--service-account-private-key-file")
+                .arg(self.pki.file("sa.key"))
+                .arg("--root-ca-file")
+                .arg(self.pki.file("ca.crt"))
+                .arg("--cluster-signing-cert-file")
+                .arg(self.pki.file("ca.crt"))
+                .arg("--cluster-signing-key-file")
+                .arg(self.pki.file("ca.key"))
+                .args([
+                    "--use-service-account-credentials",
+                    "--leader-elect=false",
+                    "--allocate-node-cidrs",
+                ])
+                .arg(format!("--cluster-cidr={PODS}"))
+        })?;
+        node.serve("scheduler", "kube-scheduler", |command| {
+            command
+                .arg("--kubeconfig")
+                .arg(self.dir.join("scheduler.conf"))
+                .arg("--leader-elect=false")
+                .args(self.extent.gates())
+        })?;
+        sh::until(60, "pods can be created", || {
+            self.get(node, &["serviceaccount", "default"])
+        })
+        .map(drop)
+    }
+}
+
+fn api_server(
+    node: &Node,
+    pki: &Pki,
+    dir: &Path,
+    extent: Components,
+    arguments: &[String],
+) -> anyhow::Result<Service> {
+    node.serve("apiserver", "kube-apiserver", |command| {
+        command
+            .args([
+                "--etcd-servers=http://127.0.0.1:2379",
+                "--secure-port=6443",
+                "--allow-privileged",
+            ])
+            .arg(format!("--advertise-address={}", node.address()))
+            .arg(format!("--service-cluster-ip-range={SERVICES}"))
+            .args([
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+            ])
+            .args([
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--kubelet-preferred-address-types=InternalIP",
+            ])
+            .arg("--token-auth-file")
+            .arg(dir.join("tokens.csv"))
+            .arg("--client-ca-file")
+            .arg(pki.file("ca.crt"))
+            .arg("--tls-cert-file")
+            .arg(pki.file("apiserver.crt"))
+            .arg("--tls-private-key-file")
+            .arg(pki.file("apiserver.key"))
+            .arg("--service-account-key-file")
+            .arg(pki.file("sa.key"))
+            .arg("--service-account-signing-key-file")
+            .arg(pki.file("sa.key"))
+            .arg("--kubelet-client-certificate")
+            .arg(pki.file("client.crt"))
+            .arg("--kubelet-client-key")
+            .arg(pki.file("client.key"))
+            .args(extent.gates())
+            .args(arguments);
+        if extent == Components::ApiServer {
+            // Nobody makes service accounts here, so no pod can have one.
+            command.arg("--disable-admission-plugins=ServiceAccount");
+        }
+        command
+    })
+}
+
+/// Who shows which token: each is its own name.
+fn tokens() -> anyhow::Result<String> {
+    let mut csv = String::from(
+        "admin,admin,admin,system:masters\n\
+         controllers,system:kube-controller-manager,controllers,\n\
+         scheduler,system:kube-scheduler,scheduler,\n\
+         proxy,system:kube-proxy,proxy,\n",
+    );
+    for number in 1..=9 {
+        writeln!(
+            csv,
+            "node{number},system:node:n{number},n{number},system:nodes"
+        )?;
+    }
+    Ok(csv)
+}

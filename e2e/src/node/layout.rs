@@ -1,0 +1,160 @@
+//! What unlike nodes look like: where the runtime of each kind keeps its things.
+
+use crate::test_env;
+
+/// The kind of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// K3s: everything under its data directory, plugins in a folder named by a hash, behind links.
+    K3s,
+    /// K3s of before October 2024: the folder named by a hash itself.
+    K3sHash,
+    /// K3s with another data directory: plugins are where an earlier start has unpacked them.
+    K3sMoved,
+    /// K3s on a system of which only `/var` can be written.
+    K3sReadOnly,
+    /// RKE2: K3s' socket, the usual CNI directories.
+    Rke2,
+    /// kubeadm: everything at the usual paths.
+    Kubeadm,
+}
+
+/// containerd of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ContainerdVersion {
+    /// 1.6, from Debian: CNI up to 1.0.0.
+    V1,
+    /// 2.x, built here: CNI up to 1.1.0.
+    V2,
+}
+
+/// NodePaths on a node.
+#[derive(Clone)]
+pub(crate) struct NodePaths {
+    /// Content and metadata.
+    pub(crate) root: String,
+    /// Runtime state; the socket lies in it.
+    pub(crate) state: String,
+    pub(crate) socket: String,
+    /// Network configurations.
+    pub(crate) conf_dir: String,
+    /// CNI plugins.
+    pub(crate) bin_dir: String,
+    /// Where the plugins are, if the directory above holds links.
+    pub(crate) plugins: Option<String>,
+    /// containerd's configuration.
+    pub(crate) config: String,
+}
+
+/// Plugins that K3s ships, flannel apart.
+const K3S_PLUGINS: &[&str] = &[
+    "bandwidth",
+    "bridge",
+    "firewall",
+    "host-local",
+    "loopback",
+    "portmap",
+];
+
+impl Layout {
+    /// Whether a plugin is on such a node.
+    pub(crate) fn has(self, plugin: &str) -> bool {
+        matches!(self, Self::Rke2 | Self::Kubeadm) || K3S_PLUGINS.contains(&plugin)
+    }
+
+    /// Whether nothing outside of `/var` can be written there.
+    pub(crate) fn is_read_only(self) -> bool {
+        self == Self::K3sReadOnly
+    }
+
+    /// Where things are on a node of that name.
+    pub(crate) fn paths(self, node: &str) -> NodePaths {
+        let paths =
+            |root: &str, state: &str, conf_dir: &str, bin_dir: &str, config: &str| NodePaths {
+                root: root.to_owned(),
+                state: state.to_owned(),
+                socket: format!("{state}/containerd.sock"),
+                conf_dir: conf_dir.to_owned(),
+                bin_dir: bin_dir.to_owned(),
+                plugins: None,
+                config: config.to_owned(),
+            };
+        match self {
+            Self::K3s | Self::K3sHash | Self::K3sMoved | Self::K3sReadOnly => {
+                let agent = match self {
+                    Self::K3sMoved => "/srv/k3s/agent",
+                    _ => "/var/lib/rancher/k3s/agent",
+                };
+                let hash = test_env::sha256(node.as_bytes());
+                let unpacked = format!("/var/lib/rancher/k3s/data/{hash}/bin");
+                let (bin_dir, plugins) = match self {
+                    Self::K3sHash => (unpacked, None),
+                    _ => ("/var/lib/rancher/k3s/data/cni".to_owned(), Some(unpacked)),
+                };
+                NodePaths {
+                    plugins,
+                    ..paths(
+                        &format!("{agent}/containerd"),
+                        "/run/k3s/containerd",
+                        &format!("{agent}/etc/cni/net.d"),
+                        &bin_dir,
+                        &format!("{agent}/etc/containerd/config.toml"),
+                    )
+                }
+            }
+            Self::Rke2 => paths(
+                "/var/lib/rancher/rke2/agent/containerd",
+                "/run/k3s/containerd",
+                "/etc/cni/net.d",
+                "/opt/cni/bin",
+                "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+            ),
+            Self::Kubeadm => paths(
+                "/var/lib/containerd",
+                "/run/containerd",
+                "/etc/cni/net.d",
+                "/opt/cni/bin",
+                "/var/lib/containerd/config.toml",
+            ),
+        }
+    }
+}
+
+/// containerd's configuration for these paths.
+pub(crate) fn containerd(generation: ContainerdVersion, paths: &NodePaths, pause: &str) -> String {
+    let NodePaths {
+        root,
+        state,
+        socket,
+        conf_dir,
+        bin_dir,
+        ..
+    } = paths;
+    let head =
+        format!("root = \"{root}\"\nstate = \"{state}\"\n[grpc]\n  address = \"{socket}\"\n");
+    let common = "  disable_apparmor = true\n  restrict_oom_score_adj = true\n";
+    match generation {
+        ContainerdVersion::V1 => format!(
+            "version = 2\n{head}[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"{pause}\"\n{common}\
+             [plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"{bin_dir}\"\n  conf_dir = \"{conf_dir}\"\n"
+        ),
+        ContainerdVersion::V2 => format!(
+            "version = 3\n{head}[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = \"{pause}\"\n\
+             [plugins.'io.containerd.cri.v1.runtime']\n{common}\
+             [plugins.'io.containerd.cri.v1.runtime'.cni]\n  bin_dirs = [\"{bin_dir}\"]\n  conf_dir = \"{conf_dir}\"\n"
+        ),
+    }
+}
+
+/// The node's own network, in that version of CNI: a bridge with addresses of the node's range.
+pub(crate) fn primary(version: &str, number: u8) -> String {
+    serde_json::json!({"cniVersion": version, "name": "cbr0", "plugins": [
+        {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": format!("10.244.{number}.0/24")}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        }},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+    ]})
+    .to_string()
+}

@@ -1,0 +1,168 @@
+//! containerd on a node, and the one image that pods of a run are made of.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::ensure;
+
+use crate::{
+    node::layout::{self, ContainerdVersion, Layout, NodePaths},
+    node::{Node, Service},
+    programs::image::Image,
+    sh,
+    test_env::TestEnv,
+};
+
+/// The image of every pod of a run: one static busybox.
+pub(crate) const IMAGE: &str = "e2e.invalid/busybox:1";
+/// Debian's plugins; they speak CNI up to 1.0.0.
+const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
+
+/// A runtime on a node.
+pub(crate) struct Runtime {
+    pub(crate) layout: Layout,
+    generation: ContainerdVersion,
+    pub(crate) paths: NodePaths,
+    pub(crate) containerd: Service,
+}
+
+impl Runtime {
+    /// Lays out the node, starts containerd with an empty store, and gives it the image of pods.
+    pub(crate) fn start(
+        env: &TestEnv,
+        node: &Node,
+        layout: Layout,
+        generation: ContainerdVersion,
+    ) -> anyhow::Result<Self> {
+        let paths = layout.paths(&node.name);
+        lay_out(env, node, (layout, generation), &paths)?;
+        let runtime = Self {
+            layout,
+            generation,
+            containerd: serve(env, node, generation, &paths.config)?,
+            paths,
+        };
+        runtime.answers(node)?;
+        runtime.import(node, &busybox(env)?)?;
+        Ok(runtime)
+    }
+
+    /// Imports an archive as an agent does: into the namespace of Kubernetes, every name in it.
+    pub(crate) fn import(&self, node: &Node, archive: &Path) -> anyhow::Result<()> {
+        sh::run(self.ctr(node).args(["images", "import"]).arg(archive)).map(drop)
+    }
+
+    /// Ends it and starts that of a generation with these paths, laid out anew; its content stays where it was. As a distro is
+    /// upgraded, rolled back, or started with other directories. Returns where it was before.
+    pub(crate) fn become_other(
+        &mut self,
+        env: &TestEnv,
+        node: &Node,
+        (generation, paths): (ContainerdVersion, NodePaths),
+    ) -> anyhow::Result<NodePaths> {
+        lay_out(env, node, (self.layout, generation), &paths)?;
+        node.end(&self.containerd, "TERM")?;
+        self.containerd = serve(env, node, generation, &paths.config)?;
+        self.generation = generation;
+        let left = std::mem::replace(&mut self.paths, paths);
+        self.answers(node)?;
+        Ok(left)
+    }
+
+    fn answers(&self, node: &Node) -> anyhow::Result<()> {
+        sh::until(60, "containerd answers", || {
+            sh::run(self.ctr(node).args(["version"]))
+        })
+        .map(drop)
+    }
+
+    /// `ctr` of the node's own generation.
+    pub(crate) fn ctr(&self, node: &Node) -> Command {
+        let mut command = node.command("/usr/bin/ctr");
+        command.args(["--address", &self.paths.socket, "--namespace", "k8s.io"]);
+        command
+    }
+}
+
+/// Gives the node its plugins, the runtime's configuration and a primary network.
+fn lay_out(
+    env: &TestEnv,
+    node: &Node,
+    (layout, generation): (Layout, ContainerdVersion),
+    paths: &NodePaths,
+) -> anyhow::Result<()> {
+    let NodePaths {
+        conf_dir,
+        bin_dir,
+        state,
+        root,
+        plugins,
+        config,
+        ..
+    } = paths;
+    let source = match generation {
+        ContainerdVersion::V1 => PathBuf::from(DEBIAN_PLUGINS),
+        ContainerdVersion::V2 => env.plugins.clone(),
+    };
+    let home = plugins.as_ref().unwrap_or(bin_dir);
+    for folder in [conf_dir, bin_dir, state, root, home] {
+        fs::create_dir_all(node.path(folder))?;
+    }
+    let mut count = 0;
+    for plugin in fs::read_dir(&source)? {
+        let name = plugin?.file_name().to_string_lossy().into_owned();
+        if !layout.has(&name) {
+            continue;
+        }
+        count += 1;
+        let place = format!("{home}/{name}");
+        fs::copy(source.join(&name), node.path(&place))?;
+        if home != bin_dir {
+            symlink(&place, node.path(&format!("{bin_dir}/{name}")))?;
+        }
+    }
+    ensure!(count >= 6, "{}: plugins are missing", source.display());
+    node.write(config, layout::containerd(generation, paths, IMAGE))?;
+    node.write(
+        &format!("{conf_dir}/10-primary.conflist"),
+        layout::primary("1.0.0", node.number),
+    )
+}
+
+/// Starts containerd of a generation with a configuration of the node.
+pub(crate) fn serve(
+    env: &TestEnv,
+    node: &Node,
+    generation: ContainerdVersion,
+    config: &str,
+) -> anyhow::Result<Service> {
+    let program = match generation {
+        ContainerdVersion::V1 => Path::new("/usr/bin/containerd").to_owned(),
+        ContainerdVersion::V2 => env.bin.join("containerd"),
+    };
+    node.serve("containerd", &program, |command| {
+        // Its shim is found on the path: that of the same release must come first.
+        let path = format!(
+            "{}:{}",
+            program.parent().unwrap_or(Path::new("/")).display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        command.env("PATH", path).arg("--config").arg(config)
+    })
+}
+
+/// An archive of the image of pods.
+fn busybox(env: &TestEnv) -> anyhow::Result<PathBuf> {
+    let image = Image {
+        name: "busybox",
+        references: &[IMAGE.to_owned()],
+        programs: &[],
+        entrypoint: &["/bin/busybox", "sleep", "2147483647"],
+        user: "",
+    };
+    image.archive(env)
+}

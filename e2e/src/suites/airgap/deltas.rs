@@ -1,0 +1,138 @@
+//! From a former release to this one: what is new is little, and the full archive comes back to the last bit.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::fixture::{AirgapFixture, text};
+use crate::{
+    report::{CheckFailed, Report},
+    sh,
+    test_env::{TestEnv, arch},
+};
+
+pub(super) fn run(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let (former, delta) = (env.dir.join("former"), env.dir.join("delta"));
+    let packed = format!("multus-airgap-images-{}.tar.zst", arch());
+    let piece = delta.join(format!("multus-airgap-delta-{}.tar.zst", arch()));
+    let full = env.dist.join("airgap").join(&packed);
+    report.check("a former release, whose daemon was another", || {
+        make_former(env, fixture, &former)
+    })?;
+    report.check("what is new since then is little", || {
+        let (base, out) = (text(&former)?, text(&env.dist)?);
+        let told = fixture.xtask(&[
+            "airgap",
+            "bundle",
+            "--base",
+            base,
+            "--arch",
+            arch(),
+            "--out",
+            out,
+            "--delta",
+            text(&delta)?,
+            "--json",
+        ])?;
+        let (little, all) = (fs::metadata(&piece)?.len(), fs::metadata(&full)?.len());
+        ensure!(little * 4 < all, "{little} bytes of {all}");
+        let told: Vec<Value> = serde_json::from_str(&told)?;
+        let is_told = |one: &Value| {
+            one["path"]
+                .as_str()
+                .is_some_and(|path| piece == Path::new(path))
+                && one["size"] == little
+        };
+        ensure!(told.iter().any(is_told), "{told:?} has no such archive");
+        Ok(())
+    })?;
+    let apply = |base: &Path, piece: &Path, out: &Path| {
+        let words = [
+            "airgap",
+            "apply",
+            "--base",
+            text(base)?,
+            text(piece)?,
+            "--out",
+            text(out)?,
+        ];
+        Ok::<_, anyhow::Error>(words.map(str::to_owned))
+    };
+    let base = former.join("airgap").join(&packed);
+    report.check(
+        "the full archive comes back to the last bit, in both forms",
+        || {
+            for ending in ["zst", "gz"] {
+                let name = packed.replace("zst", ending);
+                let out = env.dir.join(&name);
+                let words = apply(&base, &piece, &out)?;
+                fixture.xtask(&words.each_ref().map(String::as_str))?;
+                let expected = fs::read(env.dist.join("airgap").join(&name))?;
+                ensure!(fs::read(&out)? == expected, "{name} has other bytes");
+            }
+            Ok(())
+        },
+    )?;
+    report.check("another base, and a damaged delta, are refused", || {
+        let out = env.dir.join("never.tar.zst");
+        let words = apply(&full, &piece, &out)?;
+        fixture.refused(
+            &words.each_ref().map(String::as_str),
+            "the delta is for the archive",
+        )?;
+        let damaged = env.dir.join("damaged.tar.zst");
+        let bytes = fs::read(&piece)?;
+        fs::write(&damaged, &bytes[..bytes.len() - 100])?;
+        let words = apply(&base, &damaged, &out)?;
+        fixture.refused(&words.each_ref().map(String::as_str), "damaged")?;
+        ensure!(!out.exists(), "something was written");
+        Ok(())
+    })?;
+    report.check(
+        "verify names the first byte in which two releases differ",
+        || {
+            let other = env.dir.join("other-release");
+            sh::run(
+                Command::new("cp")
+                    .arg("--recursive")
+                    .args([&env.dist, &other]),
+            )?;
+            let program: PathBuf = other.join("bin").join(arch()).join("multus-shim");
+            let mut bytes = fs::read(&program)?;
+            let at = bytes.len() / 2;
+            bytes[at] ^= 0xff;
+            fs::write(&program, bytes)?;
+            let words = ["verify", "--explain", text(&env.dist)?, text(&other)?];
+            fixture.refused(&words, &format!("bin/{}/multus-shim at byte {at}:", arch()))?;
+            let same =
+                fixture.xtask(&["verify", "--explain", text(&env.dist)?, text(&env.dist)?])?;
+            ensure!(same.starts_with("the same"), "{same}");
+            Ok(())
+        },
+    )
+}
+
+/// The same programs but for a word at the daemon's end.
+fn make_former(env: &TestEnv, fixture: &AirgapFixture, former: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(former)?;
+    let (from, to) = (env.dist.join("bin"), former.join("bin"));
+    sh::run(Command::new("cp").arg("--recursive").args([&from, &to]))?;
+    let daemon = to.join(arch()).join("multus-daemon");
+    let mut daemon = fs::OpenOptions::new().append(true).open(daemon)?;
+    daemon.write_all(b"another time")?;
+    let out = text(former)?;
+    fixture.xtask(&["images", "--arch", arch(), "--out", out])?;
+    fixture
+        .xtask(&["airgap", "bundle", "--arch", arch(), "--out", out])
+        .map(drop)
+}

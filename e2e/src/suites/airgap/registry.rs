@@ -1,0 +1,155 @@
+//! The registry: a push, a second one that sends nothing, and what others find there.
+
+use std::fs;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::{
+    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text},
+    stores::release_images,
+};
+use crate::{
+    report::{CheckFailed, Report},
+    sh,
+    test_env::{TestEnv, arch},
+};
+
+const CHARTS: [&str; 4] = [
+    "rke2-multus",
+    "rke2-multus-crd",
+    "k3s-multus",
+    "k3s-multus-crd",
+];
+
+/// Pushes, and returns the bytes that were sent.
+fn push(fixture: &AirgapFixture, words: &[&str]) -> anyhow::Result<u64> {
+    let answer = fixture.xtask(&[&["airgap", "push", "--json"], words].concat())?;
+    let answer: Value = serde_json::from_str(&answer)?;
+    answer["sent"].as_u64().with_context(|| answer.to_string())
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one check after the other, each on what the former left"
+)]
+pub(super) fn run(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    report.check("who is not let in is told how to log in", || {
+        let words = ["airgap", "push", REGISTRY, "--dist", text(&env.dist)?];
+        let mut nobody = fixture.xtask_command(&words, false);
+        fixture.refused_by(&mut nobody, "give --user and MULTUS_REGISTRY_PASSWORD")?;
+        let mut stranger = fixture.xtask_command(&words, true);
+        stranger.env("MULTUS_REGISTRY_PASSWORD", "wrong");
+        fixture.refused_by(&mut stranger, "does not let this user")
+    })?;
+    report.check(
+        "a push sends images and charts, a second one nothing",
+        || {
+            let dist = text(&env.dist)?;
+            let place = format!("oci://{REGISTRY}");
+            let sent = push(fixture, &[&place, "--dist", dist])?;
+            ensure!(sent > 1_000_000, "{sent} bytes were sent");
+            let uploads = fixture.asked(&["PUT /v2/"])?;
+            ensure!(uploads > 0, "the registry took nothing");
+            let again = push(fixture, &[REGISTRY, "--dist", dist])?;
+            ensure!(again == 0, "{again} bytes were sent again");
+            let more = fixture.asked(&["PUT /v2/"])? + fixture.asked(&["POST /v2/"])?;
+            let first = uploads + fixture.asked(&["POST /v2/"])?;
+            ensure!(more == first, "the registry was given something again");
+            Ok(())
+        },
+    )?;
+    report.check("a login that docker left is used", || {
+        let config = fixture.node.dir.join("docker");
+        fs::create_dir_all(&config)?;
+        let login = base64::Engine::encode(
+            &base64::engine::general_purpose::STANDARD,
+            format!("{USER}:{PASSWORD}"),
+        );
+        let text_of = serde_json::json!({"auths": {REGISTRY: {"auth": login}}}).to_string();
+        fs::write(config.join("config.json"), text_of)?;
+        let words = ["airgap", "push", REGISTRY, "--dist", text(&env.dist)?];
+        let mut command = fixture.xtask_command(&words, false);
+        sh::run(command.env("DOCKER_CONFIG", &config)).map(drop)
+    })?;
+    report.check("skopeo finds the digests of the list", || {
+        for reference in release_images(env)? {
+            let (name, digest) = reference.split_once('@').context("a digest is named")?;
+            let name = name.trim_start_matches("docker.io/");
+            let place = format!("docker://{REGISTRY}/{name}");
+            let login = format!("{USER}:{PASSWORD}");
+            let raw = fixture.skopeo(&[
+                "inspect",
+                "--raw",
+                "--tls-verify=false",
+                "--creds",
+                &login,
+                &place,
+            ])?;
+            let found = format!("sha256:{}", crate::test_env::sha256(raw.as_bytes()));
+            ensure!(found == digest, "{name} is {found}");
+        }
+        Ok(())
+    })?;
+    report.check(
+        "one archive alone can be pushed, below a path, as a mirror has it",
+        || {
+            let archive = env
+                .dist
+                .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
+            let place = format!("{REGISTRY}/mirror");
+            let words = [place.as_str(), "--archive", text(&archive)?];
+            ensure!(push(fixture, &words)? > 0, "nothing was sent");
+            ensure!(push(fixture, &words)? == 0, "something was sent again");
+            fixture
+                .curl(&["/v2/mirror/multusrs/multus/tags/list"])
+                .map(drop)
+        },
+    )?;
+    report.check(
+        "Helm pulls the charts, and they are the release's bytes",
+        || {
+            let logins = fixture.node.dir.join("helm-logins.json");
+            let helm = |words: &[&str]| {
+                let mut command = fixture.node.command(env.bin.join("helm"));
+                command.arg("--registry-config").arg(&logins).args(words);
+                sh::run(&mut command)
+            };
+            helm(&[
+                "registry",
+                "login",
+                REGISTRY,
+                "--plain-http",
+                "--username",
+                USER,
+                "--password",
+                PASSWORD,
+            ])?;
+            let (version, folder) = (env.version()?, env.dir.join("charts"));
+            fs::create_dir_all(&folder)?;
+            for name in CHARTS {
+                let from = format!("oci://{REGISTRY}/charts/{name}");
+                let to = text(&folder)?;
+                helm(&[
+                    "pull",
+                    &from,
+                    "--version",
+                    &version,
+                    "--plain-http",
+                    "--destination",
+                    to,
+                ])?;
+                let pulled = fs::read(folder.join(format!("{name}-{version}.tgz")))?;
+                ensure!(
+                    pulled == fs::read(env.chart(name)?)?,
+                    "{name} has other bytes"
+                );
+            }
+            Ok(())
+        },
+    )
+}

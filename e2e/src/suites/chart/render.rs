@@ -1,0 +1,127 @@
+//! What charts render to, as objects.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::{sh, test_env::TestEnv};
+
+/// Helm built from its module knows of no Kubernetes that is newer than itself.
+const KUBERNETES: &str = "--kube-version=1.34.0";
+pub(super) const NAMESPACE: &str = "kube-system";
+
+/// Helm with these words and a chart after them.
+pub(super) fn helm(env: &TestEnv, words: &[&str], chart: &Path) -> anyhow::Result<String> {
+    sh::run(Command::new(env.bin.join("helm")).args(words).arg(chart))
+}
+
+/// A chart as text, as a release of this name: what an installation makes.
+pub(super) fn text(
+    env: &TestEnv,
+    release: &str,
+    chart: &Path,
+    more: &[&str],
+) -> anyhow::Result<String> {
+    with_tests(env, release, chart, &[&["--skip-tests"], more].concat())
+}
+
+/// The same with what `helm test` makes.
+pub(super) fn with_tests(
+    env: &TestEnv,
+    release: &str,
+    chart: &Path,
+    more: &[&str],
+) -> anyhow::Result<String> {
+    let namespace = format!("--namespace={NAMESPACE}");
+    let words = ["template", release, &namespace, KUBERNETES];
+    helm(env, &[&words, more].concat(), chart)
+}
+
+/// The same as objects.
+pub(super) fn objects(
+    env: &TestEnv,
+    release: &str,
+    chart: &Path,
+    more: &[&str],
+) -> anyhow::Result<Vec<Value>> {
+    parse(&text(env, release, chart, more)?)
+}
+
+/// Our chart of this name with values.
+pub(super) fn ours(env: &TestEnv, name: &str, more: &[&str]) -> anyhow::Result<Vec<Value>> {
+    objects(env, name, &env.chart(name)?, more)
+}
+
+/// The same with values from a file, as a HelmChartConfig brings them.
+pub(super) fn with_file(
+    env: &TestEnv,
+    name: &str,
+    values: &str,
+    more: &[&str],
+) -> anyhow::Result<Vec<Value>> {
+    let path = env.dir.join("values.yaml");
+    std::fs::write(&path, values)?;
+    let file = format!("--values={}", path.display());
+    ours(env, name, &[&[file.as_str()], more].concat())
+}
+
+/// Documents that hold anything.
+pub(in crate::suites) fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+    let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
+    let documents = documents.collect::<Result<Vec<_>, _>>();
+    let documents = documents.context("what is rendered is no YAML")?;
+    Ok(documents.into_iter().filter(|one| !one.is_null()).collect())
+}
+
+/// Kind and name.
+pub(super) fn identity(object: &Value) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    format!(
+        "{}/{}",
+        word(&object["kind"]),
+        word(&object["metadata"]["name"])
+    )
+}
+
+/// The one object of this kind and name.
+pub(super) fn find<'a>(objects: &'a [Value], wanted: &str) -> anyhow::Result<&'a Value> {
+    let mut found = objects.iter().filter(|one| identity(one) == wanted);
+    let first = found
+        .next()
+        .with_context(|| format!("there is no {wanted}"))?;
+    ensure!(found.next().is_none(), "{wanted} stands there twice");
+    Ok(first)
+}
+
+/// Objects that make pods.
+pub(super) fn workloads(objects: &[Value]) -> impl Iterator<Item = &Value> {
+    objects
+        .iter()
+        .filter(|one| one["spec"]["template"]["spec"].is_object())
+}
+
+/// Containers of a workload, those that only prepare included.
+pub(super) fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
+    let spec = &workload["spec"]["template"]["spec"];
+    ["initContainers", "containers"]
+        .into_iter()
+        .filter_map(|key| spec[key].as_array())
+        .flatten()
+}
+
+/// The daemon's file.
+pub(in crate::suites) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Value> {
+    let map = find(objects, &format!("ConfigMap/{name}-config"))?;
+    let text = map["data"]["daemon-config.json"].as_str();
+    serde_json::from_str(text.context("the ConfigMap has no daemon-config.json")?)
+        .context("daemon-config.json")
+}
+
+/// Puts a value at a path of keys, as a values file that holds nothing else.
+pub(in crate::suites) fn nested(path: &str, value: Value) -> Value {
+    path.rsplit('.').fold(value, |value, key| {
+        Value::Object([(key.to_owned(), value)].into_iter().collect())
+    })
+}

@@ -1,0 +1,167 @@
+//! A real API server without controllers: objects are accepted or refused, and nobody runs pods.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+use super::{
+    defects,
+    render::{self, NAMESPACE},
+    values,
+};
+use crate::{
+    control_plane::api_client::ApiClient,
+    control_plane::objects,
+    control_plane::{Components, ControlPlane},
+    node::Node,
+    node::network::NodeNetwork,
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+/// The API server, on a node of its own.
+pub(super) struct Server {
+    pub(super) control: ControlPlane,
+    pub(super) node: Node,
+    pub(super) api: ApiClient,
+    _network: NodeNetwork,
+}
+
+impl Server {
+    pub(super) fn start(env: &TestEnv) -> anyhow::Result<Self> {
+        let network = NodeNetwork::new()?;
+        let node = Node::start(env, &network, 1, &[&env.bin])?;
+        let control = ControlPlane::start(&node, Components::ApiServer)?;
+        let api = ApiClient::start(&node, &control)?;
+        Ok(Self {
+            control,
+            node,
+            api,
+            _network: network,
+        })
+    }
+
+    /// Helm on the node.
+    pub(super) fn helm(&self, words: &[&str]) -> anyhow::Result<String> {
+        let mut helm = self.node.command("helm");
+        helm.env("KUBECONFIG", self.control.admin());
+        // Its cache and what it knows of registries.
+        helm.env("HOME", &self.node.dir);
+        sh::run(helm.args(words).args(["--namespace", NAMESPACE]))
+    }
+
+    /// `helm install` and its relatives, of a packed chart.
+    pub(super) fn release(
+        &self,
+        verb: &str,
+        name: &str,
+        chart: &Path,
+        more: &[&str],
+    ) -> anyhow::Result<String> {
+        let chart = chart.display().to_string();
+        self.helm(&[&[verb, name, &chart], more].concat())
+    }
+
+    pub(super) fn kubectl(&self, words: &[&str]) -> anyhow::Result<String> {
+        self.control.kubectl(&self.node, words)
+    }
+
+    /// An object as it is there, `None` where it is not.
+    pub(super) fn get(&self, identity: &str) -> anyhow::Result<Option<Value>> {
+        let words = [
+            "get",
+            identity,
+            "--namespace",
+            NAMESPACE,
+            "--ignore-not-found",
+            "--output=json",
+        ];
+        let text = self.kubectl(&words)?;
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_str(&text).context("kubectl printed no JSON")
+    }
+
+    /// The same where it must be there.
+    pub(super) fn there(&self, identity: &str) -> anyhow::Result<Value> {
+        self.get(identity)?
+            .with_context(|| format!("there is no {identity}"))
+    }
+
+    /// What Fleet and Argo do with rendered text: apply it on the server, unknown fields refused.
+    pub(super) fn apply_on_server(&self, text: &str) -> anyhow::Result<String> {
+        let mut command = self.node.command("kubectl");
+        command.arg("--kubeconfig").arg(self.control.admin());
+        command.args([
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--field-manager=gitops",
+        ]);
+        command.args(["--validate=strict", "--filename", "-"]);
+        sh::feed(&mut command, text.as_bytes())
+    }
+
+    fn delete(&self, text: &str) -> anyhow::Result<()> {
+        let mut command = self.node.command("kubectl");
+        command.arg("--kubeconfig").arg(self.control.admin());
+        command.args(["delete", "--ignore-not-found", "--filename", "-"]);
+        sh::feed(&mut command, text.as_bytes()).map(drop)
+    }
+
+    /// Every object of every chart, under every switch.
+    pub(super) fn apply(&self, env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+        report.check(
+            "everything rendered is applied on the server, under every switch",
+            || {
+                // Each switch beside everything else under one name, each alone under the other: templates know no names.
+                self.chart(env, "rke2-multus", defects::EVERYTHING)?;
+                self.chart(env, "k3s-multus", &[])
+            },
+        )?;
+        report.check("an unknown field would have been refused", || {
+            let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\nupdateStrategy: {}\n";
+            match self.apply_on_server(text) {
+                Ok(_) => bail!("it is accepted"),
+                Err(error) => ensure!(error.to_string().contains("updateStrategy"), "{error:#}"),
+            }
+            Ok(())
+        })
+    }
+
+    fn chart(&self, env: &TestEnv, name: &str, base: &[&str]) -> anyhow::Result<()> {
+        let crd = format!("{name}-crd");
+        let crd = render::text(env, &crd, &env.chart(&crd)?, &[])?;
+        self.apply_on_server(&crd)?;
+        self.control
+            .apply(&self.node, &objects::monitoring_kinds())?;
+        self.kubectl(objects::WAIT_FOR_MONITORING_KINDS)?;
+        let chart = env.chart(name)?;
+        let mut count = 0;
+        for arguments in values::switches() {
+            let further: Vec<_> = arguments.iter().map(String::as_str).collect();
+            let text = render::text(env, name, &chart, &[base, &further].concat())?;
+            self.apply_on_server(&text)
+                .with_context(|| arguments.join(" "))?;
+            count += 1;
+        }
+        ensure!(count > 10, "only {count} times");
+        let text = render::text(env, name, &chart, defects::EVERYTHING)?;
+        self.apply_on_server(&text)?;
+        let versions = || {
+            let objects = render::parse(&text)?;
+            let found = objects.iter().map(|one| {
+                Ok(self.there(&render::identity(one))?["metadata"]["resourceVersion"].clone())
+            });
+            found.collect::<anyhow::Result<Vec<_>>>()
+        };
+        let before = versions()?;
+        self.apply_on_server(&text)?;
+        ensure!(before == versions()?, "applied again, something changes");
+        self.delete(&text)?;
+        self.delete(&crd)
+    }
+}

@@ -1,0 +1,279 @@
+//! Every value of the chart: what it changes, that it changes nothing, or why it is refused. A value without a row fails.
+//!
+//! Values come from a file, as a HelmChartConfig brings them, over those of the HelmChart.
+
+mod rows;
+
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+use self::rows::{Fate, ROWS, Row};
+use super::render;
+use crate::{programs::published_charts, sh, test_env::TestEnv};
+
+/// The leaves of the packed schema, by path, with their schemas.
+pub(super) fn leaves(env: &TestEnv) -> anyhow::Result<Vec<(String, Value)>> {
+    let text = file_of(&env.chart("rke2-multus")?, "rke2-multus/values.schema.json")?;
+    let mut found = Vec::new();
+    collect("", &serde_json::from_str(&text)?, &mut found);
+    Ok(found)
+}
+
+/// A file of a packed chart.
+fn file_of(chart: &std::path::Path, path: &str) -> anyhow::Result<String> {
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--gzip", "--to-stdout", "--file"]);
+    sh::run(tar.arg(chart).arg(path))
+}
+
+fn collect(prefix: &str, schema: &Value, found: &mut Vec<(String, Value)>) {
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
+    for (name, schema) in properties {
+        let path = format!("{prefix}{name}");
+        // Keys of the daemon's file are one value: they are looked at apart.
+        let is_group = schema["properties"].is_object() && path != "config.daemon_conf";
+        if is_group {
+            collect(&format!("{path}."), schema, found);
+        } else {
+            found.push((path, schema.clone()));
+        }
+    }
+}
+
+/// Each value does what its row says, and there is a row for each.
+pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
+    let leaves = leaves(env)?;
+    for (path, _) in &leaves {
+        ensure!(
+            ROWS.iter().any(|row| row.path == path),
+            "{path} has no row: say in the table what it does"
+        );
+    }
+    for row in ROWS {
+        ensure!(
+            leaves.iter().any(|(path, _)| path == row.path),
+            "{} has a row, but is no value any more",
+            row.path
+        );
+        check(env, row).with_context(|| format!("{}: {}", row.path, row.value))?;
+    }
+    Ok(())
+}
+
+fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
+    let value = serde_yaml::from_str(row.value)?;
+    let values = render::nested(row.path, value).to_string();
+    let with: Vec<_> = row
+        .with
+        .iter()
+        .map(|word| format!("--set={word}"))
+        .collect();
+    let with: Vec<_> = with.iter().map(String::as_str).collect();
+    let before = serde_json::to_string(&render::ours(env, "rke2-multus", &with)?)?;
+    let after = render::with_file(env, "rke2-multus", &values, &with);
+    preflight_agrees(env, row, &values, after.as_deref().ok())?;
+    let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
+    match row.fate {
+        Fate::Refused(cure) => match after {
+            Ok(_) => bail!("it is accepted"),
+            Err(error) => ensure!(error.to_string().contains(cure), "no `{cure}` in {error:#}"),
+        },
+        Fate::Idle => ensure!(after? == before, "it changes something"),
+        Fate::Shows(text) => {
+            ensure!(!before.contains(text), "`{text}` is there without it");
+            let after = after?;
+            ensure!(after.contains(text), "no `{text}` in {after}");
+        }
+        Fate::Hides(text) => {
+            ensure!(before.contains(text), "`{text}` is not there without it");
+            ensure!(!after?.contains(text), "`{text}` is still there");
+        }
+    }
+    Ok(())
+}
+
+/// `kubectl multus preflight` refuses what Helm refuses, and makes the same file for the daemon of all else.
+fn preflight_agrees(
+    env: &TestEnv,
+    row: &Row,
+    values: &str,
+    objects: Option<&[Value]>,
+) -> anyhow::Result<()> {
+    let mut command = Command::new(env.program("kubectl-multus"));
+    command.args(["preflight", "--filename=/dev/null", "--output=json"]);
+    let with = row.with.iter().map(|word| {
+        let (path, value) = word.split_once('=').context("path=value")?;
+        Ok(render::nested(path, serde_yaml::from_str(value)?).to_string())
+    });
+    let with = with.collect::<anyhow::Result<Vec<_>>>()?;
+    for (index, text) in with.iter().map(String::as_str).chain([values]).enumerate() {
+        let path = env.dir.join(format!("preflight-{index}.yaml"));
+        std::fs::write(&path, text)?;
+        command.arg("--values").arg(path);
+    }
+    let output = sh::output(&mut command, &[])?;
+    let answer: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        format!("preflight gave no answer: {stderr}")
+    })?;
+    let mut findings = answer["findings"].as_array().into_iter().flatten();
+    let is_refused = findings.any(|one| one["verdict"] == "fails" && one["subject"] == "value");
+    ensure!(
+        is_refused == objects.is_none(),
+        "Helm takes it: {}, and preflight says {answer}",
+        objects.is_some()
+    );
+    // Without the ConfigMap there is nothing to compare.
+    if let Some(config) =
+        objects.and_then(|objects| render::daemon_config(objects, "rke2-multus").ok())
+    {
+        ensure!(
+            config == answer["daemonConfig"],
+            "the chart makes {config}, preflight {}",
+            answer["daemonConfig"]
+        );
+    }
+    Ok(())
+}
+
+/// Every key that the published values file has is a value of ours, and its file as it is fails with the cure alone.
+pub(super) fn published(env: &TestEnv) -> anyhow::Result<()> {
+    for (name, words) in [
+        (
+            published_charts::NEW,
+            &["thickPlugin.enabled is false", "thin mode"],
+        ),
+        (
+            published_charts::OLD,
+            &["thickPlugin.enabled is false", "thin mode"],
+        ),
+    ] {
+        let chart = published_charts::archive(name)?;
+        let text = file_of(&chart, "rke2-multus/values.yaml")?;
+        let values: Value = serde_yaml::from_str(&text)?;
+        let Err(error) = render::with_file(env, "rke2-multus", &text, &[]) else {
+            bail!("{name}: its values are accepted, thin mode included");
+        };
+        let error = error.to_string();
+        for word in words {
+            ensure!(error.contains(word), "{name}: no `{word}` in {error}");
+        }
+        // What follows is what a user has to remove; all else of the file is accepted.
+        let mut values = values;
+        values["thickPlugin"]["enabled"] = true.into();
+        for image in ["/image", "/thickPlugin/image"] {
+            let text = render::with_file(env, "rke2-multus", &values.to_string(), &[]);
+            let error = text
+                .err()
+                .context("an image of Go's is accepted")?
+                .to_string();
+            ensure!(
+                error.contains("an image of the Go implementation"),
+                "{name}: {error}"
+            );
+            let group = image.trim_end_matches("/image");
+            let group = values.pointer_mut(group).and_then(Value::as_object_mut);
+            group.context("it names images")?.remove("image");
+        }
+        render::with_file(env, "rke2-multus", &values.to_string(), &[])
+            .with_context(|| format!("{name}: the rest of its values"))?;
+    }
+    Ok(())
+}
+
+/// A HelmChartConfig lies over the HelmChart, and what the HelmChart sets, over both: only a cluster's own registry.
+pub(super) fn layers(env: &TestEnv) -> anyhow::Result<()> {
+    for (distro, name) in [("k3s", "k3s-multus"), ("rke2", "rke2-multus")] {
+        let text = String::from_utf8(env.read(&format!("manifests/{distro}/multus.yaml"))?)?;
+        let documents = render::parse(&text)?;
+        let chart = render::find(&documents, &format!("HelmChart/{name}"))?;
+        let set = chart["spec"]["set"].as_object();
+        let keys: Vec<_> = set
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key.as_str())
+            .collect();
+        ensure!(
+            keys.iter().all(|key| key.starts_with("global.")),
+            "{distro}: users cannot override {keys:?}"
+        );
+        // The job hands both over as files, in this order.
+        let first = env.dir.join("values-1-HelmChart.yaml");
+        let own = chart["spec"]["valuesContent"].as_str().unwrap_or_default();
+        std::fs::write(
+            &first,
+            format!("{own}\nserviceAccount: {{name: of-chart}}\n"),
+        )?;
+        let first = format!("--values={}", first.display());
+        let second =
+            "config: {daemon_conf: {logLevel: debug}}\nserviceAccount: {name: of-config}\n";
+        let path = env.dir.join("values-2-HelmChartConfig.yaml");
+        std::fs::write(&path, second)?;
+        let second = format!("--values={}", path.display());
+        let set = "--set=global.systemDefaultRegistry=mirror.example";
+        let objects = render::ours(env, name, &[&first, &second, set])?;
+        let config = render::daemon_config(&objects, name)?;
+        ensure!(config["logLevel"] == "debug", "{config}");
+        let pod =
+            &render::find(&objects, &format!("DaemonSet/{name}"))?["spec"]["template"]["spec"];
+        ensure!(pod["serviceAccountName"] == "of-config", "{pod}");
+        let image = pod["containers"][0]["image"].as_str().unwrap_or_default();
+        ensure!(
+            image.starts_with("mirror.example/multusrs/multus:"),
+            "{image}"
+        );
+    }
+    Ok(())
+}
+
+/// Words for Helm that set every value below a group to what its row has, where that is accepted.
+pub(super) fn accepted_of(group: &str) -> impl Iterator<Item = String> {
+    let rows = ROWS.iter().filter(move |row| row.path.starts_with(group));
+    let accepted = rows.filter(|row| !matches!(row.fate, Fate::Refused(_)));
+    accepted.map(|row| format!("--set={}={}", row.path, row.value.replace(',', "\\,")))
+}
+
+/// Switches that are accepted on and off, as arguments of Helm with what has to be set beside each.
+pub(super) fn switches() -> impl Iterator<Item = Vec<String>> {
+    let rows = ROWS
+        .iter()
+        .filter(|row| !matches!(row.fate, Fate::Refused(_)));
+    let rows = rows.filter(|row| row.value.parse::<bool>().is_ok());
+    rows.map(|row| {
+        let with = row.with.iter().map(|value| format!("--set={value}"));
+        with.chain([format!("--set={}={}", row.path, row.value)])
+            .collect()
+    })
+}
+
+/// A value as a HelmChartConfig has it, and what comes of it.
+pub(in crate::suites) struct Wanted {
+    pub(in crate::suites) path: &'static str,
+    pub(in crate::suites) value: Value,
+    pub(in crate::suites) with: &'static [&'static str],
+    /// Text among the objects, and whether it is there with the value.
+    pub(in crate::suites) text: Option<(&'static str, bool)>,
+    pub(in crate::suites) refused: bool,
+}
+
+/// Every value of the table.
+pub(in crate::suites) fn wanted() -> anyhow::Result<Vec<Wanted>> {
+    let wanted = ROWS.iter().map(|row| {
+        Ok(Wanted {
+            path: row.path,
+            value: serde_yaml::from_str(row.value)?,
+            with: row.with,
+            text: match row.fate {
+                Fate::Shows(text) => Some((text, true)),
+                Fate::Hides(text) => Some((text, false)),
+                Fate::Idle | Fate::Refused(_) => None,
+            },
+            refused: matches!(row.fate, Fate::Refused(_)),
+        })
+    });
+    wanted.collect()
+}

@@ -1,0 +1,323 @@
+//! Suite `devices`: networks that want a device, on a real kubelet with a device plugin and a DRA driver, and networks of a pod that
+//! runs there. The daemon runs on the node itself, without an image.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::Cluster,
+    control_plane::Components,
+    control_plane::objects,
+    drivers::{self, device_plugin, dra},
+    node::inspect::nothing_left,
+    node::layout::{ContainerdVersion, Layout},
+    node::runtime::IMAGE,
+    programs::{Module, Needs},
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: super::cri::NEEDS.debian,
+    modules: &[
+        Module::Plugins,
+        Module::Containerd,
+        Module::DraDriver,
+        Module::Kubernetes,
+    ],
+};
+
+const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
+/// Where the kubelet tells who has which device.
+const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    let fixture = report.check("a node with a kubelet is Ready", || {
+        let cluster = Cluster::with(
+            env,
+            &[(Layout::Kubeadm, ContainerdVersion::V2)],
+            Components::AllWithAlpha,
+        )?;
+        Ok(DevicesFixture { env, cluster })
+    })?;
+    let node = fixture.cluster.server();
+    report.check("the daemon becomes ready", || {
+        drivers::start(node)?;
+        fixture.start_daemon()
+    })?;
+    report.check(
+        "the kubelet takes the device plugin and the DRA driver",
+        || {
+            fixture.cluster.apply(&dra::classes())?;
+            drivers::are_taken(&fixture.cluster, &node.name)
+        },
+    )?;
+    report.check(
+        "networks get the devices of containers in their order",
+        || {
+            fixture.make()?;
+            fixture.gives_devices()
+        },
+    )?;
+    report.check(
+        "a pod with fewer devices than networks does not start, and says why",
+        || fixture.refuses(),
+    )?;
+    report.check("networks get the devices of claims", || {
+        fixture.gives_claimed()
+    })?;
+    report.check(
+        "a network gets the device of a claim that the pod names",
+        || fixture.gives_named(),
+    )?;
+    report.check("networks get the device of a claim for a resource", || {
+        fixture.gives_extended()
+    })?;
+    report.check("networks get the devices of a claim by its name", || {
+        fixture.gives_by_claim()
+    })?;
+    report.check(
+        "a running pod gets a network with a device of its own",
+        || fixture.plugs(),
+    )?;
+    report.check("without the kubelet's socket its notes tell", || {
+        fixture.reads_notes()
+    })?;
+    report.check("deleted pods leave nothing", || {
+        let pods = [
+            "ordered", "claimed", "named", "extended", "reserved", "noted",
+        ];
+        fixture.cluster.delete(&pods.map(str::to_owned))?;
+        nothing_left(node)
+    })
+}
+
+struct DevicesFixture<'a> {
+    env: &'a TestEnv,
+    cluster: Cluster,
+}
+
+impl DevicesFixture<'_> {
+    fn start_daemon(&self) -> anyhow::Result<()> {
+        let (node, cluster) = (self.cluster.server(), &self.cluster);
+        let definitions = [
+            ("nic", device_plugin::RESOURCE),
+            ("claimed", dra::RESOURCE),
+            ("by-claim", "reserved"),
+        ]
+        .map(|(name, resource)| drivers::network(name, resource, "10.20.0.0/24"));
+        objects::definitions(self.env, &cluster.control, node, &definitions)?;
+        let paths = &cluster.members[0].runtime.paths;
+        let config = json!({
+            "cniConfigDir": paths.conf_dir, "binDir": paths.bin_dir, "logLevel": "debug", "dynamicNetworks": true,
+        });
+        node.write(DAEMON_CONFIG, config.to_string())?;
+        let (program, admin) = (self.env.program("multus-daemon"), cluster.control.admin());
+        let words = ["--root", "/", "--config", DAEMON_CONFIG];
+        node.serve("daemon", &program, |command| {
+            command
+                .env("MULTUS_NODE_NAME", &node.name)
+                .env("KUBECONFIG", &admin)
+                .arg("run")
+                .args(words)
+        })?;
+        sh::until(60, "the daemon is ready", || {
+            let mut status = node.command(&program);
+            sh::run(status.args(["status", "--ready"]).args(words))
+        })
+        .map(drop)
+    }
+
+    /// A pod whose containers want so many devices each.
+    fn pod(&self, name: &str, networks: &str, devices: &[u8]) -> Value {
+        let mut pod = objects::pod(name, &self.cluster.server().name, Some(networks));
+        let containers = devices.iter().enumerate().map(|(index, count)| {
+            // The names are not in the order of the containers.
+            let name = format!("c{}", 9 - index);
+            let limits = json!({device_plugin::RESOURCE: count.to_string()});
+            json!({"name": name, "image": IMAGE, "imagePullPolicy": "Never", "resources": {"limits": limits}})
+        });
+        pod["spec"]["containers"] = containers.collect();
+        pod
+    }
+
+    /// All pods but the last: they come up beside each other.
+    fn make(&self) -> anyhow::Result<()> {
+        let template = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "nics"},
+            "spec": {"spec": dra::request(dra::CLASS, 2)},
+        });
+        let claim = |name, class| {
+            json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
+                "spec": dra::request(class, 1),
+            })
+        };
+        let mut extended = objects::pod("extended", "", Some("claimed"));
+        drivers::unbind(&mut extended);
+        extended["spec"]["containers"][0]["resources"] = json!({"limits": {dra::RESOURCE: "1"}});
+        self.cluster.apply(&[
+            template,
+            claim("mine", dra::CLASS),
+            claim("reserved", dra::BARE_CLASS),
+            self.pod("ordered", "nic,nic,nic", &[1, 2]),
+            extended,
+            self.pod("short", "nic,nic", &[1]),
+            claiming(
+                "claimed",
+                "claimed,claimed",
+                json!({"resourceClaimTemplateName": "nics"}),
+            ),
+            claiming("named", "claimed", json!({"resourceClaimName": "mine"})),
+            claiming(
+                "reserved",
+                "by-claim",
+                json!({"resourceClaimName": "reserved"}),
+            ),
+        ])
+    }
+
+    fn gives_devices(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has("ordered", &["eth0", "net1", "net2", "net3"])?;
+        let of = |container| {
+            let place = ("ordered", container);
+            drivers::seen(cluster, place, device_plugin::VARIABLE)
+        };
+        let (first, second) = (of("c9")?, of("c8")?);
+        ensure!(
+            first > second,
+            "the order of {first:?} and {second:?} is that of all"
+        );
+        let told = drivers::told(cluster.server(), "ordered")?;
+        let ids: Vec<_> = told.values().cloned().collect();
+        ensure!(
+            ids == [&first[..], &second].concat(),
+            "containers have {first:?} and {second:?}, networks {told:?}"
+        );
+        drivers::status_tells_of(cluster, "ordered", &told)
+    }
+
+    fn refuses(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        sh::until(60, "an event says why", || {
+            let events = cluster.get(&["events", "--field-selector=involvedObject.name=short"])?;
+            let mut events = events["items"].as_array().into_iter().flatten();
+            let says = |event: &Value| {
+                let message = event["message"].as_str().unwrap_or_default();
+                event["source"]["component"] == "multus"
+                    && message.contains(device_plugin::RESOURCE)
+                    && message.contains("the pod has 1")
+            };
+            ensure!(events.any(says), "no event does");
+            Ok(())
+        })?;
+        cluster.delete(&["short".to_owned()])
+    }
+
+    fn gives_claimed(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has("claimed", &["eth0", "net1", "net2"])?;
+        let told = drivers::told(cluster.server(), "claimed")?;
+        let mut ids: Vec<_> = told.values().map(String::as_str).collect();
+        let expected = drivers::claimed(cluster, "claimed")?;
+        ensure!(
+            ids == expected && ids.len() == 2,
+            "the claim has {expected:?}, networks {told:?}"
+        );
+        let seen = drivers::seen(cluster, ("claimed", "main"), dra::VARIABLE)?;
+        ids.sort_unstable();
+        ensure!(seen == ids, "the container sees {seen:?}");
+        drivers::status_tells_of(cluster, "claimed", &told)
+    }
+
+    /// Only the pod's spec names a claim that was there before it.
+    fn gives_named(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        self.gives_one(("named", "main"), dra::VARIABLE)?;
+        let claims = cluster.get(&["pod", "named"])?["status"]["resourceClaimStatuses"].take();
+        ensure!(claims.is_null(), "its status names {claims}");
+        Ok(())
+    }
+
+    /// A container asks for the resource of a class, and the scheduler makes the claim.
+    fn gives_extended(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        self.gives_one(("extended", "main"), dra::VARIABLE)?;
+        let claims = cluster.get(&["pod", "extended"])?["status"].take();
+        ensure!(
+            claims["resourceClaimStatuses"].is_null()
+                && claims["extendedResourceClaimStatus"]["requestMappings"][0]["resourceName"]
+                    == dra::RESOURCE,
+            "its claims are {claims}"
+        );
+        Ok(())
+    }
+
+    /// The driver has no attributes for its device: as up to upstream's 4.3.0, the definition names a claim, and the runtime the device.
+    fn gives_by_claim(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has("reserved", &["eth0", "net1"])?;
+        let told = drivers::told(cluster.server(), "reserved")?;
+        ensure!(
+            told.values().eq([dra::BARE.1]),
+            "the claim has {:?}, networks {told:?}",
+            dra::BARE
+        );
+        let seen = drivers::seen(cluster, ("reserved", "main"), dra::VARIABLE)?;
+        ensure!(seen == [dra::BARE.1], "the container sees {seen:?}");
+        Ok(())
+    }
+
+    /// A kubelet that does not listen has noted who has what in its checkpoint.
+    fn reads_notes(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        std::fs::remove_file(cluster.server().path(KUBELET)).context(KUBELET)?;
+        cluster.apply(&[self.pod("noted", "nic", &[1])])?;
+        self.gives_one(("noted", "c9"), device_plugin::VARIABLE)
+    }
+
+    /// A pod's one network has the one device that its container sees in a variable, and the status tells of it.
+    fn gives_one(&self, (pod, container): (&str, &str), variable: &str) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.has(pod, &["eth0", "net1"])?;
+        let told = drivers::told(cluster.server(), pod)?;
+        let seen = drivers::seen(cluster, (pod, container), variable)?;
+        ensure!(
+            told.values().eq(&seen) && seen.len() == 1,
+            "the container sees {seen:?}, networks have {told:?}"
+        );
+        drivers::status_tells_of(cluster, pod, &told)
+    }
+
+    /// The kubelet has given the pod three devices; its second network goes, and its device is free for another.
+    fn plugs(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let before = drivers::told(cluster.server(), "ordered")?;
+        let ask = |networks: &str| {
+            let annotation = format!("k8s.v1.cni.cncf.io/networks={networks}");
+            cluster.kubectl(&["annotate", "--overwrite", "pod", "ordered", &annotation])
+        };
+        ask("nic,nic")?;
+        sh::until(60, "a network goes", || {
+            cluster.has("ordered", &["eth0", "net1", "net2"])
+        })?;
+        ask("nic,nic,nic@late")?;
+        sh::until(60, "a network comes", || {
+            cluster.has("ordered", &["eth0", "late", "net1", "net2"])
+        })?;
+        let after = drivers::told(cluster.server(), "ordered")?;
+        ensure!(
+            after["late"] == before["net3"],
+            "before: {before:?}, after: {after:?}"
+        );
+        drivers::status_tells_of(cluster, "ordered", &after)
+    }
+}
+
+fn claiming(name: &str, networks: &str, claim: Value) -> Value {
+    let mut pod = objects::pod(name, "", Some(networks));
+    drivers::claim(&mut pod, claim);
+    pod
+}

@@ -1,0 +1,96 @@
+//! The helm-controller, the image of its jobs, and the servers whose manifests it gets.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use super::{K3S, RKE2};
+use crate::{
+    cluster::k3s_server::{Addons, DeployController, serve_static},
+    programs::image::Image,
+    sh,
+    suites::cluster::ClusterFixture,
+};
+
+/// The image of the jobs, as the controller is told.
+const IMAGE: &str = "e2e.invalid/helm-job:1";
+/// What they run.
+const SCRIPT: &str = include_str!("job.sh");
+
+/// Servers with their manifests directories: of K3s on both nodes, of RKE2 on the second.
+pub(super) struct Servers {
+    addons: Addons,
+    servers: Vec<(usize, &'static str, DeployController)>,
+}
+
+const SERVERS: [(usize, &str); 3] = [(0, K3S), (1, K3S), (1, RKE2)];
+
+impl Servers {
+    /// Starts what a server brings along: static files and the helm-controller.
+    pub(super) fn start(fixture: &ClusterFixture<'_>) -> anyhow::Result<Self> {
+        let (cluster, env) = (&fixture.cluster, fixture.env);
+        let server = cluster.server();
+        fs::create_dir_all(server.path(&format!("{K3S}/server")))?;
+        let address = serve_static(cluster, server, K3S)?;
+        let [script, place] = ["job.sh", "static-server"].map(|name| env.dir.join(name));
+        fs::write(&script, SCRIPT)?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+        fs::write(&place, address)?;
+        let image = Image {
+            name: "helm-job",
+            references: &[IMAGE.to_owned()],
+            programs: &[
+                (env.bin.join("helm"), "/bin/helm"),
+                (script, "/bin/job"),
+                (place, "/static-server"),
+            ],
+            entrypoint: &["/bin/job"],
+            user: "1000",
+        };
+        let archive = image.archive(env)?;
+        fixture.each(|member| member.runtime.import(&member.node, &archive))?;
+        // Jobs go to a server, as these are labelled.
+        let label = "node-role.kubernetes.io/control-plane=true";
+        cluster.kubectl(&["label", "node", &server.name, label])?;
+        server.serve("helm-controller", "helm-controller", |command| {
+            command
+                .arg("--kubeconfig")
+                .arg(cluster.control.admin())
+                .arg(format!("--default-job-image={IMAGE}"))
+        })?;
+        sh::until(60, "HelmCharts are known", || {
+            cluster.kubectl(&["get", "helmcharts,helmchartconfigs"])
+        })?;
+        Ok(Self {
+            addons: Addons::default(),
+            servers: servers(),
+        })
+    }
+
+    /// All servers with this data directory look at their manifests.
+    pub(super) fn scan(
+        &mut self,
+        fixture: &ClusterFixture<'_>,
+        data_dir: &str,
+        disabled: &[String],
+    ) -> anyhow::Result<Vec<String>> {
+        let mut done = Vec::new();
+        for (index, of, server) in &mut self.servers {
+            if *of == data_dir {
+                let node = &fixture.cluster.members[*index].node;
+                done.extend(server.scan((&fixture.cluster, node), &mut self.addons, disabled)?);
+            }
+        }
+        Ok(done)
+    }
+
+    /// They all start again, and look at every file.
+    pub(super) fn restart(&mut self) {
+        self.servers = servers();
+    }
+}
+
+fn servers() -> Vec<(usize, &'static str, DeployController)> {
+    let servers = SERVERS.into_iter();
+    servers
+        .map(|(index, dir)| (index, dir, DeployController::new(dir)))
+        .collect()
+}
