@@ -9,15 +9,15 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
-    control_plane::api_client::ApiClient,
-    control_plane::objects,
-    control_plane::{Components, ControlPlane},
-    node::Node,
-    node::cgroup::Cgroup,
-    node::inspect::{Addresses, addresses},
-    node::layout::{ContainerdVersion, Layout},
-    node::network::NodeNetwork,
-    node::runtime::Runtime,
+    control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
+    node::{
+        Node,
+        cgroup::Cgroup,
+        inspect::{Addresses, addresses},
+        layout::{ContainerdVersion, Layout},
+        network::NodeNetwork,
+        runtime::Runtime,
+    },
     sh,
     test_env::TestEnv,
 };

@@ -14,8 +14,7 @@ use cni::{NetworkConfig, cache::Entry};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
-    cluster::kubelet,
+    cluster::{Cluster, kubelet},
     control_plane::objects,
     node::{Node, Service},
     sh,

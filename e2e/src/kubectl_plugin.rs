@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::{node::Node, node::inspect::Addresses, sh, test_env::TestEnv};
+use crate::{
+    node::{Node, inspect::Addresses},
+    sh,
+    test_env::TestEnv,
+};
 
 /// Where it runs, and as whom.
 pub(crate) struct KubectlPlugin<'a> {

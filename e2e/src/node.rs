@@ -10,6 +10,7 @@ pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod runtime;
 pub(crate) mod systemd;
+pub(crate) mod thread;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,12 +24,11 @@ use std::{
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{
-    node::network::{FOLDERS, NodeNetwork, address},
-    programs::old_kernel,
-    sh,
-    test_env::TestEnv,
+use self::{
+    init::DIRECTORIES,
+    network::{NodeNetwork, address},
 };
+use crate::{programs::old_kernel, sh, test_env::TestEnv};
 
 /// No command in a node may take longer, in seconds.
 const PATIENCE: &str = "180";
@@ -75,7 +75,7 @@ impl Node {
     ) -> anyhow::Result<Self> {
         let name = format!("n{number}");
         let dir = env.dir.join(&name);
-        for folder in FOLDERS {
+        for folder in DIRECTORIES {
             fs::create_dir_all(dir.join("root").join(folder.trim_start_matches('/')))?;
         }
         let net = network.attach(number)?;
@@ -228,7 +228,7 @@ impl Node {
     }
 
     /// Stops a service while something is done to it; `act` gets its folder in `/proc`.
-    pub(crate) fn stopped<T>(
+    pub(crate) fn while_stopped<T>(
         &self,
         service: &Service,
         act: impl FnOnce(&Path) -> anyhow::Result<T>,
@@ -261,7 +261,9 @@ impl Node {
         for folder in ["/tmp", &self.dir.display().to_string()] {
             self.run(&["mount", "--bind", folder, folder])?;
         }
-        let folders = FOLDERS.iter().filter(|folder| !folder.starts_with("/var/"));
+        let folders = DIRECTORIES
+            .iter()
+            .filter(|folder| !folder.starts_with("/var/"));
         for folder in folders.chain(&["/"]) {
             self.run(&["mount", "-o", "remount,bind,ro", folder])?;
         }

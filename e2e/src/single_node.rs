@@ -10,10 +10,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
-    control_plane::objects,
-    control_plane::{Components, ControlPlane},
-    node::network::NodeNetwork,
-    node::{Kernel, Node},
+    control_plane::{Components, ControlPlane, objects},
+    node::{Kernel, Node, network::NodeNetwork},
     programs::{Module, Needs},
     sh,
     test_env::TestEnv,

@@ -4,9 +4,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use crate::{
     control_plane::{ControlPlane, PODS},
-    node::Node,
-    node::cgroup::Cgroup,
-    node::runtime::Runtime,
+    node::{Node, cgroup::Cgroup, runtime::Runtime},
 };
 
 /// Joins the node to the cluster and waits until it is Ready.

@@ -4,23 +4,18 @@
 //! and records every request.
 
 use std::{
-    fs::File,
     future::pending,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
-    os::fd::AsFd as _,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc,
     },
     task::{Context as TaskContext, Poll},
-    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use http::{
     HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{CONNECTION, HOST, RETRY_AFTER, TRANSFER_ENCODING},
@@ -36,7 +31,6 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     crypto::ring,
@@ -48,7 +42,8 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::{control_plane::pki::Pki, node::Node};
+use super::pki::Pki;
+use crate::node::{Node, thread::spawn_server};
 
 /// Where the proxy listens on the node's loopback.
 pub(crate) const PORT: u16 = 7444;
@@ -110,27 +105,12 @@ impl HttpProxy {
     pub(crate) fn start(node: &Node, pki: &Pki) -> anyhow::Result<Self> {
         let (acceptor, connector) = (acceptor(pki)?, connector(pki)?);
         let shared = Arc::<Shared>::default();
-        let namespace = File::open(node.path("/proc/1/ns/net")).context("the node's network")?;
-        let (ready, started) = mpsc::channel();
         let own = Arc::clone(&shared);
-        // One thread does everything, as the sockets of a thread belong to the network namespace that it is in.
-        thread::spawn(move || {
-            let kind = Some(LinkNameSpaceType::Network);
-            let listener = move_into_link_name_space(namespace.as_fd(), kind)
-                .map_err(io::Error::from)
-                .and_then(|()| listen());
-            match listener {
-                Ok((runtime, listener)) => {
-                    let _ = ready.send(Ok(()));
-                    runtime.block_on(accept(own, listener, acceptor, connector));
-                }
-                Err(error) => drop(ready.send(Err(error))),
-            }
-        });
-        started
-            .recv()
-            .context("the proxy ended")?
-            .with_context(|| format!("cannot listen on port {PORT} of the node"))?;
+        let address = format!("port {PORT}");
+        // The runtime has no further threads: its sockets belong to the namespace of this one.
+        spawn_server(node, &address, listen, move |(runtime, listener)| {
+            runtime.block_on(accept(own, listener, acceptor, connector));
+        })?;
         Ok(Self(shared))
     }
 

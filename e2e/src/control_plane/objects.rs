@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::ControlPlane, node::Node, node::inspect::Addresses, node::runtime::IMAGE, sh,
+    control_plane::ControlPlane,
+    node::{Node, inspect::Addresses, runtime::IMAGE},
+    sh,
     test_env::TestEnv,
 };
 

@@ -3,19 +3,14 @@
 //! Bytes pass as they are, so TLS is the two ends' own.
 
 use std::{
-    fs::File,
     io::{self, ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
-    os::fd::AsFd as _,
-    sync::{Arc, Condvar, Mutex, PoisonError, mpsc},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-use crate::node::Node;
+use crate::node::{Node, thread::spawn_server};
 
 /// Where the daemon finds its API server, and where that one is.
 pub(crate) const PORT: u16 = 7443;
@@ -56,27 +51,11 @@ impl TcpProxy {
             way: Mutex::new((Condition::Open, Instant::now())),
             changed: Condvar::new(),
         });
-        let namespace = File::open(node.path("/proc/1/ns/net")).context("the node's network")?;
-        let (ready, started) = mpsc::channel();
         let own = Arc::clone(&shared);
-        thread::spawn(move || {
-            // Threads that this one starts are in the node's network as well.
-            let kind = Some(LinkNameSpaceType::Network);
-            let listener = move_into_link_name_space(namespace.as_fd(), kind)
-                .map_err(io::Error::from)
-                .and_then(|()| listen());
-            match listener {
-                Ok(listener) => {
-                    let _ = ready.send(Ok(()));
-                    accept(&own, listener);
-                }
-                Err(error) => drop(ready.send(Err(error))),
-            }
-        });
-        started
-            .recv()
-            .context("the proxy ended")?
-            .with_context(|| format!("cannot listen on port {PORT} of the node"))?;
+        let address = format!("port {PORT}");
+        spawn_server(node, &address, listen, move |listener| {
+            accept(&own, listener);
+        })?;
         Ok(Self(shared))
     }
 

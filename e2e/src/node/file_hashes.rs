@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fs};
 
 use anyhow::ensure;
 
-use crate::{node::Node, node::network::FOLDERS, test_env::sha256};
+use super::{Node, init::DIRECTORIES};
+use crate::test_env::sha256;
 
 /// The hash of a file or the target of a link, by its path.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -14,8 +15,8 @@ impl FileHashes {
     /// Everything in the node's own folders but what lies below `others`.
     pub(crate) fn of(node: &Node, others: &[&str]) -> anyhow::Result<Self> {
         let mut found = Self::default();
-        for folder in FOLDERS {
-            found.add(node, folder, others)?;
+        for directory in DIRECTORIES {
+            found.add(node, directory, others)?;
         }
         Ok(found)
     }

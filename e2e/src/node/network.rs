@@ -1,4 +1,4 @@
-//! The wire between nodes: a bridge in a network namespace of its own, and a namespace with one leg on it per node.
+//! The network between nodes: a bridge in a network namespace of its own, and a namespace with one interface on it per node.
 
 use std::{
     fs,
@@ -6,44 +6,30 @@ use std::{
     process::Command,
 };
 
+use super::init::DIRECTORIES;
 use crate::sh;
 
 const NAME: &str = "multus-e2e-lan";
-/// Most nodes that a run has.
+/// The most nodes that a run has.
 const NODES: u8 = 9;
-/// Folders of a node that must not be those of the machine: they are mounted over at these paths.
-pub(crate) const FOLDERS: &[&str] = &[
-    "/etc/cni",
-    "/etc/rancher",
-    "/opt/cni",
-    "/srv",
-    "/var/lib/cni",
-    "/var/lib/containerd",
-    "/var/lib/kubelet",
-    "/var/lib/multus",
-    "/var/lib/rancher",
-    "/var/log/containers",
-    "/var/log/pods",
-];
 
-/// The wire; going away, it takes every namespace of the run along.
+/// The bridge. When it is dropped, every network namespace of the run is deleted.
 pub(crate) struct NodeNetwork {
-    /// Its network namespace.
     namespace: &'static str,
-    /// Mount points that this machine did not have.
-    made: Vec<PathBuf>,
+    /// Mount points that the machine did not have before.
+    created: Vec<PathBuf>,
 }
 
 impl NodeNetwork {
-    /// Lays the wire, after removing what a killed run left.
+    /// Creates the bridge, after deleting what a killed run left, and the mount points of the nodes' own directories.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        remove();
+        delete_all();
         let mut network = Self {
             namespace: NAME,
-            made: Vec::new(),
+            created: Vec::new(),
         };
-        for folder in FOLDERS {
-            network.make(Path::new(folder))?;
+        for directory in DIRECTORIES {
+            network.create_directory(Path::new(directory))?;
         }
         ip(&["netns", "add", NAME])?;
         ip(&["-n", NAME, "link", "add", "br0", "type", "bridge"])?;
@@ -51,7 +37,7 @@ impl NodeNetwork {
         Ok(network)
     }
 
-    /// A network namespace with `eth0` on the wire; returns its file.
+    /// Creates a network namespace with `eth0` on the bridge; returns the namespace's file.
     pub(crate) fn attach(&self, number: u8) -> anyhow::Result<PathBuf> {
         let (name, port) = (namespace(number), format!("v{number}"));
         let (name, port) = (name.as_str(), port.as_str());
@@ -84,7 +70,7 @@ impl NodeNetwork {
         ip(&["-n", name, "address", "add", &address, "dev", "eth0"])?;
         ip(&["-n", name, "link", "set", "lo", "up"])?;
         ip(&["-n", name, "link", "set", "eth0", "up"])?;
-        // A default route that leads nowhere: programs look for one, packets find nothing.
+        // A default route without a gateway: some programs require a default route, and no packet may leave the machine.
         ip(&["-n", name, "route", "add", "default", "dev", "eth0"])?;
         ip(&[
             "netns",
@@ -97,26 +83,30 @@ impl NodeNetwork {
         Ok(Path::new("/run/netns").join(name))
     }
 
-    /// Makes a folder and remembers what of it is new.
-    fn make(&mut self, folder: &Path) -> anyhow::Result<()> {
-        let absent: Vec<_> = folder.ancestors().take_while(|dir| !dir.exists()).collect();
-        self.made.extend(absent.iter().map(|dir| (*dir).to_owned()));
-        Ok(fs::create_dir_all(folder)?)
+    /// Creates a directory and records which of its ancestors are new.
+    fn create_directory(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let absent: Vec<_> = directory
+            .ancestors()
+            .take_while(|dir| !dir.exists())
+            .collect();
+        self.created
+            .extend(absent.iter().map(|dir| (*dir).to_owned()));
+        Ok(fs::create_dir_all(directory)?)
     }
 }
 
 impl Drop for NodeNetwork {
     fn drop(&mut self) {
-        remove();
-        self.made.sort();
-        for folder in self.made.iter().rev() {
-            // Somebody may have begun to use it.
-            let _ = fs::remove_dir(folder);
+        delete_all();
+        self.created.sort();
+        for directory in self.created.iter().rev() {
+            // Another program may have put files there meanwhile.
+            let _ = fs::remove_dir(directory);
         }
     }
 }
 
-/// A node's address on the wire.
+/// The address of a node's `eth0`.
 pub(crate) fn address(number: u8) -> String {
     format!("10.77.0.{number}")
 }
@@ -125,7 +115,7 @@ fn namespace(number: u8) -> String {
     format!("multus-e2e-n{number}")
 }
 
-fn remove() {
+fn delete_all() {
     let nodes = (1..=NODES).map(namespace);
     for name in nodes.chain([NAME.to_owned()]) {
         if Path::new("/run/netns").join(&name).exists() {
@@ -134,6 +124,6 @@ fn remove() {
     }
 }
 
-fn ip(words: &[&str]) -> anyhow::Result<()> {
-    sh::run(Command::new("ip").args(words)).map(drop)
+fn ip(args: &[&str]) -> anyhow::Result<()> {
+    sh::run(Command::new("ip").args(args)).map(drop)
 }

@@ -10,8 +10,10 @@ use std::{
 use anyhow::ensure;
 
 use crate::{
-    node::layout::{self, ContainerdVersion, Layout, NodePaths},
-    node::{Node, Service},
+    node::{
+        Node, Service,
+        layout::{self, ContainerdVersion, Layout, NodePaths},
+    },
     programs::image::Image,
     sh,
     test_env::TestEnv,

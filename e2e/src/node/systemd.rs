@@ -4,7 +4,10 @@ use std::fs;
 
 use anyhow::{Context as _, ensure};
 
-use crate::{node::Node, node::cgroup::Cgroup, sh};
+use crate::{
+    node::{Node, cgroup::Cgroup},
+    sh,
+};
 
 /// Where its units are, on the node.
 const UNITS: &str = "/etc/systemd/system";

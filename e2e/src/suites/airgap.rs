@@ -5,9 +5,9 @@
 
 mod agent;
 mod copy;
-mod cutting;
 mod deltas;
 mod fixture;
+mod flaky_proxy;
 mod installed;
 mod pulled;
 mod registry;

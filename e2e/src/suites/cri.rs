@@ -9,16 +9,15 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::objects,
-    control_plane::{Components, ControlPlane},
-    node::Node,
-    node::cri::{
-        self, Client, ContainerConfig, KeyValue, Mount, NamespaceOption, PodSandboxConfig,
+    control_plane::{Components, ControlPlane, objects},
+    node::{
+        Node,
+        cri::{self, Client, ContainerConfig, KeyValue, Mount, NamespaceOption, PodSandboxConfig},
+        inspect::{addresses, nothing_left},
+        layout::{ContainerdVersion, Layout},
+        network::NodeNetwork,
+        runtime::Runtime,
     },
-    node::inspect::{addresses, nothing_left},
-    node::layout::{ContainerdVersion, Layout},
-    node::network::NodeNetwork,
-    node::runtime::Runtime,
     programs::{Module, Needs},
     report::{CheckFailed, Report},
     sh,

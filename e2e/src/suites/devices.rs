@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
-    control_plane::Components,
-    control_plane::objects,
+    control_plane::{Components, objects},
     drivers::{self, device_plugin, dra},
-    node::inspect::nothing_left,
-    node::layout::{ContainerdVersion, Layout},
-    node::runtime::IMAGE,
+    node::{
+        inspect::nothing_left,
+        layout::{ContainerdVersion, Layout},
+        runtime::IMAGE,
+    },
     programs::{Module, Needs},
     report::{CheckFailed, Report},
     sh,

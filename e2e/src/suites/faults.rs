@@ -1,17 +1,19 @@
-//! Suite `faults`: whatever happens to shim, daemon, plugins, API server and disk, no pod silently has fewer networks
-//! than it asked for, and nothing of a pod that is gone stays.
+//! Suite `faults`: whatever happens to shim, daemon, plugins, API server, disk and clock, no pod silently has fewer networks than it
+//! requested, and a deleted pod leaves nothing.
 //!
-//! The test is runtime and kubelet: it calls the shim, deletes again what failed, and starts a daemon that ended.
-//! What is done to whom follows from a seed; how far the target is at that moment does not.
+//! The test plays runtime and kubelet: it calls the shim, repeats a failed DEL, and restarts a daemon that ended. A seed determines which
+//! process is killed in which cycle and after which delay; it does not determine what the process is doing at that moment.
 
+mod api_server;
 mod clock;
-mod container;
 mod cycles;
 mod files;
+
+mod container;
 mod fixture;
+mod outage;
 mod process_fault;
 mod random;
-mod server;
 mod vdso;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,35 +24,36 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// What this level is told beside the release.
+/// Options of this suite; `--long` is one of others, too.
 #[derive(Debug, clap::Args)]
 #[group(id = "faults")]
 pub(crate) struct Options {
     /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     long: bool,
-    /// faults: choose as the run did that printed this seed
+    /// faults: repeat the random choices of the run that printed this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// faults: one part alone
+    /// faults: run one part alone
     #[arg(long, value_enum)]
     part: Option<Part>,
 }
 
-/// What is disturbed.
+/// A part of the suite, by what fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// Processes: shim, daemon and plugins are killed
+    /// Kill shim, daemon and plugins
     Kill,
-    /// The API server
+    /// An API server that is unreachable, silent, slow or refuses
     Server,
-    /// Files: a full disk, a deleted directory, times that are far off
+    /// A full disk, a deleted directory, files with wrong times
     Files,
-    /// The daemon's wall clock
+    /// A wrong wall clock of the daemon
     Clock,
 }
 
 const CYCLES: u32 = 100;
+/// How many times as many cycles `--long` runs.
 const LONG: u32 = 10;
 
 pub(crate) fn run(
@@ -58,11 +61,15 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let fixture = report.check("a node whose daemon is a service account", || {
+    let fixture = report.check("a node whose daemon has a service account", || {
         FaultsFixture::new(env)
     })?;
     report.check("the daemon becomes ready", || {
-        fixture.told(fixture.start().and_then(|()| fixture.settle()))
+        fixture.with_log(
+            fixture
+                .start()
+                .and_then(|()| fixture.wait_for_one_ready_daemon()),
+        )
     })?;
     if options.wants(Part::Kill) {
         let seed = options.seed.unwrap_or_else(fresh_seed);
@@ -70,11 +77,11 @@ pub(crate) fn run(
         say(&format!("seed    {seed}"));
         report.check(
             &format!("{cycles} pods whose shim, daemon or plugins are killed"),
-            || fixture.told(cycles::run(&fixture, seed, cycles)),
+            || fixture.with_log(cycles::run(&fixture, seed, cycles)),
         )?;
     }
     if options.wants(Part::Server) {
-        server::run(&fixture, options.long, report)?;
+        api_server::run(&fixture, options.long, report)?;
     }
     if options.wants(Part::Files) {
         files::run(&fixture, report)?;
@@ -86,7 +93,7 @@ pub(crate) fn run(
 }
 
 impl Options {
-    /// Whether the full counts are wanted.
+    /// Returns whether `--long` was given.
     pub(crate) fn is_long(&self) -> bool {
         self.long
     }
@@ -96,7 +103,7 @@ impl Options {
     }
 }
 
-/// Another one each time: what a run finds, the next one need not look for.
+/// Returns another seed in each run, so that the runs together try more combinations.
 fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(1, |now| now.as_secs() ^ u64::from(now.subsec_nanos()))

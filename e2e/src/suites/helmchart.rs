@@ -13,13 +13,17 @@ use serde_json::{Value, json};
 use self::jobs::Servers;
 use super::cluster::{ClusterFixture, NAMESPACE};
 use crate::{
-    cluster::k3s_server::{released, words},
-    cluster::{Cluster, Member},
+    cluster::{
+        Cluster, Member,
+        k3s_server::{released, words},
+    },
     control_plane::objects,
-    node::dhcp,
-    node::file_hashes::FileHashes,
-    node::inspect::nothing_left,
-    node::layout::{ContainerdVersion, Layout},
+    node::{
+        dhcp,
+        file_hashes::FileHashes,
+        inspect::nothing_left,
+        layout::{ContainerdVersion, Layout},
+    },
     programs::{Module, Needs},
     report::{CheckFailed, Report},
     sh,

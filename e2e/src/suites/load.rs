@@ -20,8 +20,7 @@ use self::{
     fixture::{LoadFixture, PRIMARY_PLUGIN, SECOND_PLUGIN, SOFT_LIMIT, begun, pod_name},
 };
 use crate::{
-    control_plane::http_proxy::RequestFault,
-    control_plane::objects,
+    control_plane::{http_proxy::RequestFault, objects},
     programs::Needs,
     report::{CheckFailed, Report, say},
     sh,
@@ -310,20 +309,22 @@ fn silent_runtime(fixture: &LoadFixture<'_>, is_long: bool) -> anyhow::Result<()
     fixture.well("ADD", &kept)?;
     let silence = if is_long { LONG_SILENCE } else { SILENCE };
     // Its socket still takes connections, by way of the kernel's queue.
-    let cycles = fixture.node.stopped(&fixture.runtime.containerd, |_| {
-        let start = Instant::now();
-        let mut cycles = 0;
-        while start.elapsed() < silence {
-            let container = Container::new(1, &format!("silent runtime {cycles}"));
-            fixture.well("ADD", &container)?;
-            fixture.well("DEL", &container)?;
-            fixture.is_ready()?;
-            cycles += 1;
-            // The runtime has to be silent for a time, and nothing else is to be waited for.
-            thread::sleep(Duration::from_millis(500));
-        }
-        Ok(cycles)
-    })?;
+    let cycles = fixture
+        .node
+        .while_stopped(&fixture.runtime.containerd, |_| {
+            let start = Instant::now();
+            let mut cycles = 0;
+            while start.elapsed() < silence {
+                let container = Container::new(1, &format!("silent runtime {cycles}"));
+                fixture.well("ADD", &container)?;
+                fixture.well("DEL", &container)?;
+                fixture.is_ready()?;
+                cycles += 1;
+                // The runtime has to be silent for a time, and nothing else is to be waited for.
+                thread::sleep(Duration::from_millis(500));
+            }
+            Ok(cycles)
+        })?;
     say(&format!("        {cycles} pods came and went"));
     for file in [GENERATED.to_owned(), format!("{BIN_DIR}/multus-shim")] {
         ensure!(fixture.node.path(&file).exists(), "{file} was removed");

@@ -13,11 +13,12 @@ use anyhow::{bail, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::Components,
-    control_plane::objects,
-    node::inspect::{self, Addresses, addresses, nothing_left},
-    node::layout,
-    node::{Kernel, Service},
+    control_plane::{Components, objects},
+    node::{
+        Kernel, Service,
+        inspect::{self, Addresses, addresses, nothing_left},
+        layout,
+    },
     report::{CheckFailed, Report},
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, SingleNode},

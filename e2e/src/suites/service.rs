@@ -9,10 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
-    node::Node,
-    node::cgroup::Cgroup,
-    node::network::NodeNetwork,
-    node::systemd::Systemd,
+    node::{Node, cgroup::Cgroup, network::NodeNetwork, systemd::Systemd},
     programs::Needs,
     report::{CheckFailed, Report},
     sh,

@@ -12,8 +12,10 @@ use super::cluster::{ClusterFixture, NAMESPACE};
 use crate::{
     cluster::{Cluster, Member},
     control_plane::objects,
-    node::inspect::nothing_left,
-    node::layout::{ContainerdVersion, Layout},
+    node::{
+        inspect::nothing_left,
+        layout::{ContainerdVersion, Layout},
+    },
     programs::Needs,
     report::{CheckFailed, Report},
     rules::Options,

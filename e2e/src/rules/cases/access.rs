@@ -7,8 +7,10 @@ use serde_json::json;
 
 use super::{Case, alone, plain};
 use crate::{
-    control_plane::Components,
-    control_plane::tcp_proxy::{self, Condition, TcpProxy},
+    control_plane::{
+        Components,
+        tcp_proxy::{self, Condition, TcpProxy},
+    },
     rules::bench::{Bench, Pod, PodForm, Settings, WITH_A},
     sh,
 };

@@ -9,7 +9,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use crate::{
-    node::Node, node::layout::ContainerdVersion, node::network::NodeNetwork, sh, test_env::TestEnv,
+    node::{Node, layout::ContainerdVersion, network::NodeNetwork},
+    sh,
+    test_env::TestEnv,
 };
 
 /// Where the registry listens, on the node alone.

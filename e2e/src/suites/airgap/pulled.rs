@@ -8,8 +8,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    cutting::{self, WAY},
     fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text, unpack},
+    flaky_proxy::{self, ADDRESS},
 };
 use crate::{
     node::layout::ContainerdVersion,
@@ -82,10 +82,10 @@ pub(super) fn run(
     report.check(
         "a pull goes on where the way broke off, and waits where it is busy",
         || {
-            cutting::start(&fixture.node)?;
+            flaky_proxy::start(&fixture.node)?;
             let ranges = ["GET /v2/others/helper/blobs/", "206"];
             let before = fixture.asked(&ranges)?;
-            let fetched = pull(WAY)?;
+            let fetched = pull(ADDRESS)?;
             ensure!(fetched > 400_000, "{fetched} bytes came");
             let resumed = fixture.asked(&ranges)? - before;
             ensure!(resumed > 1, "{resumed} answers of the registry were rests");

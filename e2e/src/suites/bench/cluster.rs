@@ -3,17 +3,15 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs,
     io::{Read as _, Write as _},
     net::TcpStream,
-    os::fd::AsFd as _,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use super::{
@@ -27,10 +25,12 @@ use super::{
 use crate::{
     cluster::{Cluster, Member},
     control_plane::objects,
-    node::Node,
-    node::cgroup,
-    node::layout::{ContainerdVersion, Layout},
-    node::runtime,
+    node::{
+        Node, cgroup,
+        layout::{ContainerdVersion, Layout},
+        runtime,
+        thread::spawn_in,
+    },
     report::{CheckFailed, Report},
     sh,
     suites::{
@@ -484,18 +484,16 @@ struct Adds {
 
 impl Adds {
     fn read(node: &Node) -> anyhow::Result<Self> {
-        let namespace = File::open(node.path("/proc/1/ns/net")).context("the node's network")?;
-        let asked = thread::spawn(move || {
-            // A thread of its own, which ends in the node's network.
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            let mut stream = TcpStream::connect(METRICS).context("containerd tells no metrics")?;
+        let read = spawn_in(node, || {
+            let mut stream =
+                TcpStream::connect(METRICS).context("containerd does not serve its metrics")?;
             stream.write_all(b"GET /v1/metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
-            anyhow::Ok(text)
-        });
-        let Ok(text) = asked.join() else {
-            anyhow::bail!("the thread that asks containerd panicked");
+            Ok(text)
+        })?;
+        let Ok(text) = read.join() else {
+            anyhow::bail!("the thread that reads containerd's metrics panicked");
         };
         Ok(Self::of(&text?))
     }

@@ -10,7 +10,11 @@ use std::{
 use anyhow::Context as _;
 
 use super::usage;
-use crate::{node::Node, node::cgroup, sh, test_env::TestEnv};
+use crate::{
+    node::{Node, cgroup},
+    sh,
+    test_env::TestEnv,
+};
 
 const BIN_DIR: &str = "/opt/cni/bin";
 /// Where the real plugins are meanwhile.

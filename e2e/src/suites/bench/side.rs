@@ -18,8 +18,7 @@ use super::{
 };
 use crate::{
     control_plane::pki::Pki,
-    node::network::NodeNetwork,
-    node::{Node, Service},
+    node::{Node, Service, network::NodeNetwork},
     report::say,
     rules::Programs,
     sh,

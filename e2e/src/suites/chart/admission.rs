@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use self::texts::{ACCEPTED, BROKEN, REFUSED};
 use super::server::Server;
 use crate::{
-    control_plane::api_client::ApiClient,
-    control_plane::objects,
+    control_plane::{api_client::ApiClient, objects},
     report::{CheckFailed, Report, say},
     sh,
     test_env::TestEnv,

@@ -11,11 +11,8 @@ use super::{
     values,
 };
 use crate::{
-    control_plane::api_client::ApiClient,
-    control_plane::objects,
-    control_plane::{Components, ControlPlane},
-    node::Node,
-    node::network::NodeNetwork,
+    control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
+    node::{Node, network::NodeNetwork},
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,

@@ -7,8 +7,10 @@ use anyhow::{Context as _, ensure};
 use super::ClusterFixture;
 use crate::{
     control_plane::objects,
-    node::inspect::nothing_left,
-    node::layout::{ContainerdVersion, NodePaths},
+    node::{
+        inspect::nothing_left,
+        layout::{ContainerdVersion, NodePaths},
+    },
     sh,
 };
 

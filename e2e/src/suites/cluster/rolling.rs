@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::{ClusterFixture, NAMESPACE};
 use crate::{
-    control_plane::api_client::ApiClient, control_plane::objects, node::inspect::nothing_left, sh,
+    control_plane::{api_client::ApiClient, objects},
+    node::inspect::nothing_left,
+    sh,
 };
 
 /// Pods made every second; each is deleted as soon as it was seen whole.

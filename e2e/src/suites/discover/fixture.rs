@@ -9,11 +9,10 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
-    node::file_hashes::FileHashes,
-    node::layout::ContainerdVersion,
-    node::network::NodeNetwork,
-    node::runtime,
-    node::{Node, Service},
+    node::{
+        Node, Service, file_hashes::FileHashes, layout::ContainerdVersion, network::NodeNetwork,
+        runtime,
+    },
     sh,
     test_env::TestEnv,
 };

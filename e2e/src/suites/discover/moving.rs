@@ -15,13 +15,14 @@ use serde_json::json;
 
 use super::fixture::{DiscoverFixture, ROOT};
 use crate::{
-    control_plane::objects,
-    control_plane::{Components, ControlPlane},
-    node::Service,
-    node::cri::{self, Client},
-    node::file_hashes::FileHashes,
-    node::layout::{self, ContainerdVersion, Layout, NodePaths},
-    node::runtime::{IMAGE, Runtime},
+    control_plane::{Components, ControlPlane, objects},
+    node::{
+        Service,
+        cri::{self, Client},
+        file_hashes::FileHashes,
+        layout::{self, ContainerdVersion, Layout, NodePaths},
+        runtime::{IMAGE, Runtime},
+    },
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,

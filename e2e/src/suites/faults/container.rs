@@ -1,11 +1,11 @@
-//! A container of a pod as a runtime sees it: verbs, what came of them, and whether all networks are inside.
+//! A container of a pod as a runtime handles it: its CNI verbs, their outcomes, and a check that the pod has all its networks.
 
 use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use super::fixture::FaultsFixture;
+use super::fixture::{FaultsFixture, Pod};
 use crate::{
     control_plane::objects,
     node::inspect::{self, Addresses},
@@ -14,44 +14,37 @@ use crate::{
     test_env,
 };
 
-/// The code that asks a runtime to come again.
+/// The CNI error code "try again later".
 pub(super) const TRY_AGAIN_LATER: u64 = 11;
-/// Where the daemon keeps what it knows of pods.
+/// The daemon's state directory.
 pub(super) const STATE: &str = "/var/lib/cni/multus";
-/// What every pod here asks for.
+/// Interfaces of every pod of this suite.
 const INTERFACES: [&str; 2] = ["eth0", "net1"];
-/// A runtime asks for ever; here it has to work by then.
+/// Seconds in which repeated DELs have to succeed; a runtime repeats them for ever.
 const DELETED_WITHIN: u64 = 120;
 
-/// A pod of the API server.
-#[derive(Debug)]
-pub(super) struct Pod {
-    pub(super) name: String,
-    pub(super) uid: String,
-}
-
-/// One of its containers, over time.
+/// One container of a pod.
 pub(super) struct Container<'a> {
     fixture: &'a FaultsFixture<'a>,
     pod: &'a Pod,
     pub(super) id: String,
-    /// Name of its network namespace.
+    /// The name of its network namespace.
     netns: String,
 }
 
-/// What a call of the shim gave.
+/// The outcome of a call of the shim.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Success, with what was printed.
+    /// The call succeeded, with this result.
     Done(Value),
-    /// An error as the specification wants it.
+    /// The call failed with an error document as the specification requires it.
     Refused { code: u64, text: String },
-    /// The shim did not end by itself.
+    /// The shim printed no document, as one that was killed.
     Lost(String),
 }
 
 impl<'a> Container<'a> {
-    /// A container that never was, with a namespace; `name` is told from all others.
+    /// Creates a network namespace for a new container; `name` must be unique in the run.
     pub(super) fn new(
         fixture: &'a FaultsFixture<'a>,
         pod: &'a Pod,
@@ -75,20 +68,20 @@ impl<'a> Container<'a> {
         self.call("ADD", &format!("/run/netns/{}", self.netns))
     }
 
-    /// DEL with the namespace.
+    /// Runs DEL with the network namespace.
     pub(super) fn del(&self) -> anyhow::Result<Outcome> {
         self.call("DEL", &format!("/run/netns/{}", self.netns))
     }
 
-    /// The end as a runtime brings it about: each DEL is repeated until it succeeds, and the namespace goes between the two.
+    /// Removes the container as a runtime does: DEL, deletion of the namespace, DEL without a namespace; each DEL repeated until it succeeds.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
-        self.removed("DEL", || self.del())?;
+        self.repeat_del("DEL", || self.del())?;
         let node = &self.fixture.single_node.node;
         node.run(&["ip", "netns", "delete", &self.netns])?;
-        self.removed("DEL without a namespace", || self.call("DEL", ""))
+        self.repeat_del("DEL without a namespace", || self.call("DEL", ""))
     }
 
-    fn removed(
+    fn repeat_del(
         &self,
         what: &str,
         mut del: impl FnMut() -> anyhow::Result<Outcome>,
@@ -100,16 +93,16 @@ impl<'a> Container<'a> {
         })
     }
 
-    /// An ADD that must succeed, with all that the pod asked for.
-    pub(super) fn is_added(&self) -> anyhow::Result<()> {
+    /// Runs an ADD that must succeed and attach all networks of the pod.
+    pub(super) fn add_complete(&self) -> anyhow::Result<()> {
         match self.add()? {
-            Outcome::Done(result) => self.is_whole(&result),
+            Outcome::Done(result) => self.ensure_complete(&result),
             failed => bail!("ADD of {}: {failed:?}", self.id),
         }
     }
 
-    /// Fails unless everything that the pod asked for is there, and said to be there, with these results of its ADD.
-    pub(super) fn is_whole(&self, result: &Value) -> anyhow::Result<()> {
+    /// Fails unless the pod has all its networks, and result, state and network status say the same.
+    pub(super) fn ensure_complete(&self, result: &Value) -> anyhow::Result<()> {
         let inside = self.inside()?;
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
         ensure!(names == INTERFACES, "ADD succeeded, inside are {inside:?}");
@@ -122,15 +115,15 @@ impl<'a> Container<'a> {
             inside["eth0"] == [given],
             "the result names {given}, inside are {inside:?}"
         );
-        let known = self.known()?;
+        let known = self.interfaces_in_state()?;
         ensure!(
             known == INTERFACES.map(str::to_owned).into(),
-            "the state knows {known:?}"
+            "the state has {known:?}"
         );
         objects::status_tells(&self.fixture.object(&self.pod.name)?, &inside)
     }
 
-    /// Interfaces inside, `lo` apart, also those without address.
+    /// Returns the interfaces of the namespace except `lo`, those without an address included.
     fn inside(&self) -> anyhow::Result<Addresses> {
         let node = &self.fixture.single_node.node;
         let mut inside =
@@ -145,12 +138,12 @@ impl<'a> Container<'a> {
         Ok(inside)
     }
 
-    /// The interfaces that both files of the state agree on.
-    fn known(&self) -> anyhow::Result<BTreeSet<String>> {
+    /// Returns the interfaces in the state, after checking that its two files agree.
+    fn interfaces_in_state(&self) -> anyhow::Result<BTreeSet<String>> {
         let read = |path: String| -> anyhow::Result<Value> {
             let text = fs::read(self.fixture.single_node.node.path(&path))
                 .with_context(|| format!("ADD succeeded without {path}"))?;
-            serde_json::from_slice(&text).with_context(|| format!("{path} is not whole"))
+            serde_json::from_slice(&text).with_context(|| format!("{path} is incomplete"))
         };
         let upstream = read(format!("{STATE}/{}", self.id))?;
         let own = read(format!("{STATE}/.multus-rs/{}.json", self.id))?;

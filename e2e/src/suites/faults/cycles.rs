@@ -1,4 +1,4 @@
-//! Pods that come and go while what serves them is killed.
+//! Pods that are created and deleted while shim, daemon or plugins are killed.
 
 use std::{
     collections::BTreeMap,
@@ -13,30 +13,30 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use super::{
-    container::{Container, Outcome, Pod, TRY_AGAIN_LATER},
-    fixture::FaultsFixture,
+    container::{Container, Outcome, TRY_AGAIN_LATER},
+    fixture::{FaultsFixture, Pod},
     process_fault::{Phase, ProcessFault, Target},
     random::Random,
 };
 use crate::report::say;
 
-/// Containers at a time.
+/// Containers at the same time.
 const WORKERS: usize = 4;
-/// Pods of one worker, in turn.
+/// Pods of each worker, which it uses in turn.
 const PODS: usize = 2;
-/// After so many cycles everything comes to rest and is looked at.
+/// Cycles after which the workers stop and the node is checked.
 const ROUND: u32 = 20;
-/// No ADD takes longer, whatever happens: a kubelet gives it four minutes.
+/// No ADD takes longer, whatever happens; a kubelet waits four minutes.
 const ADD_WITHIN: Duration = Duration::from_mins(2);
 
-/// What happened, for the last lines.
+/// Counts for the summary.
 #[derive(Default)]
 struct Tally {
     hit: BTreeMap<Target, u32>,
     attached: u32,
     refused: u32,
-    /// Addresses that the plugin itself lost.
-    nameless: usize,
+    /// Leases that a killed host-local left without a container.
+    empty_leases: usize,
 }
 
 /// Runs the cycles in rounds; the first failure ends them.
@@ -45,15 +45,15 @@ pub(super) fn run(fixture: &FaultsFixture, seed: u64, cycles: u32) -> anyhow::Re
         .map(|number| format!("faults-{number}"))
         .collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let pods = fixture.pods(&names)?;
+    let pods = fixture.create_pods(&names)?;
     let tally = Mutex::new(Tally::default());
     let mut begin = 0;
     while begin < cycles {
         let end = cycles.min(begin + ROUND);
         round(fixture, seed, begin..end, &pods, &tally)?;
         fixture
-            .settle()
-            .and_then(|()| forgive(fixture, &tally))
+            .wait_for_one_ready_daemon()
+            .and_then(|()| remove_empty_leases(fixture, &tally))
             .and_then(|()| fixture.is_clean())
             .with_context(|| format!("seed {seed}, after cycle {end}"))?;
         begin = end;
@@ -64,14 +64,14 @@ pub(super) fn run(fixture: &FaultsFixture, seed: u64, cycles: u32) -> anyhow::Re
         .close(cycles)
 }
 
-/// host-local makes the file of an address first and then writes whose it is; killed between the two, it has leased to nobody,
-/// and nobody can give that back.
-fn forgive(fixture: &FaultsFixture, tally: &Mutex<Tally>) -> anyhow::Result<()> {
-    let nameless = fixture.remove_nameless_leases()?;
+/// Removes leases that name no container: host-local creates the file of an address before it writes the container into it. When it is
+/// killed between the two, no DEL can release the address.
+fn remove_empty_leases(fixture: &FaultsFixture, tally: &Mutex<Tally>) -> anyhow::Result<()> {
+    let empty_leases = fixture.remove_empty_leases()?;
     tally
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .nameless += nameless;
+        .empty_leases += empty_leases;
     Ok(())
 }
 
@@ -89,16 +89,16 @@ fn round(
             if number >= cycles.end {
                 break;
             }
-            let strike = ProcessFault::choose(&mut Random::new(seed, number));
-            let lived = cycle(fixture, pod, &format!("{seed}/{number}"), strike);
-            let lived = lived.with_context(|| format!("seed {seed}, cycle {number}, {strike}"));
-            if lived.is_err() {
-                // The others come to their end.
+            let fault = ProcessFault::choose(&mut Random::new(seed, number));
+            let outcome = cycle(fixture, pod, &format!("{seed}/{number}"), fault);
+            let outcome = outcome.with_context(|| format!("seed {seed}, cycle {number}, {fault}"));
+            if outcome.is_err() {
+                // The other workers stop after their current cycle.
                 next.store(cycles.end, Ordering::SeqCst);
             }
-            let (attached, hit) = lived?;
+            let (attached, hit) = outcome?;
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.count(strike.target, attached, hit);
+            tally.count(fault.target, attached, hit);
         }
         Ok(())
     };
@@ -116,18 +116,18 @@ fn round(
     })
 }
 
-/// One container from its namespace to its last DEL; whether its ADD succeeded, and whether the strike hit.
+/// Runs the lifecycle of one container, from its namespace to its last DEL; returns whether its ADD succeeded and whether the fault hit.
 fn cycle(
     fixture: &FaultsFixture,
     pod: &Pod,
     name: &str,
-    strike: ProcessFault,
+    fault: ProcessFault,
 ) -> anyhow::Result<(bool, bool)> {
     let container = Container::new(fixture, pod, name)?;
     let add = || container.add();
     let start = Instant::now();
-    let (added, mut hit) = match strike.during {
-        Phase::Add => strike.beside(fixture, &container.id, add)?,
+    let (added, mut hit) = match fault.during {
+        Phase::Add => fault.cause_during(fixture, &container.id, add)?,
         Phase::Del => (add()?, false),
     };
     ensure!(
@@ -136,25 +136,25 @@ fn cycle(
         start.elapsed()
     );
     let attached = match added {
-        Outcome::Done(result) => container.is_whole(&result).map(|()| true)?,
+        Outcome::Done(result) => container.ensure_complete(&result).map(|()| true)?,
         Outcome::Refused { code, text } => {
-            let is_plugins = hit && matches!(strike.target, Target::Bridge | Target::HostLocal);
+            let is_plugin = hit && matches!(fault.target, Target::Bridge | Target::HostLocal);
             ensure!(
-                is_plugins || code == TRY_AGAIN_LATER,
-                "ADD failed for another reason than what was done: {text}"
+                is_plugin || code == TRY_AGAIN_LATER,
+                "ADD failed for another reason than the fault: {text}"
             );
             false
         }
-        Outcome::Lost(_) if hit && strike.target == Target::Shim => false,
-        Outcome::Lost(words) => bail!("the shim answered with no document: {words}"),
+        Outcome::Lost(_) if hit && fault.target == Target::Shim => false,
+        Outcome::Lost(output) => bail!("the shim printed no document: {output}"),
     };
-    if strike.during == Phase::Del {
-        let (deleted, is_hit) = strike.beside(fixture, &container.id, || container.del())?;
+    if fault.during == Phase::Del {
+        let (deleted, is_hit) = fault.cause_during(fixture, &container.id, || container.del())?;
         hit = is_hit;
-        if let Outcome::Lost(words) = deleted {
+        if let Outcome::Lost(output) = deleted {
             ensure!(
-                hit && strike.target == Target::Shim,
-                "the shim answered with no document: {words}"
+                hit && fault.target == Target::Shim,
+                "the shim printed no document: {output}"
             );
         }
     }
@@ -172,21 +172,21 @@ impl Tally {
         } += 1;
     }
 
-    /// Fails unless everybody was hit and pods came up nevertheless.
+    /// Prints the counts; fails unless every target was hit and a fifth of the pods started nevertheless.
     fn close(&self, cycles: u32) -> anyhow::Result<()> {
         say(&format!(
-            "        {} pods attached, {} refused and taken back; hit: {:?}; {} leases to nobody by a killed host-local",
-            self.attached, self.refused, self.hit, self.nameless
+            "        {} pods attached, {} refused and undone; hit: {:?}; {} leases without a container by a killed host-local",
+            self.attached, self.refused, self.hit, self.empty_leases
         ));
         for (target, hits) in &self.hit {
             ensure!(
-                *hits > 0 || *target == Target::Nobody,
+                *hits > 0 || *target == Target::None,
                 "{target:?} was never hit"
             );
         }
         ensure!(
             self.attached >= cycles / 5,
-            "only {} of {cycles} pods came up",
+            "only {} of {cycles} pods started",
             self.attached
         );
         Ok(())

@@ -1,4 +1,4 @@
-//! A node whose files fail the daemon: no space for its state, no directory for its socket, times that a clock has left behind.
+//! A node whose files fail the daemon: a full disk, a deleted socket directory, files with times far in the past or future.
 
 use std::{
     fs::{self, File},
@@ -11,8 +11,8 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::{
-    container::{Container, Outcome, Pod, STATE, TRY_AGAIN_LATER},
-    fixture::FaultsFixture,
+    container::{Container, Outcome, STATE, TRY_AGAIN_LATER},
+    fixture::{FaultsFixture, Pod},
 };
 use crate::{
     node::inspect,
@@ -20,62 +20,67 @@ use crate::{
     single_node::{BIN_DIR, CONF_DIR},
 };
 
-/// Enough for a few pods.
+/// Mount options of the state directory; the size is enough for a few pods.
 const SIZE: &str = "size=1m,mode=700";
 const PAGE: u64 = 4096;
-/// With so many pages one more pod has place for everything that is written about it.
+/// Free pages that are enough for all files of one more pod.
 const PLENTY: u64 = 16;
-/// No DEL waits for space.
+/// No DEL waits for free space.
 const DEL_WITHIN: Duration = Duration::from_secs(10);
-/// Longer than any certificate here is valid, and any clock was ever wrong.
+/// Longer than the validity of any certificate here.
 const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
-/// Runs all of them.
 pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Result<(), CheckFailed> {
-    let pods = report.check("two pods", || fixture.pods(&["before", "after"]))?;
+    let pods = report.check("two pods", || fixture.create_pods(&["before", "after"]))?;
     let [before, after] = pods.as_slice() else {
         return Err(CheckFailed);
     };
     report.check("a state directory that is full", || {
-        fixture.told(full(fixture, before, after))
+        fixture.with_log(full(fixture, before, after))
     })?;
     report.check("a socket directory that is deleted", || {
-        fixture.told(no_directory(fixture, before, after))
+        fixture.with_log(deleted_socket_directory(fixture, before, after))
     })?;
     for (name, time) in [
         ("the past", SystemTime::now() - FAR),
         ("the future", SystemTime::now() + FAR),
     ] {
         report.check(&format!("files from {name}"), || {
-            fixture.told(other_time(fixture, before, after, time))
+            fixture.with_log(other_file_times(fixture, before, after, time))
         })?;
     }
     Ok(())
 }
 
-/// At each size of what is left, a pod comes up whole or leaves no trace; who was there can go.
+/// With each number of free pages, a pod gets all its networks or leaves nothing, and existing pods can be deleted.
 fn full(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()> {
     let node = &fixture.single_node.node;
     node.run(&["mount", "-t", "tmpfs", "-o", SIZE, "state", STATE])?;
-    // What it watched is covered.
+    // The mount hides the directory that the running daemon watches.
     fixture.crash()?;
-    fixture.settle()?;
+    fixture.wait_for_one_ready_daemon()?;
     let [first, second] = ["first", "second"].map(|name| Container::new(fixture, before, name));
     let (first, second) = (first?, second?);
-    first.is_added()?;
-    second.is_added()?;
+    first.add_complete()?;
+    second.add_complete()?;
     let filler = node.path(&format!("{STATE}/filler"));
     let length = fill(&filler)?;
-    let mut whole = 0;
+    let mut succeeded = 0;
     for pages in 0..=PLENTY {
         let size = length.saturating_sub(pages * PAGE);
         File::options().write(true).open(&filler)?.set_len(size)?;
-        let came_up =
-            squeezed(fixture, after, pages).with_context(|| format!("{pages} pages left"))?;
-        ensure!(pages > 0 || !came_up, "ADD succeeded with no space at all");
-        whole += u64::from(came_up);
+        let is_attached = add_with_free_pages(fixture, after, pages)
+            .with_context(|| format!("{pages} pages free"))?;
+        ensure!(
+            pages > 0 || !is_attached,
+            "ADD succeeded without free space"
+        );
+        succeeded += u64::from(is_attached);
     }
-    ensure!(whole > 0, "no ADD succeeded although there was space");
+    ensure!(
+        succeeded > 0,
+        "no ADD succeeded although there was free space"
+    );
     fill(&filler)?;
     let start = Instant::now();
     first.remove()?;
@@ -85,7 +90,7 @@ fn full(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()
         start.elapsed()
     );
     fill(&filler)?;
-    fixture.halt()?;
+    fixture.kill_daemon()?;
     let deleted = second.del()?;
     ensure!(
         matches!(
@@ -95,76 +100,80 @@ fn full(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()
                 ..
             }
         ),
-        "DEL without a daemon and a journal gave {deleted:?}"
+        "DEL without a daemon and without space for the journal gave {deleted:?}"
     );
     fixture.start()?;
     second.remove()?;
     fs::remove_file(&filler)?;
     let last = Container::new(fixture, after, "with space again")?;
-    last.is_added()?;
+    last.add_complete()?;
     last.remove()?;
     fixture.is_clean()?;
-    fixture.halt()?;
+    fixture.kill_daemon()?;
     node.run(&["umount", STATE])?;
     fixture.start()?;
-    fixture.settle()
+    fixture.wait_for_one_ready_daemon()
 }
 
-/// One pod with little space; whether it came up.
-fn squeezed(fixture: &FaultsFixture, pod: &Pod, pages: u64) -> anyhow::Result<bool> {
+/// Runs ADD and DEL of one pod with little free space; returns whether ADD succeeded.
+fn add_with_free_pages(fixture: &FaultsFixture, pod: &Pod, pages: u64) -> anyhow::Result<bool> {
     let known = inspect::leftovers(&fixture.single_node.node)?;
     let container = Container::new(fixture, pod, &format!("{pages} pages"))?;
-    let came_up = match container.add()? {
-        Outcome::Done(result) => container.is_whole(&result).map(|()| true)?,
+    let is_attached = match container.add()? {
+        Outcome::Done(result) => container.ensure_complete(&result).map(|()| true)?,
         Outcome::Refused { text, .. } => {
-            for word in [pod.name.as_str(), "No space left"] {
+            for part in [pod.name.as_str(), "No space left"] {
                 ensure!(
-                    text.contains(word),
-                    "the error does not tell {word}: {text}"
+                    text.contains(part),
+                    "the error does not contain `{part}`: {text}"
                 );
             }
             let left = inspect::leftovers(&fixture.single_node.node)?;
             ensure!(
                 left == known,
-                "a failed ADD left some of {}",
+                "a failed ADD left one of {}",
                 left.join(", ")
             );
             false
         }
-        Outcome::Lost(words) => bail!("the shim answered with no document: {words}"),
+        Outcome::Lost(output) => bail!("the shim printed no document: {output}"),
     };
     container.remove()?;
     let left = inspect::leftovers(&fixture.single_node.node)?;
-    ensure!(left == known, "DEL left some of {}", left.join(", "));
-    Ok(came_up)
+    ensure!(left == known, "DEL left one of {}", left.join(", "));
+    Ok(is_attached)
 }
 
-/// Writes until there is no space; returns how long the file is.
+/// Appends to the file until the disk is full; returns its length.
 fn fill(filler: &Path) -> anyhow::Result<u64> {
     let mut file = File::options().create(true).append(true).open(filler)?;
     let page = [0; 4096];
     while let Ok(count) = file.write(&page) {
-        ensure!(count > 0, "nothing is written, and no error is told");
+        ensure!(count > 0, "a write returned 0 bytes without an error");
     }
     Ok(file.metadata()?.len())
 }
 
-/// The daemon comes back by itself, for pods from before and new ones.
-fn no_directory(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()> {
+/// The daemon creates its socket again, and serves pods of before and new ones.
+fn deleted_socket_directory(
+    fixture: &FaultsFixture,
+    before: &Pod,
+    after: &Pod,
+) -> anyhow::Result<()> {
     let first = Container::new(fixture, before, "with a socket")?;
-    first.is_added()?;
+    first.add_complete()?;
     let sockets = fixture.single_node.node.path("/run/multus");
     fs::remove_dir_all(&sockets).context("the socket's directory")?;
     let second = Container::new(fixture, after, "with another socket")?;
-    second.is_added()?;
+    second.add_complete()?;
     first.remove()?;
     second.remove()?;
-    fixture.settle()?;
+    fixture.wait_for_one_ready_daemon()?;
     fixture.is_clean()
 }
 
-/// Everything that lies on the node seems to be of that time: neither the running daemon nor the next one cares.
-fn other_time(
+/// Neither the running daemon nor the next one depends on the modification times of files.
+fn other_file_times(
     fixture: &FaultsFixture,
     before: &Pod,
     after: &Pod,
@@ -173,8 +182,8 @@ fn other_time(
     let name = |what: &str| format!("{what} {time:?}");
     let first = Container::new(fixture, before, &name("first"))?;
     let second = Container::new(fixture, before, &name("second"))?;
-    first.is_added()?;
-    second.is_added()?;
+    first.add_complete()?;
+    second.add_complete()?;
     let seconds = time.duration_since(UNIX_EPOCH)?.as_secs();
     for folder in [
         "/var/lib/cni",
@@ -183,20 +192,20 @@ fn other_time(
         "/run/multus",
         "/run/secrets",
     ] {
-        touch(&fixture.single_node.node.path(folder), seconds.try_into()?)?;
+        set_times(&fixture.single_node.node.path(folder), seconds.try_into()?)?;
     }
     first.remove()?;
     fixture.crash()?;
-    fixture.settle()?;
+    fixture.wait_for_one_ready_daemon()?;
     second.remove()?;
     let third = Container::new(fixture, after, &name("third"))?;
-    third.is_added()?;
+    third.add_complete()?;
     third.remove()?;
     fixture.is_clean()
 }
 
-/// Gives everything below a path that time.
-fn touch(path: &Path, seconds: i64) -> anyhow::Result<()> {
+/// Sets the times of a file or of everything below a directory.
+fn set_times(path: &Path, seconds: i64) -> anyhow::Result<()> {
     let time = Timespec {
         tv_sec: seconds,
         tv_nsec: 0,
@@ -209,7 +218,7 @@ fn touch(path: &Path, seconds: i64) -> anyhow::Result<()> {
         .with_context(|| format!("cannot set the time of {}", path.display()))?;
     if path.symlink_metadata()?.is_dir() {
         for entry in fs::read_dir(path)? {
-            touch(&entry?.path(), seconds)?;
+            set_times(&entry?.path(), seconds)?;
         }
     }
     Ok(())

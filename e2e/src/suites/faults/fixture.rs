@@ -1,4 +1,4 @@
-//! One node, its API server, and the daemons that run on it: one as a rule, two while one takes over from the other.
+//! One node, its API server, and its daemons: usually one, and two while a rolling update replaces one by the next.
 
 use std::{
     fs,
@@ -9,29 +9,29 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{container::Pod, vdso};
+use super::vdso;
 use crate::{
-    control_plane::objects,
-    control_plane::tcp_proxy::{self, TcpProxy},
+    control_plane::{
+        objects,
+        tcp_proxy::{self, TcpProxy},
+    },
     http,
-    node::inspect,
-    node::layout,
-    node::{Kernel, Service},
+    node::{Kernel, Service, inspect, layout},
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, SingleNode},
     test_env::TestEnv,
 };
 
-/// The kubectl proxy's socket on the node: one question costs no process.
+/// The socket of a `kubectl proxy` on the node, so that a request starts no process.
 const API: &str = "/run/api.sock";
 const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 const SOCKETS: &str = "/run/multus";
-/// How much of the daemon's log a failure shows.
+/// Lines of the daemon's log that a failure shows.
 const LAST_LINES: usize = 40;
-/// A daemon that was asked to end has ended by then, whatever it was at.
-const END: u64 = 40;
+/// Seconds in which a daemon ends after SIGTERM, whatever it is doing.
+const TERMINATION: u64 = 40;
 
-/// Everything that is disturbed.
+/// The node whose parts the faults hit.
 pub(super) struct FaultsFixture<'a> {
     pub(super) single_node: SingleNode,
     pub(super) proxy: TcpProxy,
@@ -43,12 +43,19 @@ pub(super) struct FaultsFixture<'a> {
 #[derive(Default)]
 struct Daemons {
     current: Option<Service>,
-    /// Asked to end.
-    leaving: Vec<Service>,
+    /// Those that got SIGTERM.
+    terminating: Vec<Service>,
+}
+
+/// A pod of the API server.
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub(super) name: String,
+    pub(super) uid: String,
 }
 
 impl<'a> FaultsFixture<'a> {
-    /// The node, without a daemon.
+    /// Starts the node without a daemon.
     pub(super) fn new(env: &'a TestEnv) -> anyhow::Result<Self> {
         let shim = PathBuf::from(BIN_DIR).join("multus-shim");
         let primary = layout::primary("1.1.0", 1);
@@ -60,7 +67,7 @@ impl<'a> FaultsFixture<'a> {
             command
                 .arg("proxy")
                 .arg(format!("--unix-socket={API}"))
-                // Its authority may change, and this is the test's own eye.
+                // A fault replaces the certificate authority, and the test must still read objects.
                 .arg("--insecure-skip-tls-verify")
                 .arg("--kubeconfig")
                 .arg(single_node.control.admin())
@@ -75,14 +82,14 @@ impl<'a> FaultsFixture<'a> {
             daemons: Mutex::default(),
             single_node,
         };
-        sh::until(20, "the API server can be asked", || fixture.api("/readyz"))?;
+        sh::until(20, "the API server answers", || fixture.get("/readyz"))?;
         fixture.apply(&account())?;
-        fixture.token()?;
+        fixture.write_token()?;
         Ok(fixture)
     }
 
-    /// Writes what a pod of the daemon's service account would have, with a fresh token.
-    pub(super) fn token(&self) -> anyhow::Result<()> {
+    /// Writes the files that a pod with the daemon's service account has, with a new token.
+    pub(super) fn write_token(&self) -> anyhow::Result<()> {
         let SingleNode { node, control, .. } = &self.single_node;
         let words = ["create", "token", "multus", "--namespace=kube-system"];
         let token = control.kubectl(node, &words)?;
@@ -105,24 +112,24 @@ impl<'a> FaultsFixture<'a> {
         control.kubectl(node, words).map(drop)
     }
 
-    /// Makes the kind of network definitions, and the network that pods here ask for.
-    pub(super) fn define(&self) -> anyhow::Result<()> {
+    /// Creates the CRD of network definitions, and the network that the pods request.
+    pub(super) fn create_definitions(&self) -> anyhow::Result<()> {
         let SingleNode { node, control, .. } = &self.single_node;
         objects::definitions(self.env, control, node, &[objects::storage()])
     }
 
-    /// Reads an object of the API server.
-    pub(super) fn api(&self, path: &str) -> anyhow::Result<http::HttpResponse> {
+    /// Sends a GET to the API server.
+    fn get(&self, path: &str) -> anyhow::Result<http::HttpResponse> {
         http::send(&self.single_node.node.path(API), "GET", path, "", b"")?.well()
     }
 
-    /// Pods that ask for a second network.
-    pub(super) fn pods(&self, names: &[&str]) -> anyhow::Result<Vec<Pod>> {
+    /// Creates pods with a second network.
+    pub(super) fn create_pods(&self, names: &[&str]) -> anyhow::Result<Vec<Pod>> {
         let node = &self.single_node.node.name;
-        let wanted = names
+        let pods = names
             .iter()
             .map(|name| objects::pod(name, node, Some("storage")));
-        self.apply(&wanted.collect::<Vec<_>>())?;
+        self.apply(&pods.collect::<Vec<_>>())?;
         names.iter().map(|name| self.pod(name)).collect()
     }
 
@@ -135,19 +142,19 @@ impl<'a> FaultsFixture<'a> {
         })
     }
 
-    /// A pod as the API server has it.
+    /// Reads a pod from the API server.
     pub(super) fn object(&self, pod: &str) -> anyhow::Result<Value> {
-        self.api(&format!("/api/v1/namespaces/default/pods/{pod}"))?
+        self.get(&format!("/api/v1/namespaces/default/pods/{pod}"))?
             .json()
     }
 
-    /// Starts a daemon where there is none.
+    /// Starts a daemon; none may be running.
     pub(super) fn start(&self) -> anyhow::Result<()> {
         self.daemons().current = Some(self.launch()?);
         Ok(())
     }
 
-    /// Kills the daemon, and starts it again at once, as a kubelet does.
+    /// Kills the daemon and starts the next one at once, as a kubelet does.
     pub(super) fn crash(&self) -> anyhow::Result<()> {
         let mut daemons = self.daemons();
         self.kill(&mut daemons)?;
@@ -155,8 +162,8 @@ impl<'a> FaultsFixture<'a> {
         Ok(())
     }
 
-    /// Kills the daemon, and nobody starts it.
-    pub(super) fn halt(&self) -> anyhow::Result<()> {
+    /// Kills the daemon and starts no other.
+    pub(super) fn kill_daemon(&self) -> anyhow::Result<()> {
         self.kill(&mut self.daemons())
     }
 
@@ -167,43 +174,43 @@ impl<'a> FaultsFixture<'a> {
         }
     }
 
-    /// From now on the daemon's wall clock is so many seconds off.
-    pub(super) fn set_clock_off(&self, seconds: i64) -> anyhow::Result<()> {
+    /// Moves the daemon's wall clock so that it is `seconds` ahead of the machine's.
+    pub(super) fn set_clock_offset(&self, seconds: i64) -> anyhow::Result<()> {
         let daemons = self.daemons();
         let daemon = daemons.current.as_ref().context("no daemon was started")?;
         let node = &self.single_node.node;
         sh::until(20, "the daemon's clock can be moved", || {
-            node.stopped(daemon, |proc| vdso::set_off(proc, seconds))
+            node.while_stopped(daemon, |proc| vdso::set_offset(proc, seconds))
         })
     }
 
-    /// Why the daemon is not ready; none if it is.
-    pub(super) fn complaint(&self) -> Option<String> {
+    /// Returns why the daemon is not ready, or `None` when it is.
+    pub(super) fn not_ready_reason(&self) -> Option<String> {
         let daemons = self.daemons();
         let daemon = daemons.current.as_ref()?;
         self.is_ready(daemon).err().map(|error| error.to_string())
     }
 
-    /// What all daemons have said so far.
+    /// Returns the log of all daemons so far.
     pub(super) fn log(&self) -> anyhow::Result<String> {
         Ok(fs::read_to_string(&self.log)?)
     }
 
-    /// The year in which the daemon last said something, by its clock.
-    pub(super) fn year(&self) -> anyhow::Result<i64> {
+    /// Returns the year of the log's last line, by the daemon's clock.
+    pub(super) fn year_of_log(&self) -> anyhow::Result<i64> {
         let log = self.log()?;
         let mut years = log.lines().filter_map(|line| line.get(..4)?.parse().ok());
         years.next_back().context("the log has no time")
     }
 
-    /// A rolling update: the next daemon starts, then the former one is asked to end, once the next is ready or before.
-    /// Nobody waits with the end of one that is not ready itself.
-    pub(super) fn update(&self, is_patient: bool) -> anyhow::Result<()> {
+    /// Runs a rolling update: starts the next daemon and then ends the former one, after the next is ready when `waits_for_ready`.
+    /// A former daemon that is not ready itself is ended at once, as the DaemonSet controller does it.
+    pub(super) fn update(&self, waits_for_ready: bool) -> anyhow::Result<()> {
         let mut daemons = self.daemons();
         let is_ready = |daemon| self.is_ready(daemon).is_ok();
-        let is_patient = is_patient && daemons.current.as_ref().is_some_and(is_ready);
+        let waits_for_ready = waits_for_ready && daemons.current.as_ref().is_some_and(is_ready);
         let next = self.launch()?;
-        let ready = if is_patient {
+        let ready = if waits_for_ready {
             sh::until(60, "the next daemon is ready", || self.is_ready(&next))
         } else {
             Ok(())
@@ -211,16 +218,16 @@ impl<'a> FaultsFixture<'a> {
         if let Some(former) = daemons.current.replace(next) {
             let pid = former.pid.to_string();
             self.single_node.node.run(&["kill", "-TERM", &pid])?;
-            daemons.leaving.push(former);
+            daemons.terminating.push(former);
         }
         ready
     }
 
-    /// Waits until one daemon is there, and ready.
-    pub(super) fn settle(&self) -> anyhow::Result<()> {
+    /// Waits until one daemon is left, and ready.
+    pub(super) fn wait_for_one_ready_daemon(&self) -> anyhow::Result<()> {
         let mut daemons = self.daemons();
-        for former in std::mem::take(&mut daemons.leaving) {
-            sh::until(END, "a daemon that was asked to end has ended", || {
+        for former in std::mem::take(&mut daemons.terminating) {
+            sh::until(TERMINATION, "a daemon ends after SIGTERM", || {
                 ensure!(!self.single_node.node.runs(&former), "it still runs");
                 Ok(())
             })?;
@@ -229,19 +236,19 @@ impl<'a> FaultsFixture<'a> {
         sh::until(60, "the daemon is ready", || self.is_ready(current))
     }
 
-    /// Fails while pods have left anything, or daemons that are no more.
+    /// Fails while pods or ended daemons have left anything.
     pub(super) fn is_clean(&self) -> anyhow::Result<()> {
-        // What could not be deleted is tried again after a minute.
+        // The daemon retries after a minute what it could not delete.
         sh::until(90, "nothing is left", || {
             let mut left = inspect::leftovers(&self.single_node.node)?;
-            left.extend(self.debris()?);
+            left.extend(self.stale_files()?);
             ensure!(left.is_empty(), "{}", left.join(", "));
             Ok(())
         })
     }
 
-    /// Removes leases without a holder; how many there were.
-    pub(super) fn remove_nameless_leases(&self) -> anyhow::Result<usize> {
+    /// Removes leases that name no container; returns how many there were.
+    pub(super) fn remove_empty_leases(&self) -> anyhow::Result<usize> {
         let mut removed = 0;
         for network in ["cbr0", "storage"] {
             let folder = format!("/var/lib/cni/networks/{network}");
@@ -256,11 +263,11 @@ impl<'a> FaultsFixture<'a> {
         Ok(removed)
     }
 
-    /// What is at the places of daemon, shim and configuration that does not belong there.
-    fn debris(&self) -> anyhow::Result<Vec<String>> {
+    /// Returns temporary files and foreign sockets in the directories of daemon, shim and configuration.
+    fn stale_files(&self) -> anyhow::Result<Vec<String>> {
         let node = &self.single_node.node;
         let daemons = self.daemons();
-        let own = daemons.current.iter().chain(&daemons.leaving);
+        let own = daemons.current.iter().chain(&daemons.terminating);
         let own: Vec<_> = own.map(socket_name).collect();
         let list = |dir: &'static str| -> anyhow::Result<Vec<String>> {
             let names = node.list(dir)?.into_iter();
@@ -277,8 +284,8 @@ impl<'a> FaultsFixture<'a> {
         Ok(found)
     }
 
-    /// Adds what a reader of a failure needs next.
-    pub(super) fn told<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+    /// Adds the end of the daemon's log to an error.
+    pub(super) fn with_log<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
         outcome.map_err(|error| self.explain(&error))
     }
 
@@ -318,12 +325,12 @@ impl<'a> FaultsFixture<'a> {
     }
 }
 
-/// The socket that is one daemon's own.
+/// The name of a daemon's own socket.
 fn socket_name(daemon: &Service) -> String {
     format!("daemon-{}.sock", daemon.pid)
 }
 
-/// The daemon's account with what the chart grants it.
+/// The daemon's service account, with the rights that the chart grants it.
 pub(super) fn account() -> Vec<Value> {
     let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
     let read = &["get", "list", "watch"];
@@ -339,7 +346,7 @@ pub(super) fn account() -> Vec<Value> {
     ]
 }
 
-/// What gives the account its rights.
+/// The binding of the account to its rights.
 pub(super) fn binding() -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "multus"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "multus"},

@@ -1,4 +1,4 @@
-//! What is done to whom while a verb runs.
+//! A process that is killed while a CNI verb runs, or a rolling update of the daemon meanwhile.
 
 use std::{
     fmt,
@@ -15,46 +15,46 @@ use rustix::process::{Signal, pidfd_send_signal};
 use super::{fixture::FaultsFixture, random::Random};
 use crate::node::Node;
 
-/// Pause between two looks for a process that may live for milliseconds only.
-const LOOK_AGAIN: Duration = Duration::from_micros(500);
+/// Pause between two searches for a process that may live for milliseconds only.
+const SEARCH_PAUSE: Duration = Duration::from_micros(500);
 
-/// A blow, and to whom.
+/// The process that the fault hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    Nobody,
+    None,
     Shim,
     Daemon,
-    /// A plugin while it runs.
+    /// The main plugin of a network.
     Bridge,
-    /// The plugin that a plugin runs.
+    /// The IPAM plugin, which the main plugin runs.
     HostLocal,
-    /// Nobody is killed: another daemon takes over.
+    /// No process is killed: a rolling update starts another daemon.
     Update {
-        is_patient: bool,
+        waits_for_ready: bool,
     },
 }
 
-/// The verb that it comes in.
+/// The verb during which the fault happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Add,
     Del,
 }
 
-/// One disturbance of one container's life.
+/// One fault in the lifecycle of one container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessFault {
     pub(super) target: Target,
     pub(super) during: Phase,
-    /// Since the target is there.
+    /// Time from the start of the target process, or of the verb, to the fault.
     delay: Duration,
 }
 
 impl ProcessFault {
-    /// What a cycle has to stand.
+    /// Chooses the fault of a cycle.
     pub(super) fn choose(random: &mut Random) -> Self {
         let target = random.one_of(&[
-            Target::Nobody,
+            Target::None,
             Target::Shim,
             Target::Shim,
             Target::Daemon,
@@ -63,10 +63,14 @@ impl ProcessFault {
             Target::Bridge,
             Target::HostLocal,
             Target::HostLocal,
-            Target::Update { is_patient: false },
-            Target::Update { is_patient: true },
+            Target::Update {
+                waits_for_ready: false,
+            },
+            Target::Update {
+                waits_for_ready: true,
+            },
         ]);
-        // About as long as the target has to do.
+        // About as long as the target runs.
         let span = match target {
             Target::HostLocal => 5_000,
             Target::Bridge => 60_000,
@@ -81,8 +85,8 @@ impl ProcessFault {
         }
     }
 
-    /// Runs a verb of a container, and strikes meanwhile; says whether anybody was hit.
-    pub(super) fn beside<T>(
+    /// Runs a verb of a container and causes the fault meanwhile; returns also whether it hit a process.
+    pub(super) fn cause_during<T>(
         self,
         fixture: &FaultsFixture,
         container: &str,
@@ -90,31 +94,31 @@ impl ProcessFault {
     ) -> anyhow::Result<(T, bool)> {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let blow = scope.spawn(|| self.strike(fixture, container, &over));
+            let fault = scope.spawn(|| self.cause(fixture, container, &over));
             let outcome = verb();
             over.store(true, Ordering::SeqCst);
-            let hit = blow
+            let hit = fault
                 .join()
-                .map_err(|_| anyhow::anyhow!("a strike panicked"))??;
+                .map_err(|_| anyhow::anyhow!("the thread of a fault panicked"))??;
             Ok((outcome?, hit))
         })
     }
 
-    fn strike(
+    fn cause(
         self,
         fixture: &FaultsFixture,
         container: &str,
         over: &AtomicBool,
     ) -> anyhow::Result<bool> {
         let name = match self.target {
-            Target::Nobody => return Ok(false),
+            Target::None => return Ok(false),
             Target::Daemon => {
                 thread::sleep(self.delay);
                 return fixture.crash().map(|()| true);
             }
-            Target::Update { is_patient } => {
+            Target::Update { waits_for_ready } => {
                 thread::sleep(self.delay);
-                return fixture.update(is_patient).map(|()| true);
+                return fixture.update(waits_for_ready).map(|()| true);
             }
             Target::Shim => "multus-shim",
             Target::Bridge => "bridge",
@@ -123,11 +127,11 @@ impl ProcessFault {
         let variable = format!("CNI_CONTAINERID={container}");
         while !over.load(Ordering::SeqCst) {
             if let Some(process) = find(&fixture.single_node.node, name, &variable)? {
-                // The moment is random, and nothing waits for it.
+                // The delay is part of the random choice; the test does not wait for a condition here.
                 thread::sleep(self.delay);
                 return Ok(pidfd_send_signal(&process, Signal::KILL).is_ok());
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(SEARCH_PAUSE);
         }
         Ok(false)
     }
@@ -143,12 +147,13 @@ impl fmt::Display for ProcessFault {
     }
 }
 
-/// A process of the node by its name and a variable of its environment; what is returned stands for it alone.
+/// Finds a process of the node by its name and a variable of its environment. The returned file refers to this process even after
+/// its id went to another.
 fn find(node: &Node, name: &str, variable: &str) -> anyhow::Result<Option<File>> {
     let processes = node.path("/proc");
     let entries = fs::read_dir(&processes).context("the node's processes")?;
     for entry in entries {
-        // Whatever cannot be read has ended meanwhile.
+        // A process whose files cannot be read has ended meanwhile.
         let Ok(dir) = entry.map(|entry| entry.path()) else {
             continue;
         };
@@ -158,7 +163,7 @@ fn find(node: &Node, name: &str, variable: &str) -> anyhow::Result<Option<File>>
         if !is_process {
             continue;
         }
-        // Held before it is looked at: its number may go to another.
+        // Opened before its files are read, because the kernel may give the process id to another process.
         let Ok(process) = File::open(&dir) else {
             continue;
         };

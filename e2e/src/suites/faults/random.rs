@@ -1,11 +1,11 @@
-//! Choices that follow from a seed.
+//! Reproducible random choices: the same seed gives the same ones.
 
-/// A row of numbers (`SplitMix64`).
+/// A generator of pseudo-random numbers (`SplitMix64`).
 #[derive(Debug, Clone)]
 pub(super) struct Random(u64);
 
 impl Random {
-    /// A row of its own for each number, whoever comes first.
+    /// Returns the generator of one cycle, which does not depend on the order in which cycles run.
     pub(super) fn new(seed: u64, number: u32) -> Self {
         let mut random = Self(seed);
         random.0 = random.next() ^ u64::from(number);
@@ -21,12 +21,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below this one, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         u32::try_from(self.next() % u64::from(end)).expect("the rest is smaller than the divisor")
     }
 
-    /// One of these, which are not none.
+    /// Returns one of the choices, of which there must be at least one.
     pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         let count = u32::try_from(choices.len()).expect("a handful of choices");
         choices[self.below(count) as usize]
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_chooses_the_same() {
+    fn choices_follow_from_seed_and_cycle() {
         let row = |seed, number| {
             let mut random = Random::new(seed, number);
             [0; 8].map(|_| random.below(1000))

@@ -1,8 +1,8 @@
-//! The wall clock of one process, moved while it runs; the machine's stays as it is.
+//! Moves the wall clock of one running process, and not the machine's.
 //!
-//! A static program asks the kernel for the time through code that the kernel maps into it. That code is replaced, in this process alone,
-//! by some that makes the system call and adds a number of seconds to what the wall clock says. Monotonic clocks stay true, as they do
-//! when a real clock jumps, and programs that the process starts get the kernel's own code again.
+//! A static program reads the time through code that the kernel maps into the process, the vDSO. This module replaces that code, in
+//! one process, by code that makes the system call and adds a number of seconds to the wall clock. Monotonic clocks stay right, as
+//! they do when a real clock jumps, and programs that the process starts get the kernel's code again.
 
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use crate::sh;
 
 const FUNCTION: &str = "__vdso_clock_gettime";
 
-/// `clock_gettime` for x86-64; the seconds follow it.
+/// `clock_gettime` for x86-64; the number of seconds follows the code.
 const CODE: [u8; 32] = [
     0xb8, 0xe4, 0, 0, 0, // mov eax, 228
     0x0f, 0x05, // syscall
@@ -31,11 +31,11 @@ const CODE: [u8; 32] = [
     0, 0, 0, 0, 0, 0,
 ];
 
-/// From now on the wall clock of the process is so many seconds off. The process must be stopped; `proc` is its folder.
-pub(super) fn set_off(proc: &Path, seconds: i64) -> anyhow::Result<()> {
+/// Moves the wall clock of a process so that it is `seconds` ahead. The process must be stopped; `proc` is its directory in `/proc`.
+pub(super) fn set_offset(proc: &Path, seconds: i64) -> anyhow::Result<()> {
     ensure!(
         cfg!(target_arch = "x86_64"),
-        "the clock of a process can be moved on x86-64 alone: choose another part of this level with --part"
+        "the clock of a process can be moved on x86-64 alone: run the other parts of this suite with --part"
     );
     let memory = File::options()
         .read(true)
@@ -49,20 +49,20 @@ pub(super) fn set_off(proc: &Path, seconds: i64) -> anyhow::Result<()> {
     let at = start + function(&image)?;
     let code = [&CODE[..], &seconds.to_le_bytes()].concat();
     let replaced = at..at + u64::try_from(code.len())?;
-    // Nobody may be in the middle of what is replaced.
+    // No thread may be executing the code that is replaced.
     for thread in fs::read_dir(proc.join("task"))? {
         let state = thread?.path().join("syscall");
         let place = sh::until(10, "the process has stopped", || {
             place(&fs::read_to_string(&state)?).context("it runs")
         })?;
-        ensure!(!replaced.contains(&place), "it is asking for the time");
+        ensure!(!replaced.contains(&place), "a thread is reading the time");
     }
     memory
         .write_all_at(&code, at)
-        .context("cannot replace the code that tells the time")
+        .context("cannot replace the code that reads the time")
 }
 
-/// Where the kernel's code is.
+/// Returns the address range of the vDSO.
 fn mapping(maps: &str) -> Option<(u64, u64)> {
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
     let (start, end) = line.split_whitespace().next()?.split_once('-')?;
@@ -70,7 +70,7 @@ fn mapping(maps: &str) -> Option<(u64, u64)> {
     Some((number(start)?, number(end)?))
 }
 
-/// Where in it the time is told.
+/// Returns the offset of `clock_gettime` in the vDSO.
 fn function(image: &[u8]) -> anyhow::Result<u64> {
     let file: ElfFile64 = ElfFile64::parse(image).context("the kernel's code")?;
     let mut symbols = file.dynamic_symbols();
@@ -80,7 +80,7 @@ fn function(image: &[u8]) -> anyhow::Result<u64> {
         .address())
 }
 
-/// Where a thread is, from its `syscall` file: the last number; one that runs has none.
+/// Returns the address at which a thread is stopped: the last number of its `syscall` file, which a running thread does not have.
 fn place(syscall: &str) -> Option<u64> {
     let last = syscall.split_whitespace().last()?;
     u64::from_str_radix(last.strip_prefix("0x")?, 16).ok()
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_the_kernel_are_read() {
+    fn maps_and_syscall_files_are_parsed() {
         let maps = "00400000-00500000 r-xp 0 00:00 0 /bin/x\n7ffe1000-7ffe3000 r-xp 00000000 00:00 0          [vdso]\n";
         assert_eq!(mapping(maps), Some((0x7ffe_1000, 0x7ffe_3000)));
         assert_eq!(mapping(""), None);

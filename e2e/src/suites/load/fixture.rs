@@ -13,17 +13,21 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::api_client::ApiClient,
-    control_plane::http_proxy::{self, HttpProxy},
-    control_plane::objects,
-    control_plane::{Components, ControlPlane},
+    control_plane::{
+        Components, ControlPlane,
+        api_client::ApiClient,
+        http_proxy::{self, HttpProxy},
+        objects,
+    },
     http,
-    node::cri::{self, Client},
-    node::inspect,
-    node::layout::{ContainerdVersion, Layout},
-    node::network::NodeNetwork,
-    node::runtime::Runtime,
-    node::{Node, Service},
+    node::{
+        Node, Service,
+        cri::{self, Client},
+        inspect,
+        layout::{ContainerdVersion, Layout},
+        network::NodeNetwork,
+        runtime::Runtime,
+    },
     sh,
     single_node::{BIN_DIR, DAEMON_CONFIG, GENERATED, PRIMARY},
     test_env::TestEnv,

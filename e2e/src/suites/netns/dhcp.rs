@@ -5,9 +5,7 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 
 use crate::{
-    node::Service,
-    node::dhcp,
-    node::inspect::nothing_left,
+    node::{Service, dhcp, inspect::nothing_left},
     report::{CheckFailed, Report},
     single_node::{BIN_DIR, DAEMON_CONFIG, SingleNode},
     test_env::TestEnv,

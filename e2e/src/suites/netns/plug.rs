@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use crate::{
     control_plane::objects,
     http,
-    node::Service,
-    node::inspect::{Addresses, addresses, nothing_left},
+    node::{
+        Service,
+        inspect::{Addresses, addresses, nothing_left},
+    },
     report::{CheckFailed, Report},
     sh,
     single_node::{BIN_DIR, SingleNode},

@@ -6,13 +6,9 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::api_client::ApiClient,
-    control_plane::objects,
-    control_plane::{Components, ControlPlane},
+    control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
     http,
-    node::Node,
-    node::layout,
-    node::network::NodeNetwork,
+    node::{Node, layout, network::NodeNetwork},
     sh,
     single_node::{BIN_DIR, CONF_DIR, PRIMARY},
     test_env::TestEnv,

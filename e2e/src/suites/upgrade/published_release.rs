@@ -9,8 +9,7 @@ use anyhow::ensure;
 
 use super::{CRD_NAME, NAME};
 use crate::{
-    programs::image::Image,
-    programs::published_charts,
+    programs::{image::Image, published_charts},
     sh,
     suites::cluster::{ClusterFixture, NAMESPACE},
 };
