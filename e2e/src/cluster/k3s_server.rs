@@ -235,11 +235,11 @@ pub(crate) fn released(cluster: &Cluster, release: &str, after: u64) -> anyhow::
         ensure!(newest > after, "revision {newest} is there");
         Ok(newest)
     })
-    .with_context(|| words(cluster, release))
+    .with_context(|| job_log(cluster, release))
 }
 
-/// What the job of a chart last said.
-pub(crate) fn words(cluster: &Cluster, release: &str) -> String {
+/// Returns the end of the log of a chart's job.
+pub(crate) fn job_log(cluster: &Cluster, release: &str) -> String {
     let job = format!("job/helm-install-{release}");
     let namespace = format!("--namespace={NAMESPACE}");
     let logs = cluster.kubectl(&["logs", &job, &namespace, "--tail=5"]);

@@ -13,7 +13,7 @@ pub(super) mod render;
 mod server;
 mod superset;
 mod upgrade;
-pub(super) mod values;
+mod values;
 
 use std::{collections::BTreeSet, fs};
 

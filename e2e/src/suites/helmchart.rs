@@ -10,12 +10,12 @@ use std::{fs, time::SystemTime};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use self::jobs::Servers;
+use self::jobs::{K3S, Servers};
 use super::cluster::{ClusterFixture, NAMESPACE};
 use crate::{
     cluster::{
         Cluster, Member,
-        k3s_server::{released, words},
+        k3s_server::{job_log, released},
     },
     control_plane::objects,
     node::{
@@ -41,9 +41,6 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
-const K3S: &str = "/var/lib/rancher/k3s";
-const RKE2: &str = "/var/lib/rancher/rke2";
-
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     let nodes = [
         (Layout::K3s, ContainerdVersion::V2),
@@ -62,7 +59,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     fixture.k3s_changes(&mut servers, jobs, report)?;
     fixture.k3s_goes(&mut servers, &before, report)?;
     fixture.rke2(&mut servers, report)?;
-    fixture.every_value(report)?;
+    fixture.values(report)?;
     fixture.rke2_goes(&mut servers, &before, report)
 }
 
@@ -81,9 +78,6 @@ impl ClusterFixture<'_> {
             let revision = released(&self.cluster, "k3s-multus", 0)?;
             self.is_deployed("k3s-multus")?;
             self.cluster.apply(&[objects::storage()])?;
-            // Values that bring objects of the Prometheus operator are set below.
-            self.cluster.apply(&objects::monitoring_kinds())?;
-            self.cluster.kubectl(objects::WAIT_FOR_MONITORING_KINDS)?;
             Ok(revision)
         })?;
         report.check("doctor finds nothing wrong on either node", || {
@@ -338,7 +332,7 @@ impl ClusterFixture<'_> {
                 );
                 Ok(())
             })
-            .with_context(|| words(&self.cluster, &name))?;
+            .with_context(|| job_log(&self.cluster, &name))?;
         }
         self.is_clean()
     }

@@ -7,7 +7,7 @@ pub(crate) mod published_release;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use self::published_release::{PUBLISHED, PublishedRelease};
+use self::published_release::{CRD_NAME, NAME, PUBLISHED, PublishedRelease};
 use super::cluster::{ClusterFixture, NAMESPACE};
 use crate::{
     cluster::{Cluster, Member},
@@ -30,9 +30,6 @@ const NODES: &[(Layout, ContainerdVersion)] = &[
     (Layout::Rke2, ContainerdVersion::V2),
     (Layout::Kubeadm, ContainerdVersion::V1),
 ];
-/// The release, and its chart, on both sides.
-const NAME: &str = "rke2-multus";
-const CRD_NAME: &str = "rke2-multus-crd";
 
 pub(crate) fn run(
     env: &TestEnv,

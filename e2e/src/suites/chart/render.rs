@@ -112,7 +112,7 @@ pub(super) fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// The daemon's file.
-pub(in crate::suites) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Value> {
+pub(super) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Value> {
     let map = find(objects, &format!("ConfigMap/{name}-config"))?;
     let text = map["data"]["daemon-config.json"].as_str();
     serde_json::from_str(text.context("the ConfigMap has no daemon-config.json")?)
@@ -120,7 +120,7 @@ pub(in crate::suites) fn daemon_config(objects: &[Value], name: &str) -> anyhow:
 }
 
 /// Puts a value at a path of keys, as a values file that holds nothing else.
-pub(in crate::suites) fn nested(path: &str, value: Value) -> Value {
+pub(super) fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |value, key| {
         Value::Object([(key.to_owned(), value)].into_iter().collect())
     })

@@ -249,31 +249,3 @@ pub(super) fn switches() -> impl Iterator<Item = Vec<String>> {
             .collect()
     })
 }
-
-/// A value as a HelmChartConfig has it, and what comes of it.
-pub(in crate::suites) struct Wanted {
-    pub(in crate::suites) path: &'static str,
-    pub(in crate::suites) value: Value,
-    pub(in crate::suites) with: &'static [&'static str],
-    /// Text among the objects, and whether it is there with the value.
-    pub(in crate::suites) text: Option<(&'static str, bool)>,
-    pub(in crate::suites) refused: bool,
-}
-
-/// Every value of the table.
-pub(in crate::suites) fn wanted() -> anyhow::Result<Vec<Wanted>> {
-    let wanted = ROWS.iter().map(|row| {
-        Ok(Wanted {
-            path: row.path,
-            value: serde_yaml::from_str(row.value)?,
-            with: row.with,
-            text: match row.fate {
-                Fate::Shows(text) => Some((text, true)),
-                Fate::Hides(text) => Some((text, false)),
-                Fate::Idle | Fate::Refused(_) => None,
-            },
-            refused: matches!(row.fate, Fate::Refused(_)),
-        })
-    });
-    wanted.collect()
-}

@@ -2,7 +2,6 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use super::{K3S, RKE2};
 use crate::{
     cluster::k3s_server::{Addons, DeployController, serve_static},
     programs::image::Image,
@@ -10,6 +9,9 @@ use crate::{
     suites::cluster::ClusterFixture,
 };
 
+/// Data directories.
+pub(super) const K3S: &str = "/var/lib/rancher/k3s";
+pub(super) const RKE2: &str = "/var/lib/rancher/rke2";
 /// The image of the jobs, as the controller is told.
 const IMAGE: &str = "e2e.invalid/helm-job:1";
 /// What they run.

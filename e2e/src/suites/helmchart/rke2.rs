@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 
-use super::{RKE2, jobs::Servers};
+use super::jobs::{RKE2, Servers};
 use crate::{
     cluster::k3s_server::{inject, released},
     node::file_hashes::FileHashes,

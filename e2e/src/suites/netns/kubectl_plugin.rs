@@ -1,94 +1,98 @@
-//! What a person is told of pods: before they exist, while they fail, and when they are well.
+//! `kubectl multus` on pods that do not exist yet, that fail, and that run.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::NetnsFixture;
 use crate::{
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
     node::inspect::nothing_left,
     report::{CheckFailed, Report},
     sh,
-    single_node::{DAEMON_CONFIG, SingleNode},
-    test_env::TestEnv,
+    single_node::DAEMON_CONFIG,
 };
 
-impl SingleNode {
-    /// `kubectl multus`, and the daemon's own answer, which needs a kubelet to be asked from afar.
-    pub(super) fn tells(&self, env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
-        let kubeconfig = self.control.admin();
+impl NetnsFixture<'_> {
+    /// Checks `kubectl multus`, and `multus-daemon pod` on the node: kubectl cannot exec it without a kubelet.
+    pub(super) fn kubectl_plugin(&self, report: &mut Report) -> Result<(), CheckFailed> {
+        let kubeconfig = self.single_node.control.admin();
         let plugin = KubectlPlugin {
-            env,
-            node: &self.node,
+            env: self.env,
+            node: &self.single_node.node,
             kubeconfig: &kubeconfig,
         };
+        report.check("kubectl multus: status and why of a running pod", || {
+            self.status_and_why(&plugin)
+        })?;
         report.check(
-            "kubectl multus: status and why of a pod that is well",
-            || self.is_told(&plugin),
+            "kubectl multus: lint, ADD and why report the same missing definition",
+            || self.missing_definition(&plugin),
         )?;
-        report.check(
-            "kubectl multus: lint says before what ADD says after, why says it too",
-            || self.is_told_before_and_after(&plugin),
-        )?;
-        report.check("kubectl multus: lint refuses what is broken", || {
-            broken_is_refused(&plugin)
+        report.check("kubectl multus: lint finds broken definitions", || {
+            broken_definitions(&plugin)
         })
     }
 
-    fn is_told(&self, plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
-        let inside = self.attaches("told", Some("storage"), &["eth0", "net1"])?;
+    fn status_and_why(&self, plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
+        let inside = self.attach("told", Some("storage"), &["eth0", "net1"])?;
         let rows = plugin.status_is("told", &inside)?;
         let storage = &rows["net1"];
         ensure!(storage["plugins"] == json!(["bridge"]), "{storage}");
         let (status, why) = plugin.json(&["why", "told"], "")?;
         ensure!(status == 0 && why["cause"] == "well", "{why}");
-        let answer = self.answer(plugin.env, "told")?;
-        let attachments = &answer["containers"][0]["attachments"];
+        let pod_report = self.pod_report("told")?;
+        let attachments = &pod_report["containers"][0]["attachments"];
         ensure!(
             attachments[1]["addresses"] == json!(inside["net1"])
                 && attachments[1]["since"].is_u64(),
-            "{answer}"
+            "{pod_report}"
         );
-        ensure!(answer["problem"].is_null(), "{answer}");
-        self.remove("told")
+        ensure!(pod_report["problem"].is_null(), "{pod_report}");
+        self.single_node.remove("told")
     }
 
-    fn is_told_before_and_after(&self, plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
-        let words = "cannot find a network-attachment-definition (nowhere) in namespace (default)";
-        let pod = objects::pod("untold", &self.node.name, Some("nowhere"));
+    fn missing_definition(&self, plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
+        let text = "cannot find a network-attachment-definition (nowhere) in namespace (default)";
+        let pod = objects::pod("untold", &self.single_node.node.name, Some("nowhere"));
         let (status, lint) = plugin.json(&["lint", "--cluster", "-"], &pod.to_string())?;
         ensure!(status == 1 && lint["errors"] == 1, "{lint}");
-        let text = lint["findings"][0]["text"].as_str().unwrap_or_default();
-        ensure!(text.contains(words), "{lint}");
-        let Err(error) = self.add("untold", Some("nowhere")) else {
+        let finding = lint["findings"][0]["text"].as_str().unwrap_or_default();
+        ensure!(finding.contains(text), "{lint}");
+        let Err(error) = self.single_node.add("untold", Some("nowhere")) else {
             anyhow::bail!("ADD succeeded");
         };
-        ensure!(error.to_string().contains(words), "{error}");
+        ensure!(error.to_string().contains(text), "{error}");
         let (status, why) = plugin.json(&["why", "untold"], "")?;
         ensure!(status == 1 && why["cause"] == "definition-missing", "{why}");
-        let answer = self.answer(plugin.env, "untold")?;
-        let id = answer["failures"][0]["id"].as_str().context("no failure")?;
-        ensure!(error.to_string().contains(id), "{error} and {answer}");
+        let pod_report = self.pod_report("untold")?;
+        let id = pod_report["failures"][0]["id"]
+            .as_str()
+            .context("no failure")?;
+        ensure!(error.to_string().contains(id), "{error} and {pod_report}");
         sh::until(10, "the event is there", || {
             let (_, why) = plugin.json(&["why", "untold"], "")?;
             ensure!(why["told"].to_string().contains(id), "{why}");
             Ok(())
         })?;
-        self.remove("untold")?;
-        nothing_left(&self.node)
+        self.single_node.remove("untold")?;
+        nothing_left(&self.single_node.node)
     }
 
-    /// What `multus-daemon pod` says on the node.
-    fn answer(&self, env: &TestEnv, pod: &str) -> anyhow::Result<Value> {
-        let mut command = self.node.command(env.program("multus-daemon"));
+    /// Returns what `multus-daemon pod` prints on the node.
+    fn pod_report(&self, pod: &str) -> anyhow::Result<Value> {
+        let mut command = self
+            .single_node
+            .node
+            .command(self.env.program("multus-daemon"));
         let pod = format!("default/{pod}");
         let text = sh::run(command.args(["pod", &pod, "--root", "/", "--config", DAEMON_CONFIG]))?;
         Ok(serde_json::from_str(&text)?)
     }
 }
 
-/// Three definitions that no pod can use and one that is well, together with the pod that asks for it, in a folder.
-fn broken_is_refused(plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
+/// Lints a directory with three broken definitions, a sound one and a pod that requests it.
+fn broken_definitions(plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
     let dir = "/tmp/manifests";
     let mut cut = objects::storage();
     cut["spec"]["config"] = json!("{\"cniVersion\":\"1.0.0\",");
@@ -104,7 +108,7 @@ fn broken_is_refused(plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
         .node
         .write(&format!("{dir}/sub/two.yaml"), format!("---\n{both}\n"))?;
     plugin.node.write(
-        &format!("{dir}/sub/well.yaml"),
+        &format!("{dir}/sub/sound.yaml"),
         format!("{}\n---\n{pod}\n", objects::wire()),
     )?;
     let (status, lint) = plugin.json(&["lint", dir], "")?;
@@ -112,7 +116,7 @@ fn broken_is_refused(plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
         status == 1 && lint["errors"] == 3 && lint["objects"] == 5,
         "{lint}"
     );
-    let (status, lint) = plugin.json(&["lint", &format!("{dir}/sub/well.yaml")], "")?;
+    let (status, lint) = plugin.json(&["lint", &format!("{dir}/sub/sound.yaml")], "")?;
     ensure!(status == 0 && lint["findings"] == json!([]), "{lint}");
     Ok(std::fs::remove_dir_all(plugin.node.path(dir))?)
 }

@@ -7,12 +7,15 @@ use std::{
 
 use anyhow::ensure;
 
-use super::{CRD_NAME, NAME};
 use crate::{
     programs::{image::Image, published_charts},
     sh,
     suites::cluster::{ClusterFixture, NAMESPACE},
 };
+
+/// The names of the Helm release and of its charts: the published ones and ours have the same.
+pub(super) const NAME: &str = "rke2-multus";
+pub(super) const CRD_NAME: &str = "rke2-multus-crd";
 
 /// A release of the published chart.
 pub(crate) struct ReleaseSpec {
