@@ -1,4 +1,4 @@
-//! A folder served on loopback: what a test says is published.
+//! An HTTP server on loopback for the files of a directory.
 
 use std::{
     fs,
@@ -14,9 +14,8 @@ use std::{
 
 use anyhow::Context as _;
 
-/// Serves until the test ends.
+/// The server, which serves until the test ends.
 pub(crate) struct FileServer {
-    /// Where the folder is to be had.
     pub(crate) url: String,
     requests: Arc<AtomicUsize>,
 }
@@ -30,14 +29,14 @@ impl FileServer {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 count.fetch_add(1, Ordering::SeqCst);
-                // Who asks and hangs up has learnt enough.
+                // A client may close the connection at any time.
                 let _ = answer(&dir, stream);
             }
         });
         Ok(Self { url, requests })
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
@@ -52,7 +51,7 @@ fn answer(dir: &Path, mut stream: TcpStream) -> std::io::Result<()> {
         }
     }
     let target = first.split(' ').nth(1).unwrap_or_default();
-    // A plus may be sent as it is or in its other writing.
+    // Clients send a plus as it is or percent-encoded.
     let path = target.trim_start_matches('/').replace("%2B", "+");
     let is_plain = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
     let path: PathBuf = dir.join(&path);

@@ -1,4 +1,4 @@
-//! `kubectl-multus`, as a person runs it who has a kubeconfig.
+//! `kubectl-multus` with a kubeconfig, as a user runs it.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,7 +11,6 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Where it runs, and as whom.
 pub(crate) struct KubectlPlugin<'a> {
     pub(crate) env: &'a TestEnv,
     pub(crate) node: &'a Node,
@@ -19,7 +18,7 @@ pub(crate) struct KubectlPlugin<'a> {
 }
 
 impl KubectlPlugin<'_> {
-    /// What it answers as JSON, and its exit status.
+    /// Runs it with `--output=json`; returns its exit status and its answer.
     pub(crate) fn json(&self, words: &[&str], input: &str) -> anyhow::Result<(i32, Value)> {
         let mut command = self.node.command(self.env.program("kubectl-multus"));
         command.args(words).args(["--output=json", "--kubeconfig"]);
@@ -33,8 +32,8 @@ impl KubectlPlugin<'_> {
         Ok((status, answer))
     }
 
-    /// `status` tells what is inside, and all is there; returns its rows by interface.
-    pub(crate) fn status_is(
+    /// Fails unless `status` lists exactly these interfaces and addresses, and finds nothing wrong; returns its rows by interface.
+    pub(crate) fn ensure_status(
         &self,
         pod: &str,
         inside: &Addresses,
@@ -51,13 +50,13 @@ impl KubectlPlugin<'_> {
             .collect();
         ensure!(
             rows.keys().eq(inside.keys()),
-            "{inside:?} are inside, it tells {answer}"
+            "the pod has {inside:?}, status lists {answer}"
         );
         for (interface, addresses) in inside {
             let expected: Vec<_> = addresses.iter().map(bare).collect();
             ensure!(
                 rows[interface]["addresses"] == Value::from(expected),
-                "{addresses:?} are inside, it tells {}",
+                "the pod has {addresses:?}, status lists {}",
                 rows[interface]
             );
         }

@@ -67,7 +67,7 @@ struct Arguments {
     bench: bench::Options,
 }
 
-/// The suites start this program again under names of its own: as a device plugin, a node's first process, an API server…
+/// The suites start this program again in other roles, chosen by its first argument: a device plugin, a node's first process, an API server…
 fn main() -> ExitCode {
     if let Some(outcome) = drivers::run_by_name(std::env::args_os().skip(1)) {
         return exit_code(outcome.map(|()| ExitCode::SUCCESS));

@@ -1,4 +1,4 @@
-//! One node with an API server and real plugins, where the test itself is the container runtime.
+//! One node with an API server and real plugins, on which the test itself plays the container runtime.
 
 use std::{
     fs,
@@ -33,22 +33,22 @@ pub(crate) const NEEDS: Needs = Needs {
 
 pub(crate) const CONF_DIR: &str = "/etc/cni/net.d";
 pub(crate) const BIN_DIR: &str = "/opt/cni/bin";
-/// The primary's configuration.
+/// The configuration of the default network.
 pub(crate) const PRIMARY: &str = "/etc/cni/net.d/10-primary.conflist";
 pub(crate) const DAEMON_CONFIG: &str = "/etc/cni/daemon-config.json";
 pub(crate) const GENERATED: &str = "/etc/cni/net.d/00-multus.conf";
 
-/// The node; a daemon is started by whoever tests.
+/// The node; each suite starts a daemon its own way.
 pub(crate) struct SingleNode {
     pub(crate) control: ControlPlane,
     pub(crate) node: Node,
-    /// The shim that is called, as the node reaches it.
+    /// The path of the shim on the node.
     pub(crate) shim: PathBuf,
     _network: NodeNetwork,
 }
 
 impl SingleNode {
-    /// Starts the node with this configuration of its own network and these objects.
+    /// Starts the node with this configuration of the default network and these network definitions.
     pub(crate) fn new(
         env: &TestEnv,
         kernel: Kernel,
@@ -76,7 +76,9 @@ impl SingleNode {
     }
 }
 
+/// The calls of a container runtime.
 impl SingleNode {
+    /// Creates the pod and its network namespace, and runs ADD.
     pub(crate) fn add(&self, pod: &str, networks: Option<&str>) -> anyhow::Result<Value> {
         self.control
             .apply(&self.node, &[objects::pod(pod, &self.node.name, networks)])?;
@@ -84,7 +86,7 @@ impl SingleNode {
         self.verb("ADD", pod, None)
     }
 
-    /// Both deletions of a runtime, and the pod's end.
+    /// Runs both DELs of a runtime and deletes the pod.
     pub(crate) fn remove(&self, pod: &str) -> anyhow::Result<()> {
         let id = self.container(pod)?;
         self.del(&id, pod)?;
@@ -93,10 +95,11 @@ impl SingleNode {
             .map(drop)
     }
 
-    pub(crate) fn del(&self, id: &str, pod: &str) -> anyhow::Result<()> {
+    /// Runs DEL, deletes the network namespace, and runs DEL again without one.
+    fn del(&self, id: &str, pod: &str) -> anyhow::Result<()> {
         let config = self.config()?;
         let netns = format!("/run/netns/{pod}");
-        let args = arguments(pod, id);
+        let args = cni_args(pod, id);
         let call = |netns: &str| {
             let mut env = vec![
                 ("CNI_COMMAND", "DEL"),
@@ -126,7 +129,7 @@ impl SingleNode {
             config["prevResult"] = previous.clone();
         }
         let id = self.container(pod)?;
-        let (netns, args) = (format!("/run/netns/{pod}"), arguments(pod, &id));
+        let (netns, args) = (format!("/run/netns/{pod}"), cni_args(pod, &id));
         let mut env = vec![
             ("CNI_COMMAND", verb),
             ("CNI_IFNAME", "eth0"),
@@ -140,7 +143,7 @@ impl SingleNode {
         self.shim(&env, &config)
     }
 
-    /// One call of the shim where the runtime has it; its error is the document that it printed.
+    /// Calls the shim; an error has the document that the shim printed.
     pub(crate) fn shim(&self, env: &[(&str, &str)], config: &Value) -> anyhow::Result<Value> {
         let output = self.call(env, config.to_string().as_bytes())?;
         let document = match output.stdout.as_slice() {
@@ -152,25 +155,20 @@ impl SingleNode {
         Ok(document)
     }
 
-    /// The same, with everything that came of it.
+    /// Calls the shim and returns its complete output.
     pub(crate) fn call(&self, env: &[(&str, &str)], stdin: &[u8]) -> anyhow::Result<Output> {
         let mut command = self.node.command(&self.shim);
         sh::output(command.envs(env.iter().copied()), stdin)
     }
 
-    /// The configuration as a runtime hands it to the plugin.
+    /// Reads the configuration that a runtime hands to the shim.
     pub(crate) fn config(&self) -> anyhow::Result<Value> {
         Ok(serde_json::from_slice(&fs::read(
             self.node.path(GENERATED),
         )?)?)
     }
 
-    /// `CNI_ARGS` as a runtime writes them for a pod.
-    pub(crate) fn arguments(pod: &str, id: &str) -> String {
-        arguments(pod, id)
-    }
-
-    /// A container id that is the pod's own.
+    /// Returns the container ID of the pod, which ends with the pod's uid.
     pub(crate) fn container(&self, pod: &str) -> anyhow::Result<String> {
         let uid = self.control.get(&self.node, &["pod", pod])?["metadata"]["uid"].clone();
         Ok(format!(
@@ -180,8 +178,8 @@ impl SingleNode {
     }
 }
 
-/// `CNI_ARGS` as a runtime writes them for a pod.
-fn arguments(pod: &str, id: &str) -> String {
+/// Returns the `CNI_ARGS` that a runtime passes for a pod.
+pub(crate) fn cni_args(pod: &str, id: &str) -> String {
     let uid = id.strip_prefix(&format!("{pod}-")).unwrap_or(id);
     format!(
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"

@@ -1,4 +1,4 @@
-//! Where a level works: the release under test, the real programs, and a folder whose logs outlive a failure.
+//! The environment of a run: the release under test, the real programs, and a directory whose logs stay after a failure.
 
 use std::{
     env,
@@ -13,28 +13,27 @@ use sha2::{Digest as _, Sha256};
 
 use crate::report::say;
 
-/// Folders of one run.
 pub(crate) struct TestEnv {
-    /// The release.
+    /// The directory of the release.
     pub(crate) dist: PathBuf,
-    /// Whose programs are tested, as the release names it.
+    /// The architecture of the programs under test, by its name in the release.
     arch: String,
-    /// This run's files.
+    /// Files of this run.
     pub(crate) dir: PathBuf,
-    /// Programs built from pinned Go modules.
+    /// Directory of the programs that are built from pinned Go modules.
     pub(crate) bin: PathBuf,
-    /// Reference plugins of the newest release.
+    /// Directory of the newest reference plugins.
     pub(crate) plugins: PathBuf,
-    /// One run at a time on a machine: its namespaces have fixed names.
+    /// Held for the run: network namespaces have fixed names, so a machine has one run at a time.
     _lock: File,
 }
 
 impl TestEnv {
-    /// Makes an empty folder for the level.
-    pub(crate) fn new(level: &str, dist: &Path, arch: &str) -> anyhow::Result<Self> {
+    /// Creates an empty directory for the suite, after other runs on this machine have ended.
+    pub(crate) fn new(suite: &str, dist: &Path, arch: &str) -> anyhow::Result<Self> {
         let dist = fs::canonicalize(dist).with_context(|| {
             format!(
-                "{}: no release is there; `cargo xtask dist` makes one",
+                "{}: there is no release; `cargo xtask dist` builds one",
                 dist.display()
             )
         })?;
@@ -43,10 +42,10 @@ impl TestEnv {
         let lock = File::create(Path::new("/run/multus-e2e.lock"))
             .context("cannot take the machine's lock for these tests; they need root")?;
         if lock.try_lock().is_err() {
-            say("another run is under way on this machine: waiting for its end");
+            say("another run is in progress on this machine: waiting for its end");
             lock.lock()?;
         }
-        let dir = home.join(level);
+        let dir = home.join(suite);
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("cannot empty {}", dir.display()))?;
         }
@@ -61,19 +60,18 @@ impl TestEnv {
         })
     }
 
-    /// A program of the release.
+    /// Returns the path of a program of the release.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.dist.join("bin").join(&self.arch).join(name)
     }
 
-    /// The release's version.
     pub(crate) fn version(&self) -> anyhow::Result<String> {
         let release: Value = serde_json::from_slice(&self.read("release.json")?)?;
         let version = release["version"].as_str();
         Ok(version.context("release.json names no version")?.to_owned())
     }
 
-    /// A packed chart.
+    /// Returns the path of a packed chart.
     pub(crate) fn chart(&self, name: &str) -> anyhow::Result<PathBuf> {
         let version = self.version()?;
         let path = self
@@ -83,13 +81,13 @@ impl TestEnv {
         Ok(path)
     }
 
-    /// A file of the release.
+    /// Reads a file of the release.
     pub(crate) fn read(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let path = self.dist.join(path);
         fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// The image archive for this machine, unpacked: `ctr` reads no zstd.
+    /// Decompresses the image archive for this machine, because `ctr` reads no zstd; returns the path.
     pub(crate) fn image_archive(&self) -> anyhow::Result<PathBuf> {
         let tar = self.dir.join("images.tar");
         let packed = self
@@ -104,7 +102,7 @@ impl TestEnv {
     }
 }
 
-/// Beside what cargo builds.
+/// Returns the directory of all runs, in cargo's target directory.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     let program = env::current_exe()?;
     let target = program
@@ -114,7 +112,7 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
     Ok(target.join("e2e-work"))
 }
 
-/// This machine's architecture, as the release names it.
+/// Returns this machine's architecture by its name in the release.
 pub(crate) fn arch() -> &'static str {
     match env::consts::ARCH {
         "x86_64" => "amd64",
@@ -123,7 +121,7 @@ pub(crate) fn arch() -> &'static str {
     }
 }
 
-/// The sha256 of bytes, as sums files write it.
+/// Returns the sha256 of the bytes in lower-case hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     digest.iter().fold(String::new(), |mut text, byte| {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     control_plane::ControlPlane,
-    node::{Node, inspect::Addresses, runtime::IMAGE},
+    node::{Node, dhcp, inspect::Addresses, runtime::IMAGE},
     sh,
     test_env::TestEnv,
 };
@@ -104,6 +104,12 @@ pub(crate) fn storage() -> Value {
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.20.0.0/24"}]]},
     });
     network("storage", &config)
+}
+
+/// A bridge with addresses from the DHCP server of the node.
+pub(crate) fn leased() -> Value {
+    let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": dhcp::BRIDGE, "ipam": {"type": "dhcp"}});
+    network("leased", &config)
 }
 
 /// Interfaces on the wire itself, with the addresses that the pod asks for.

@@ -1,4 +1,4 @@
-//! Control groups of a node, beside those of the machine.
+//! Control groups of a node, next to those of the machine.
 
 use std::{
     fs,
@@ -9,17 +9,17 @@ use anyhow::Context as _;
 
 use crate::sh;
 
-/// Where control groups are mounted; version 1 has a folder per controller, version 2 none.
+/// The mount point of control groups; version 1 has a directory per controller below it, version 2 is mounted here.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// A node's share of the machine's control groups; two kubelets under one root would end each other's pods.
+/// The control group of a node: two kubelets under one root would kill each other's pods.
 pub(crate) struct Cgroup {
-    /// The same in every hierarchy.
+    /// Its name, the same in every hierarchy.
     pub(crate) name: String,
 }
 
 impl Cgroup {
-    /// Makes an empty group in every hierarchy.
+    /// Creates an empty group in every hierarchy.
     pub(crate) fn new(node: &str) -> anyhow::Result<Self> {
         let cgroup = Self {
             name: format!("multus-e2e-{node}"),
@@ -27,7 +27,7 @@ impl Cgroup {
         for root in roots()? {
             let own = root.join(&cgroup.name);
             fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
-            // An empty set of processors admits no process in version 1.
+            // In version 1 no process can join a group whose set of processors is empty.
             for set in ["cpuset.cpus", "cpuset.mems"] {
                 if root.join(set).exists() {
                     fs::write(own.join(set), fs::read(root.join(set))?)?;
@@ -37,7 +37,7 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// The group in the hierarchy of version 2.
+    /// Returns the group in the hierarchy of version 2.
     pub(crate) fn unified(&self) -> anyhow::Result<PathBuf> {
         let is_unified = |root: &PathBuf| root.join("cgroup.controllers").exists();
         let root = roots()?.into_iter().find(is_unified);
@@ -50,8 +50,8 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let folders =
             || Ok::<_, anyhow::Error>(roots()?.into_iter().map(|root| root.join(&self.name)));
-        // The node's processes are being ended; a group can go when its last has gone.
-        let _ = sh::until(20, "control groups go", || {
+        // The kernel is killing the node's processes; a group can be removed after its last process has ended.
+        let _ = sh::until(20, "control groups are removed", || {
             for folder in folders()? {
                 remove(&folder)?;
             }
@@ -60,7 +60,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes a group and those in it.
+/// Removes a group and its children.
 fn remove(group: &Path) -> anyhow::Result<()> {
     let Ok(entries) = fs::read_dir(group) else {
         return Ok(());
@@ -82,7 +82,7 @@ fn roots() -> anyhow::Result<Vec<PathBuf>> {
     let mut roots = Vec::new();
     for entry in fs::read_dir(base)? {
         let entry = entry?;
-        // Links are second names of a folder.
+        // Symbolic links are second names of a hierarchy.
         if entry.file_type()?.is_dir() {
             roots.push(entry.path());
         }
@@ -90,14 +90,14 @@ fn roots() -> anyhow::Result<Vec<PathBuf>> {
     Ok(roots)
 }
 
-/// The hierarchy that counts the time of processors.
-pub(crate) fn counting() -> anyhow::Result<PathBuf> {
+/// Returns the hierarchy that accounts CPU time.
+pub(crate) fn cpu_accounting() -> anyhow::Result<PathBuf> {
     let counts = |root: &PathBuf| {
         root.join("cpuacct.usage").exists() || root.join("cgroup.controllers").exists()
     };
     let mut roots = roots()?;
-    // In a mixture the hierarchy of version 2 is there as well, and counts, too.
+    // A machine with both versions has the controller in version 1; its hierarchy of version 2 has a `cpu.stat`, too.
     roots.sort_by_key(|root| !root.join("cpuacct.usage").exists());
     let found = roots.into_iter().find(counts);
-    found.with_context(|| format!("nothing in {CGROUPS} counts the time of processors"))
+    found.with_context(|| format!("no hierarchy in {CGROUPS} accounts CPU time"))
 }

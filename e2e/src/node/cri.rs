@@ -1,4 +1,4 @@
-//! What a kubelet says to a runtime (cri-api runtime/v1), as far as the tests say it.
+//! A client of a container runtime (cri-api runtime/v1) with the calls that the tests make.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -12,11 +12,11 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-/// The value of `NODE` of `NamespaceMode`; `POD` is the default.
+/// `NamespaceMode.NODE`; the default is `POD`.
 pub(crate) const NAMESPACE_NODE: i32 = 2;
-/// The value of `HOST_TO_CONTAINER` of `MountPropagation`.
+/// `MountPropagation.PROPAGATION_HOST_TO_CONTAINER`.
 pub(crate) const HOST_TO_CONTAINER: i32 = 1;
-/// More than a kubelet waits.
+/// Longer than a kubelet waits.
 const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// A connection to a runtime.
@@ -26,7 +26,6 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects to a socket.
     pub(crate) fn connect(socket: PathBuf) -> anyhow::Result<Self> {
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -40,7 +39,7 @@ impl Client {
                     .map(TokioIo::new)
             }
         });
-        // The address is not used, but there must be one.
+        // tonic requires an address, and the connector ignores it.
         let endpoint = Endpoint::from_static("http://localhost").timeout(TIMEOUT);
         let channel = threads.block_on(endpoint.connect_with_connector(connector))?;
         Ok(Self {
@@ -49,7 +48,7 @@ impl Client {
         })
     }
 
-    /// `RunPodSandbox`; returns the sandbox's id.
+    /// `RunPodSandbox`; returns the sandbox's ID.
     pub(crate) fn run(&mut self, config: &PodSandboxConfig) -> anyhow::Result<String> {
         let request = RunPodSandboxRequest {
             config: Some(config.clone()),
@@ -69,7 +68,7 @@ impl Client {
             .map(drop)
     }
 
-    /// The process that holds a sandbox.
+    /// Returns the process ID of a sandbox.
     pub(crate) fn process(&mut self, id: &str) -> anyhow::Result<u32> {
         let request = PodSandboxStatusRequest {
             id: id.to_owned(),
@@ -84,7 +83,7 @@ impl Client {
         Ok(u32::try_from(pid)?)
     }
 
-    /// Creates and starts a container; returns its id.
+    /// Creates and starts a container; returns its ID.
     pub(crate) fn container(
         &mut self,
         sandbox: &str,
@@ -117,7 +116,7 @@ impl Client {
     }
 }
 
-/// The sandbox of the daemon's pod, which is in the node's own namespaces.
+/// Returns the configuration of a sandbox in the node's namespaces, as the daemon's pod has it.
 pub(crate) fn host_network_sandbox(uid: &str) -> PodSandboxConfig {
     let labels = [
         ("io.kubernetes.pod.name", "multus"),
@@ -148,7 +147,7 @@ pub(crate) fn host_network_sandbox(uid: &str) -> PodSandboxConfig {
 #[derive(Clone, PartialEq, prost::Message)]
 struct Empty {}
 
-/// Every message that is one id has it in the first field.
+/// Any message whose first field is an ID and whose other fields are not needed.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Id {
     #[prost(string, tag = "1")]
@@ -255,7 +254,7 @@ pub(crate) struct ContainerConfig {
     pub(crate) linux: Option<ContainerLinux>,
 }
 
-/// `ContainerMetadata` and `ImageSpec`, whose first field is the name.
+/// `ContainerMetadata` and `ImageSpec`: both have a name in the first field.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Text {
     #[prost(string, tag = "1")]

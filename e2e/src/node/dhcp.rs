@@ -1,32 +1,25 @@
-//! Networks whose addresses come from a DHCP server: a real plugin, and a real server on a bridge of a node.
+//! DHCP on a node: the dhcp plugin, and a server on a bridge.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
 
 use crate::{
-    control_plane::objects,
     node::{Node, Service},
     sh,
 };
 
-const BRIDGE: &str = "br-lease";
-/// Where the plugin that keeps leases listens.
+/// The bridge of the server.
+pub(crate) const BRIDGE: &str = "br-lease";
+/// The socket of the plugin's service, `dhcp daemon`, which renews leases.
 const SOCKET: &str = "/run/cni/dhcp.sock";
-/// Debian's; it is not among those that are built.
+/// Debian's plugin: the pinned reference plugins do not include it.
 const PLUGIN: &str = "/usr/lib/cni/dhcp";
-/// What addresses from the server begin with.
+/// The prefix of the server's addresses.
 pub(crate) const PREFIX: &str = "10.30.0.";
 
-/// A network on that bridge.
-pub(crate) fn network() -> Value {
-    let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": BRIDGE, "ipam": {"type": "dhcp"}});
-    objects::network("leased", &config)
-}
-
-/// Puts the plugin among the node's, unless it is there; gives its place if it was put there.
-pub(crate) fn bring_plugin(node: &Node, bin_dir: &str) -> anyhow::Result<Option<PathBuf>> {
+/// Copies the plugin to the node's plugins; returns its path, or `None` when it was there already.
+pub(crate) fn install_plugin(node: &Node, bin_dir: &str) -> anyhow::Result<Option<PathBuf>> {
     let place = node.path(&format!("{bin_dir}/dhcp"));
     if place.exists() {
         return Ok(None);
@@ -35,16 +28,16 @@ pub(crate) fn bring_plugin(node: &Node, bin_dir: &str) -> anyhow::Result<Option<
     Ok(Some(place))
 }
 
-/// Waits until somebody keeps the plugin serving.
-pub(crate) fn are_kept(node: &Node) -> anyhow::Result<()> {
-    sh::until(30, "the plugin serves", || {
+/// Waits until the plugin's service runs.
+pub(crate) fn wait_for_service(node: &Node) -> anyhow::Result<()> {
+    sh::until(30, "the service of the dhcp plugin runs", || {
         ensure!(node.path(SOCKET).exists(), "there is no {SOCKET}");
         Ok(())
     })
 }
 
-/// Starts a server on a bridge.
-pub(crate) fn serve(node: &Node) -> anyhow::Result<Service> {
+/// Starts the server and its bridge.
+pub(crate) fn start_server(node: &Node) -> anyhow::Result<Service> {
     node.run(&["ip", "link", "add", BRIDGE, "type", "bridge"])?;
     let own = format!("{PREFIX}1/24");
     node.run(&["ip", "address", "add", &own, "dev", BRIDGE])?;
@@ -66,24 +59,24 @@ pub(crate) fn serve(node: &Node) -> anyhow::Result<Service> {
 }
 
 /// Ends the server and its bridge.
-pub(crate) fn end(node: &Node, server: &Service) -> anyhow::Result<()> {
+pub(crate) fn end_server(node: &Node, server: &Service) -> anyhow::Result<()> {
     node.end(server, "TERM")?;
     node.run(&["ip", "link", "delete", BRIDGE]).map(drop)
 }
 
-/// Process ids of plugins that hold leases.
-pub(crate) fn holders(node: &Node) -> anyhow::Result<Vec<String>> {
+/// Returns the process IDs of the plugin's services.
+pub(crate) fn services(node: &Node) -> anyhow::Result<Vec<String>> {
     let script = "for pid in /proc/[0-9]*; do tr '\\0' ' ' < $pid/cmdline | grep -q 'dhcp [d]aemon -socketpath' && echo ${pid#/proc/}; done; true";
     let found = node.run(&["sh", "-c", script])?;
     let own = |line: &&str| !line.is_empty();
     Ok(found.lines().filter(own).map(str::to_owned).collect())
 }
 
-/// Waits until no plugin holds leases.
-pub(crate) fn nobody_holds(node: &Node) -> anyhow::Result<()> {
-    sh::until(30, "the plugin has ended", || {
-        let holders = holders(node)?;
-        ensure!(holders.is_empty(), "{holders:?} are there");
+/// Waits until no service of the plugin runs.
+pub(crate) fn wait_for_no_service(node: &Node) -> anyhow::Result<()> {
+    sh::until(30, "the service of the dhcp plugin has ended", || {
+        let services = services(node)?;
+        ensure!(services.is_empty(), "processes {services:?} still run");
         Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! Every file of a node by its hash, so that nobody changes what is not theirs.
+//! Hashes of a node's files, to check that a suite left every file as it was.
 
 use std::{collections::BTreeMap, fs};
 
@@ -7,12 +7,12 @@ use anyhow::ensure;
 use super::{Node, init::DIRECTORIES};
 use crate::test_env::sha256;
 
-/// The hash of a file or the target of a link, by its path.
+/// The hash of each file and the target of each symbolic link, by path.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct FileHashes(BTreeMap<String, String>);
 
 impl FileHashes {
-    /// Everything in the node's own folders but what lies below `others`.
+    /// Hashes the files in the node's own directories, except those below `others`.
     pub(crate) fn of(node: &Node, others: &[&str]) -> anyhow::Result<Self> {
         let mut found = Self::default();
         for directory in DIRECTORIES {
@@ -38,29 +38,28 @@ impl FileHashes {
         } else if kind.is_file() {
             sha256(&fs::read(&place)?)
         } else {
-            // A socket or a pipe.
+            // Sockets and pipes have no content.
             format!("{kind:?}")
         };
         self.0.insert(path.to_owned(), text);
         Ok(())
     }
 
-    /// Takes a file out; whether it was there.
+    /// Removes a file from the record; returns whether it was there.
     pub(crate) fn remove(&mut self, path: &str) -> bool {
         self.0.remove(path).is_some()
     }
 
-    /// Paths of all files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// Fails, with every path that differs, unless both are the same.
-    pub(crate) fn are(&self, before: &Self) -> anyhow::Result<()> {
+    /// Fails with the paths that differ.
+    pub(crate) fn ensure_equal(&self, before: &Self) -> anyhow::Result<()> {
         let (more, fewer) = (self.unlike(before), before.unlike(self));
         ensure!(
             more.is_empty() && fewer.is_empty(),
-            "new or changed: {more:?}, gone or changed: {fewer:?}"
+            "new or changed: {more:?}, deleted or changed: {fewer:?}"
         );
         Ok(())
     }

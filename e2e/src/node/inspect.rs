@@ -1,4 +1,4 @@
-//! What pods leave on a node, and what is inside one.
+//! The interfaces of a pod, and everything that exists on a node because of pods.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::{node::Node, sh};
 
-/// Addresses with prefix length, by interface; `lo` apart.
+/// Addresses with prefix length, by interface; without `lo`.
 pub(crate) type Addresses = BTreeMap<String, Vec<String>>;
 
-/// Reads what `ip -o address` prints, iproute's and busybox's: `2: eth0@if7    inet 10.0.0.9/24 brd …`.
+/// Parses the output of `ip -o address`, iproute's or busybox's: `2: eth0@if7    inet 10.0.0.9/24 brd …`.
 pub(crate) fn addresses(text: &str) -> Addresses {
     let mut found = Addresses::new();
     for line in text.lines() {
@@ -31,8 +31,8 @@ pub(crate) fn addresses(text: &str) -> Addresses {
     found
 }
 
-/// Everything on the node that exists because of pods: links, leases, state, results, journal, device information.
-pub(crate) fn leftovers(node: &Node) -> anyhow::Result<Vec<String>> {
+/// Lists everything that exists on the node because of pods: links, leases, state, results, journal, device information.
+pub(crate) fn pod_artifacts(node: &Node) -> anyhow::Result<Vec<String>> {
     let mut left = links(node)?;
     let networks = "/var/lib/cni/networks";
     for network in node.list(networks)? {
@@ -54,7 +54,7 @@ pub(crate) fn leftovers(node: &Node) -> anyhow::Result<Vec<String>> {
     Ok(left)
 }
 
-/// Every file below a folder, temporary ones that a crash left included. The file of the daemon's locks is there for good.
+/// Lists every file below a directory, also temporary ones that a crash left. The daemon never deletes its file of locks.
 fn files(node: &Node, folder: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
     for name in node.list(folder)? {
         let path = format!("{folder}/{name}");
@@ -67,16 +67,16 @@ fn files(node: &Node, folder: &str, found: &mut Vec<String>) -> anyhow::Result<(
     Ok(())
 }
 
-/// Fails while pods have left anything; deletions take a moment to arrive at a node.
+/// Waits until nothing of pods is left; deletions take a moment to reach a node.
 pub(crate) fn nothing_left(node: &Node) -> anyhow::Result<()> {
     sh::until(30, "nothing is left", || {
-        let left = leftovers(node)?;
+        let left = pod_artifacts(node)?;
         ensure!(left.is_empty(), "on {}: {}", node.name, left.join(", "));
         Ok(())
     })
 }
 
-/// Virtual links in the node's namespace, its own leg on the wire apart.
+/// Lists the veth links in the node's namespace, except its own `eth0`.
 fn links(node: &Node) -> anyhow::Result<Vec<String>> {
     let text = node.run(&["ip", "-json", "link", "show", "type", "veth"])?;
     let links: Vec<Value> = serde_json::from_str(&text).context("ip printed no list")?;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_both_programs_are_read() {
+    fn addresses_of_iproute_and_busybox_are_parsed() {
         let text = "1: lo    inet 127.0.0.1/8 scope host lo\n\
                     2: eth0@if7    inet 10.0.0.9/24 brd 10.0.0.255 scope global eth0\\       valid_lft forever\n\
                     2: eth0    inet6 fe80::1/64 scope link\n3: net1    inet6 fd00::9/64 scope global\n";

@@ -1,52 +1,50 @@
-//! What unlike nodes look like: where the runtime of each kind keeps its things.
+//! The kinds of nodes: the paths that the runtime of each distro uses.
 
 use crate::test_env;
 
 /// The kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Layout {
-    /// K3s: everything under its data directory, plugins in a folder named by a hash, behind links.
+    /// K3s: everything in its data directory, plugins in a directory named by a hash, with links to them in a stable directory.
     K3s,
-    /// K3s of before October 2024: the folder named by a hash itself.
+    /// K3s before October 2024: the runtime uses the directory named by a hash.
     K3sHash,
-    /// K3s with another data directory: plugins are where an earlier start has unpacked them.
+    /// K3s with another data directory; an earlier start with the usual one has unpacked the plugins there.
     K3sMoved,
-    /// K3s on a system of which only `/var` can be written.
+    /// K3s on a system that is read-only except `/var`.
     K3sReadOnly,
-    /// RKE2: K3s' socket, the usual CNI directories.
+    /// RKE2: K3s' socket and the usual CNI directories.
     Rke2,
-    /// kubeadm: everything at the usual paths.
+    /// kubeadm: the usual paths for everything.
     Kubeadm,
 }
 
-/// containerd of a node.
+/// The major version of a node's containerd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ContainerdVersion {
-    /// 1.6, from Debian: CNI up to 1.0.0.
+    /// 1.6 from Debian, with CNI up to 1.0.0.
     V1,
-    /// 2.x, built here: CNI up to 1.1.0.
+    /// 2.x from the pinned module, with CNI up to 1.1.0.
     V2,
 }
 
-/// NodePaths on a node.
+/// The paths of a node's runtime.
 #[derive(Clone)]
 pub(crate) struct NodePaths {
-    /// Content and metadata.
+    /// containerd's content and metadata.
     pub(crate) root: String,
-    /// Runtime state; the socket lies in it.
+    /// containerd's runtime state, with the socket.
     pub(crate) state: String,
     pub(crate) socket: String,
-    /// Network configurations.
     pub(crate) conf_dir: String,
-    /// CNI plugins.
     pub(crate) bin_dir: String,
-    /// Where the plugins are, if the directory above holds links.
+    /// The directory of the plugins when `bin_dir` has links to them.
     pub(crate) plugins: Option<String>,
-    /// containerd's configuration.
+    /// containerd's configuration file.
     pub(crate) config: String,
 }
 
-/// Plugins that K3s ships, flannel apart.
+/// The plugins that K3s ships, except flannel.
 const K3S_PLUGINS: &[&str] = &[
     "bandwidth",
     "bridge",
@@ -57,17 +55,16 @@ const K3S_PLUGINS: &[&str] = &[
 ];
 
 impl Layout {
-    /// Whether a plugin is on such a node.
+    /// Returns whether such a node has a plugin.
     pub(crate) fn has(self, plugin: &str) -> bool {
         matches!(self, Self::Rke2 | Self::Kubeadm) || K3S_PLUGINS.contains(&plugin)
     }
 
-    /// Whether nothing outside of `/var` can be written there.
+    /// Returns whether the node is read-only except `/var`.
     pub(crate) fn is_read_only(self) -> bool {
         self == Self::K3sReadOnly
     }
 
-    /// Where things are on a node of that name.
     pub(crate) fn paths(self, node: &str) -> NodePaths {
         let paths =
             |root: &str, state: &str, conf_dir: &str, bin_dir: &str, config: &str| NodePaths {
@@ -120,7 +117,7 @@ impl Layout {
     }
 }
 
-/// containerd's configuration for these paths.
+/// Returns containerd's configuration for these paths.
 pub(crate) fn containerd(generation: ContainerdVersion, paths: &NodePaths, pause: &str) -> String {
     let NodePaths {
         root,
@@ -146,7 +143,7 @@ pub(crate) fn containerd(generation: ContainerdVersion, paths: &NodePaths, pause
     }
 }
 
-/// The node's own network, in that version of CNI: a bridge with addresses of the node's range.
+/// Returns the default network of a node in this version of CNI: a bridge with addresses of the node's range.
 pub(crate) fn primary(version: &str, number: u8) -> String {
     serde_json::json!({"cniVersion": version, "name": "cbr0", "plugins": [
         {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "ipam": {

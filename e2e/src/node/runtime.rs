@@ -1,4 +1,4 @@
-//! containerd on a node, and the one image that pods of a run are made of.
+//! containerd on a node, and the image of the pods.
 
 use std::{
     fs,
@@ -19,9 +19,9 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// The image of every pod of a run: one static busybox.
+/// The image of every pod: a static busybox.
 pub(crate) const IMAGE: &str = "e2e.invalid/busybox:1";
-/// Debian's plugins; they speak CNI up to 1.0.0.
+/// Debian's plugins, with CNI up to 1.0.0.
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
 
 /// A runtime on a node.
@@ -33,7 +33,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Lays out the node, starts containerd with an empty store, and gives it the image of pods.
+    /// Installs plugins and configuration, starts containerd with an empty store, and imports the image of the pods.
     pub(crate) fn start(
         env: &TestEnv,
         node: &Node,
@@ -41,7 +41,7 @@ impl Runtime {
         generation: ContainerdVersion,
     ) -> anyhow::Result<Self> {
         let paths = layout.paths(&node.name);
-        lay_out(env, node, (layout, generation), &paths)?;
+        install_files(env, node, (layout, generation), &paths)?;
         let runtime = Self {
             layout,
             generation,
@@ -53,20 +53,20 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Imports an archive as an agent does: into the namespace of Kubernetes, every name in it.
+    /// Imports every image of an archive into the namespace of Kubernetes, as the agents of K3s and RKE2 do.
     pub(crate) fn import(&self, node: &Node, archive: &Path) -> anyhow::Result<()> {
         sh::run(self.ctr(node).args(["images", "import"]).arg(archive)).map(drop)
     }
 
-    /// Ends it and starts that of a generation with these paths, laid out anew; its content stays where it was. As a distro is
-    /// upgraded, rolled back, or started with other directories. Returns where it was before.
-    pub(crate) fn become_other(
+    /// Restarts containerd in another version and with other paths, as when a distro is upgraded, rolled back, or started with other
+    /// directories. Its content stays. Returns the former paths.
+    pub(crate) fn restart_as(
         &mut self,
         env: &TestEnv,
         node: &Node,
         (generation, paths): (ContainerdVersion, NodePaths),
     ) -> anyhow::Result<NodePaths> {
-        lay_out(env, node, (self.layout, generation), &paths)?;
+        install_files(env, node, (self.layout, generation), &paths)?;
         node.end(&self.containerd, "TERM")?;
         self.containerd = serve(env, node, generation, &paths.config)?;
         self.generation = generation;
@@ -82,7 +82,7 @@ impl Runtime {
         .map(drop)
     }
 
-    /// `ctr` of the node's own generation.
+    /// Returns a `ctr` command for this containerd.
     pub(crate) fn ctr(&self, node: &Node) -> Command {
         let mut command = node.command("/usr/bin/ctr");
         command.args(["--address", &self.paths.socket, "--namespace", "k8s.io"]);
@@ -90,8 +90,8 @@ impl Runtime {
     }
 }
 
-/// Gives the node its plugins, the runtime's configuration and a primary network.
-fn lay_out(
+/// Installs the plugins, the runtime's configuration and the default network.
+fn install_files(
     env: &TestEnv,
     node: &Node,
     (layout, generation): (Layout, ContainerdVersion),
@@ -135,7 +135,7 @@ fn lay_out(
     )
 }
 
-/// Starts containerd of a generation with a configuration of the node.
+/// Starts a containerd with a configuration file of the node.
 pub(crate) fn serve(
     env: &TestEnv,
     node: &Node,
@@ -147,7 +147,7 @@ pub(crate) fn serve(
         ContainerdVersion::V2 => env.bin.join("containerd"),
     };
     node.serve("containerd", &program, |command| {
-        // Its shim is found on the path: that of the same release must come first.
+        // containerd looks for its shim in the PATH, and needs that of the same release.
         let path = format!(
             "{}:{}",
             program.parent().unwrap_or(Path::new("/")).display(),
@@ -157,7 +157,7 @@ pub(crate) fn serve(
     })
 }
 
-/// An archive of the image of pods.
+/// Builds the image of the pods; returns its archive.
 fn busybox(env: &TestEnv) -> anyhow::Result<PathBuf> {
     let image = Image {
         name: "busybox",

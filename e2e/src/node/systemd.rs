@@ -1,4 +1,4 @@
-//! systemd as a node's service manager, in process, mount and control group namespaces of its own inside the node.
+//! systemd as the service manager of a node, in process, mount and control group namespaces of its own inside the node.
 
 use std::fs;
 
@@ -9,26 +9,26 @@ use crate::{
     sh,
 };
 
-/// Where its units are, on the node.
+/// The directory of units on the node.
 const UNITS: &str = "/etc/systemd/system";
-/// What it is to reach: nothing, so that only what a test starts runs.
+/// The default target: it wants no unit, so that only units run which a test starts.
 const TARGET: &str = "e2e.target";
-/// Joins the control group, so that it is the root of what is mounted next, and starts systemd as process 1.
+/// Joins the control group, which becomes the root of the next mount, and starts systemd as process 1.
 const START: &str = "echo $$ >\"$0/cgroup.procs\" && exec unshare --mount --pid --fork --kill-child --cgroup --uts --ipc --mount-proc sh -c \"$1\"";
-/// Settings of the machine are not its business.
+/// Makes the machine's sysctls read-only for systemd.
 const INIT: &str = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys \
     && mount -t cgroup2 none /sys/fs/cgroup \
     && exec /lib/systemd/systemd --system --unit=e2e.target --show-status=no --log-target=console";
 
-/// A running systemd; it ends with its node.
+/// A running systemd, which ends with its node.
 pub(crate) struct Systemd<'a> {
     node: &'a Node,
-    /// Its process id on the node.
+    /// Its process ID on the node.
     pid: String,
 }
 
 impl<'a> Systemd<'a> {
-    /// Starts it with these units, by name, in place of the machine's own. The group can go when the node has gone.
+    /// Starts systemd with these units, by name, instead of the machine's own. The control group must outlive the node.
     pub(crate) fn start(
         node: &'a Node,
         cgroup: &Cgroup,
@@ -48,14 +48,14 @@ impl<'a> Systemd<'a> {
                 .args(["-c", START])
                 .arg(&group)
                 .arg(INIT)
-                // It knows by this that it is not to set up a machine.
+                // This variable tells systemd that it runs in a container.
                 .env("container", "e2e")
         })?;
         let children = format!("/proc/{0}/task/{0}/children", parent.pid);
         let pid = sh::until(10, "systemd is started", || {
             let children = fs::read_to_string(node.path(&children))?;
             let mut children = children.split_whitespace();
-            Ok(children.next().context("it is not")?.to_owned())
+            Ok(children.next().context("it has not started")?.to_owned())
         })?;
         let systemd = Self { node, pid };
         sh::until(30, "systemd answers", || {
@@ -66,17 +66,17 @@ impl<'a> Systemd<'a> {
         Ok(systemd)
     }
 
-    /// What a person would type. It answers to none but processes that it can see.
+    /// Runs systemctl in systemd's process namespace, because systemd answers only processes that it can see.
     pub(crate) fn ctl(&self, words: &[&str]) -> anyhow::Result<String> {
         let target = format!("--target={}", self.pid);
         let enter = ["nsenter", &target, "--pid", "--mount", "--", "systemctl"];
         self.node.run(&[&enter, words].concat())
     }
 
-    /// A property of a unit, as systemd has it.
+    /// Returns a property of a unit.
     pub(crate) fn property(&self, unit: &str, name: &str) -> anyhow::Result<String> {
         let property = format!("--property={name}");
-        let told = self.ctl(&["show", "--value", &property, unit])?;
-        Ok(told.trim().to_owned())
+        let value = self.ctl(&["show", "--value", &property, unit])?;
+        Ok(value.trim().to_owned())
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Pod, Programs, Settings};
 use crate::{
-    node::inspect::{leftovers, nothing_left},
+    node::inspect::{nothing_left, pod_artifacts},
     report::{CheckFailed, Report},
     single_node::GENERATED,
     test_env::TestEnv,
@@ -127,7 +127,7 @@ fn generations(
     if remover.name != OURS {
         // It does not know what lies beside its state; that is for us to clear away, once we are back.
         let ours = |path: &String| path.contains("/.multus-rs/");
-        let left = leftovers(&bench.scene.node)?;
+        let left = pod_artifacts(&bench.scene.node)?;
         ensure!(left.iter().all(ours), "left: {}", left.join(", "));
         select(bench, maker, maker);
         bench.start(&settings)?;

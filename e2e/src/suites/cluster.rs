@@ -280,7 +280,8 @@ impl ClusterFixture<'_> {
                 .iter()
                 .zip(self.hashes()?.iter().zip(before))
             {
-                now.are(before).with_context(|| member.node.name.clone())?;
+                now.ensure_equal(before)
+                    .with_context(|| member.node.name.clone())?;
             }
             Ok(())
         })

@@ -195,12 +195,12 @@ impl ClusterFixture<'_> {
         let members = &self.cluster.members;
         let mut others = Vec::new();
         for member in members {
-            let plugin = dhcp::bring_plugin(&member.node, &member.runtime.paths.bin_dir)?;
-            others.push((plugin, dhcp::serve(&member.node)?));
+            let plugin = dhcp::install_plugin(&member.node, &member.runtime.paths.bin_dir)?;
+            others.push((plugin, dhcp::start_server(&member.node)?));
         }
-        self.each(|member| dhcp::are_kept(&member.node))?;
+        self.each(|member| dhcp::wait_for_service(&member.node))?;
         let names = self.names("leased");
-        let mut objects = vec![dhcp::network()];
+        let mut objects = vec![objects::leased()];
         for (member, name) in members.iter().zip(&names) {
             objects.push(objects::pod(name, &member.node.name, Some("leased")));
         }
@@ -213,7 +213,7 @@ impl ClusterFixture<'_> {
         self.cluster.delete(&names)?;
         self.each(|member| nothing_left(&member.node))?;
         for (member, (plugin, server)) in members.iter().zip(others) {
-            dhcp::end(&member.node, &server)?;
+            dhcp::end_server(&member.node, &server)?;
             if let Some(plugin) = plugin {
                 fs::remove_file(plugin)?;
             }
@@ -239,7 +239,7 @@ impl ClusterFixture<'_> {
                 // Both have the same words, and the Addon is one.
                 ensure!(servers.scan(self, K3S, &[])? == ["applied multus.yaml"]);
                 self.is_gone("k3s")?;
-                self.each(|member| dhcp::nobody_holds(&member.node))
+                self.each(|member| dhcp::wait_for_no_service(&member.node))
             },
         )?;
         report.check("definitions of networks stay", || self.definitions_stay())?;

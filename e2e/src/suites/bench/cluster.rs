@@ -320,7 +320,7 @@ impl Bench<'_> {
         let empty = self.sandboxes()?;
         let group = match self.daemon()? {
             Some(uid) => Some(find(
-                &cgroup::counting()?.join(format!("multus-e2e-{}", self.node().name)),
+                &cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name)),
                 &format!("pod{uid}"),
             )?),
             None => None,
@@ -384,7 +384,7 @@ impl Bench<'_> {
 
     /// Seconds of processors of all that runs on the node.
     fn node_cpu(&self) -> anyhow::Result<f64> {
-        let pods = cgroup::counting()?.join(format!("multus-e2e-{}", self.node().name));
+        let pods = cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name));
         Ok(self.node_account.seconds()? + usage::seconds(&pods)?)
     }
 

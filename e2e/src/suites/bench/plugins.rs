@@ -57,7 +57,7 @@ pub(crate) struct Metered {
 
 impl Metered {
     pub(crate) fn new(env: &TestEnv, node: &Node) -> anyhow::Result<Self> {
-        let group = cgroup::counting()?.join("multus-e2e-bench-plugins");
+        let group = cgroup::cpu_accounting()?.join("multus-e2e-bench-plugins");
         fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
         node.write(&format!("{REAL}/group"), group.display().to_string())?;
         Ok(Self {

@@ -15,7 +15,7 @@ pub(crate) struct Account(PathBuf);
 impl Account {
     /// Makes the group and puts a process there; what it starts later is counted, too.
     pub(crate) fn of(name: &str, pid: u32) -> anyhow::Result<Self> {
-        let group = cgroup::counting()?.join(format!("multus-e2e-bench-{name}"));
+        let group = cgroup::cpu_accounting()?.join(format!("multus-e2e-bench-{name}"));
         fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
         fs::write(group.join("cgroup.procs"), pid.to_string())
             .with_context(|| format!("cannot put process {pid} into {}", group.display()))?;

@@ -76,7 +76,7 @@ impl ClusterFixture<'_> {
         let (env, member) = (self.env, &mut self.cluster.members[CHANGING]);
         let left = member
             .runtime
-            .become_other(env, &member.node, (generation, paths))?;
+            .restart_as(env, &member.node, (generation, paths))?;
         let (node, now) = (&member.node, &member.runtime.paths);
         let ours = |paths: &NodePaths| {
             [

@@ -125,7 +125,8 @@ impl Kind {
             "there is nothing to note: {text}"
         );
         let now = fixture.hashes()?;
-        now.are(&before).context("looking changed the node")
+        now.ensure_equal(&before)
+            .context("looking changed the node")
     }
 
     fn start(&self, env: &TestEnv, fixture: &DiscoverFixture) -> anyhow::Result<()> {

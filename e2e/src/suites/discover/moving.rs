@@ -190,7 +190,7 @@ impl MovingFixture {
                 for path in [format!("{bin}/{SHIM}"), format!("{conf}/{CONFIGURATION}")] {
                     ensure!(now.remove(&path), "{path} is not there");
                 }
-                now.are(&self.before)
+                now.ensure_equal(&self.before)
             },
         )
     }
@@ -266,7 +266,7 @@ impl MovingFixture {
         self.is_at(USUAL.0, USUAL.1)?;
         let mut uninstall = node.command(env.program("multus-daemon"));
         sh::run(uninstall.args(["uninstall", "--root", "/", "--config", DAEMON_CONFIG]))?;
-        self.hashes()?.are(&self.before)?;
+        self.hashes()?.ensure_equal(&self.before)?;
         let own = node.list("/var/lib/multus/bin")?;
         ensure!(own.is_empty(), "left in our own folder: {own:?}");
         Ok(())

@@ -117,7 +117,7 @@ fn full(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()
 
 /// Runs ADD and DEL of one pod with little free space; returns whether ADD succeeded.
 fn add_with_free_pages(fixture: &FaultsFixture, pod: &Pod, pages: u64) -> anyhow::Result<bool> {
-    let known = inspect::leftovers(&fixture.single_node.node)?;
+    let known = inspect::pod_artifacts(&fixture.single_node.node)?;
     let container = Container::new(fixture, pod, &format!("{pages} pages"))?;
     let is_attached = match container.add()? {
         Outcome::Done(result) => container.ensure_complete(&result).map(|()| true)?,
@@ -128,7 +128,7 @@ fn add_with_free_pages(fixture: &FaultsFixture, pod: &Pod, pages: u64) -> anyhow
                     "the error does not contain `{part}`: {text}"
                 );
             }
-            let left = inspect::leftovers(&fixture.single_node.node)?;
+            let left = inspect::pod_artifacts(&fixture.single_node.node)?;
             ensure!(
                 left == known,
                 "a failed ADD left one of {}",
@@ -139,7 +139,7 @@ fn add_with_free_pages(fixture: &FaultsFixture, pod: &Pod, pages: u64) -> anyhow
         Outcome::Lost(output) => bail!("the shim printed no document: {output}"),
     };
     container.remove()?;
-    let left = inspect::leftovers(&fixture.single_node.node)?;
+    let left = inspect::pod_artifacts(&fixture.single_node.node)?;
     ensure!(left == known, "DEL left one of {}", left.join(", "));
     Ok(is_attached)
 }

@@ -240,7 +240,7 @@ impl<'a> FaultsFixture<'a> {
     pub(super) fn is_clean(&self) -> anyhow::Result<()> {
         // The daemon retries after a minute what it could not delete.
         sh::until(90, "nothing is left", || {
-            let mut left = inspect::leftovers(&self.single_node.node)?;
+            let mut left = inspect::pod_artifacts(&self.single_node.node)?;
             left.extend(self.stale_files()?);
             ensure!(left.is_empty(), "{}", left.join(", "));
             Ok(())

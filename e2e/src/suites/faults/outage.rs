@@ -100,7 +100,7 @@ impl Outage {
                     !self.is_retriable || code == TRY_AGAIN_LATER,
                     "not code 11: {text}"
                 );
-                let left = inspect::leftovers(&fixture.single_node.node)?;
+                let left = inspect::pod_artifacts(&fixture.single_node.node)?;
                 ensure!(left.is_empty(), "a failed ADD left {}", left.join(", "));
                 true
             }

@@ -251,7 +251,7 @@ impl<'a> LoadFixture<'a> {
     /// Fails while containers have left anything.
     pub(super) fn is_clean(&self) -> anyhow::Result<()> {
         sh::until(60, "nothing is left", || {
-            let left = inspect::leftovers(&self.node)?;
+            let left = inspect::pod_artifacts(&self.node)?;
             ensure!(left.is_empty(), "{} files: {:?}", left.len(), left.first());
             Ok(())
         })

@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use super::NetnsFixture;
 use crate::{
+    control_plane::objects,
     node::{Service, dhcp, inspect::nothing_left},
     report::{CheckFailed, Report},
     single_node::{BIN_DIR, DAEMON_CONFIG},
@@ -18,10 +19,10 @@ impl NetnsFixture<'_> {
         let server = report.check(
             "DHCP: the daemon starts the dhcp plugin as a service",
             || {
-                self.single_node.control.apply(node, &[dhcp::network()])?;
-                dhcp::bring_plugin(node, BIN_DIR)?;
-                dhcp::are_kept(node)?;
-                dhcp::serve(node)
+                self.single_node.control.apply(node, &[objects::leased()])?;
+                dhcp::install_plugin(node, BIN_DIR)?;
+                dhcp::wait_for_service(node)?;
+                dhcp::start_server(node)
             },
         )?;
         report.check("DHCP: a pod gets an address from the server", || {
@@ -33,11 +34,11 @@ impl NetnsFixture<'_> {
         report.check(
             "DHCP: the service and its leases outlive the daemon",
             || {
-                let before = dhcp::holders(node)?;
+                let before = dhcp::services(node)?;
                 ensure!(before.len() == 1, "these processes hold leases: {before:?}");
                 node.end(&daemon, "KILL")?;
                 daemon = self.start_daemon()?;
-                let after = dhcp::holders(node)?;
+                let after = dhcp::services(node)?;
                 ensure!(
                     before == after,
                     "the processes were {before:?}, and are {after:?}"
@@ -54,8 +55,8 @@ impl NetnsFixture<'_> {
                 fs::write(file, text)?;
                 node.end(&daemon, "TERM")?;
                 daemon = self.start_daemon()?;
-                dhcp::nobody_holds(node)?;
-                dhcp::end(node, &server)
+                dhcp::wait_for_no_service(node)?;
+                dhcp::end_server(node, &server)
             },
         )
     }

@@ -13,7 +13,7 @@ use crate::{
     },
     report::{CheckFailed, Report},
     sh,
-    single_node::{BIN_DIR, SingleNode},
+    single_node::{BIN_DIR, cni_args},
 };
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -208,7 +208,7 @@ impl NetnsFixture<'_> {
                     ("CNI_NETNS", format!("/run/netns/{pod}")),
                     ("CNI_IFNAME", "plug0".to_owned()),
                     ("CNI_PATH", BIN_DIR.to_owned()),
-                    ("CNI_ARGS", SingleNode::arguments(pod, &id)),
+                    ("CNI_ARGS", cni_args(pod, &id)),
                 ]
                 .map(|(key, value)| (key.to_owned(), value))
                 .into(),

@@ -36,7 +36,7 @@ impl NetnsFixture<'_> {
 
     fn status_and_why(&self, plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
         let inside = self.attach("told", Some("storage"), &["eth0", "net1"])?;
-        let rows = plugin.status_is("told", &inside)?;
+        let rows = plugin.ensure_status("told", &inside)?;
         let storage = &rows["net1"];
         ensure!(storage["plugins"] == json!(["bridge"]), "{storage}");
         let (status, why) = plugin.json(&["why", "told"], "")?;
