@@ -1,4 +1,4 @@
-//! A cluster of unlike nodes on one machine.
+//! A cluster of different kinds of nodes on one machine.
 
 pub(crate) mod k3s_server;
 pub(crate) mod kubelet;
@@ -22,23 +22,23 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// A node with what runs on it.
+/// A node with its runtime.
 pub(crate) struct Member {
     pub(crate) runtime: Runtime,
     pub(crate) node: Node,
     _cgroup: Cgroup,
 }
 
-/// The cluster; the control plane is on the first node.
+/// The cluster; its control plane is on the first node.
 pub(crate) struct Cluster {
     pub(crate) members: Vec<Member>,
     pub(crate) control: ControlPlane,
-    /// For questions that come often: a kubectl for each would keep the machine from what is tested.
+    /// For frequent requests: a kubectl process for each would take the machine's CPU from the programs under test.
     pub(crate) api: ApiClient,
     _network: NodeNetwork,
 }
 
-/// Nodes unlike in layout, runtime and plugins.
+/// Nodes that differ in layout, runtime and plugins.
 pub(crate) const MIXED: &[(Layout, ContainerdVersion)] = &[
     (Layout::K3s, ContainerdVersion::V2),
     (Layout::Rke2, ContainerdVersion::V2),
@@ -49,7 +49,7 @@ pub(crate) const MIXED: &[(Layout, ContainerdVersion)] = &[
 ];
 
 impl Cluster {
-    /// Starts it with these nodes and waits until every one is Ready.
+    /// Starts a cluster of these nodes and waits until every node is Ready.
     pub(crate) fn start(
         env: &TestEnv,
         kinds: &[(Layout, ContainerdVersion)],
@@ -57,7 +57,7 @@ impl Cluster {
         Self::with(env, kinds, Components::All)
     }
 
-    /// The same with as much of a control plane.
+    /// Like [`Cluster::start`], with these components of the control plane.
     pub(crate) fn with(
         env: &TestEnv,
         kinds: &[(Layout, ContainerdVersion)],
@@ -103,13 +103,13 @@ impl Cluster {
             ])?;
             let nodes = cluster.get(&["nodes"])?;
             let count = nodes["items"].as_array().map_or(0, Vec::len);
-            ensure!(count == kinds.len(), "{count} nodes are there");
+            ensure!(count == kinds.len(), "there are {count} nodes");
             Ok(())
         })?;
         Ok(cluster)
     }
 
-    /// The node with the control plane.
+    /// Returns the node with the control plane.
     pub(crate) fn server(&self) -> &Node {
         &self.members[0].node
     }
@@ -126,14 +126,14 @@ impl Cluster {
         self.control.apply(self.server(), objects)
     }
 
-    /// Helm, on the node with the control plane.
+    /// Returns a Helm command on the node with the control plane.
     pub(crate) fn helm(&self) -> Command {
         let mut helm = self.server().command("helm");
         helm.env("KUBECONFIG", self.control.admin());
         helm
     }
 
-    /// Installs a packed chart as a release of its own name.
+    /// Installs a packed chart as a release of this name.
     pub(crate) fn install(&self, chart: &Path, name: &str, more: &[&str]) -> anyhow::Result<()> {
         let mut helm = self.helm();
         helm.args(["install", "--namespace", "kube-system", name])
@@ -142,8 +142,8 @@ impl Cluster {
         sh::run(&mut helm).map(drop)
     }
 
-    /// Waits until a pod runs, and looks inside.
-    pub(crate) fn inside(&self, pod: &str) -> anyhow::Result<Addresses> {
+    /// Waits until a pod runs, and returns its interfaces.
+    pub(crate) fn interfaces(&self, pod: &str) -> anyhow::Result<Addresses> {
         sh::until(90, &format!("{pod} runs"), || {
             let object = self.pod(pod)?;
             let phase = object["status"]["phase"].as_str().unwrap_or_default();
@@ -156,13 +156,17 @@ impl Cluster {
         ))
     }
 
-    /// Fails unless inside a running pod are these interfaces, with what its status tells.
-    pub(crate) fn has(&self, pod: &str, interfaces: &[&str]) -> anyhow::Result<Addresses> {
-        let inside = self.inside(pod)?;
+    /// Waits until a pod runs; fails unless it has exactly these interfaces, and the addresses of its status.
+    pub(crate) fn ensure_interfaces(
+        &self,
+        pod: &str,
+        interfaces: &[&str],
+    ) -> anyhow::Result<Addresses> {
+        let inside = self.interfaces(pod)?;
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
         ensure!(
             names == interfaces,
-            "inside {pod} are {inside:?}, expected {interfaces:?}"
+            "{pod} has {inside:?}, expected are {interfaces:?}"
         );
         let object = self.pod(pod)?;
         let own = object["status"]["podIP"]
@@ -173,27 +177,27 @@ impl Cluster {
             .any(|address| address.starts_with(&format!("{own}/")));
         ensure!(
             first,
-            "{pod} is known as {own}, eth0 has {:?}",
+            "the status of {pod} has the address {own}, its eth0 {:?}",
             inside["eth0"]
         );
-        objects::status_tells(&object, &inside).with_context(|| pod.to_owned())?;
+        objects::ensure_status(&object, &inside).with_context(|| pod.to_owned())?;
         Ok(inside)
     }
 
-    /// A pod of the default namespace, as it is now.
+    /// Reads a pod of the default namespace.
     pub(crate) fn pod(&self, name: &str) -> anyhow::Result<Value> {
         let path = format!("/api/v1/namespaces/default/pods/{name}");
         self.api.request("GET", &path, &Value::Null)?.json()
     }
 
-    /// Deletes pods and waits until they have gone.
+    /// Deletes pods and waits until they are deleted.
     pub(crate) fn delete(&self, pods: &[String]) -> anyhow::Result<()> {
         let names: Vec<_> = pods.iter().map(String::as_str).collect();
         self.kubectl(&[&["delete", "pod", "--timeout=120s"], &names[..]].concat())
             .map(drop)
     }
 
-    /// Why a pod does not start.
+    /// Returns the message of a pod's last event, which says why it does not start.
     fn last_event(&self, pod: &str) -> String {
         let events = self.kubectl(&[
             "get",
@@ -206,7 +210,7 @@ impl Cluster {
     }
 }
 
-/// Every node reaches the pods of every other through its address.
+/// Adds routes so that every node reaches the pods of every other node through that node's address.
 fn route(nodes: &[Node]) -> anyhow::Result<()> {
     for node in nodes {
         for other in nodes.iter().filter(|other| other.number != node.number) {

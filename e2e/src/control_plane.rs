@@ -1,4 +1,4 @@
-//! The control plane of a run: etcd, kube-apiserver and, for a whole cluster, its controllers.
+//! The control plane of a run: etcd, kube-apiserver and, for a cluster, controller manager and scheduler.
 
 pub(crate) mod api_client;
 pub(crate) mod http_proxy;
@@ -22,19 +22,19 @@ use crate::{
     sh,
 };
 
-/// How much of a control plane.
+/// The components of a control plane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Components {
-    /// etcd and kube-apiserver; pods are objects that nobody runs.
+    /// etcd and kube-apiserver; no kubelet runs the pods.
     ApiServer,
-    /// Controllers and scheduler too.
+    /// Also controller manager and scheduler.
     All,
-    /// The same, with what comes after this release of Kubernetes.
+    /// All, with alpha features of this Kubernetes release.
     AllWithAlpha,
 }
 
 impl Components {
-    /// Features that are not on by themselves.
+    /// Returns the feature gates to switch on.
     pub(crate) fn features(self) -> &'static [&'static str] {
         match self {
             Self::AllWithAlpha => &["DRAExtendedResource"],
@@ -42,7 +42,7 @@ impl Components {
         }
     }
 
-    /// The argument that switches them on.
+    /// Returns the argument that switches the feature gates on.
     fn gates(self) -> Option<String> {
         let on = self.features().iter().map(|name| format!("{name}=true"));
         let on: Vec<_> = on.collect();
@@ -56,24 +56,23 @@ pub(crate) struct ControlPlane {
     pub(crate) extent: Components,
     server: Mutex<Service>,
     etcd: Service,
-    /// Further arguments of the API server.
     arguments: Vec<String>,
     dir: PathBuf,
 }
 
 const ADMIN: &str = "admin.conf";
-/// Service addresses; the first is the API server's.
+/// Addresses of services; the first is the API server's.
 const SERVICES: &str = "10.96.0.0/16";
-/// Pod addresses of all nodes.
+/// Addresses of the pods of all nodes.
 pub(crate) const PODS: &str = "10.244.0.0/16";
 
 impl ControlPlane {
-    /// Starts it on a node and waits until it answers.
+    /// Starts the components on a node and waits until the API server is ready.
     pub(crate) fn start(node: &Node, extent: Components) -> anyhow::Result<Self> {
         Self::start_with(node, extent, Vec::new())
     }
 
-    /// The same, with further arguments of the API server.
+    /// Like [`ControlPlane::start`], with further arguments of the API server.
     pub(crate) fn start_with(
         node: &Node,
         extent: Components,
@@ -112,38 +111,38 @@ impl ControlPlane {
         Ok(control)
     }
 
-    /// A kubeconfig of the administrator, for programs on the node.
+    /// Returns the administrator's kubeconfig, for programs on the node.
     pub(crate) fn admin(&self) -> PathBuf {
         self.dir.join(ADMIN)
     }
 
-    /// The process ids of API server and etcd on the node.
+    /// Returns the process IDs of API server and etcd on the node.
     pub(crate) fn processes(&self) -> [u32; 2] {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         [server.pid, self.etcd.pid]
     }
 
-    /// Ends the API server; its data stays.
+    /// Kills the API server; etcd keeps its data.
     pub(crate) fn stop_server(&self, node: &Node) -> anyhow::Result<()> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         node.end(&server, "KILL")
     }
 
-    /// Starts it again.
+    /// Starts the API server again.
     pub(crate) fn start_server(&self, node: &Node, extent: Components) -> anyhow::Result<()> {
         let server = api_server(node, &self.pki, &self.dir, extent, &self.arguments)?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.wait(node)
     }
 
-    /// The API server ends, and comes back with the certificate of another authority.
+    /// Restarts the API server with a certificate of another authority.
     pub(crate) fn replace_authority(&self, node: &Node, extent: Components) -> anyhow::Result<()> {
         self.stop_server(node)?;
         self.pki.renew("multus-e2e-next")?;
         self.start_server(node, extent)
     }
 
-    /// Runs kubectl; whatever it does needs to be asked only once.
+    /// Runs kubectl as the administrator and returns its stdout.
     pub(crate) fn kubectl(&self, node: &Node, words: &[&str]) -> anyhow::Result<String> {
         sh::run(
             node.command("kubectl")
@@ -153,13 +152,13 @@ impl ControlPlane {
         )
     }
 
-    /// Creates or changes objects.
+    /// Applies objects.
     pub(crate) fn apply(&self, node: &Node, objects: &[Value]) -> anyhow::Result<()> {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.apply_text(node, &list.to_string())
     }
 
-    /// The same with documents as text.
+    /// Applies documents of a manifest.
     pub(crate) fn apply_text(&self, node: &Node, documents: &str) -> anyhow::Result<()> {
         let mut command = node.command("kubectl");
         command
@@ -169,7 +168,7 @@ impl ControlPlane {
         sh::feed(&mut command, documents.as_bytes()).map(drop)
     }
 
-    /// Reads objects: the words that follow `kubectl get`.
+    /// Runs `kubectl get` with these arguments; returns its answer as JSON.
     pub(crate) fn get(&self, node: &Node, words: &[&str]) -> anyhow::Result<Value> {
         let text = self.kubectl(node, &[&["get", "--output=json"], words].concat())?;
         serde_json::from_str(&text).context("kubectl printed no JSON")
@@ -259,14 +258,14 @@ fn api_server(
             .args(extent.gates())
             .args(arguments);
         if extent == Components::ApiServer {
-            // Nobody makes service accounts here, so no pod can have one.
+            // Without the controller manager there are no default service accounts, which the admission plugin would require.
             command.arg("--disable-admission-plugins=ServiceAccount");
         }
         command
     })
 }
 
-/// Who shows which token: each is its own name.
+/// Returns the file of static tokens; each token equals the name of its user.
 fn tokens() -> anyhow::Result<String> {
     let mut csv = String::from(
         "admin,admin,admin,system:masters\n\

@@ -1,4 +1,4 @@
-//! The real programs: Debian's packages, and Go modules pinned in `e2e/tools`, built once and again when a pin changes.
+//! The real programs that suites run: Debian packages, and Go modules pinned in `e2e/tools`, which are built again when a pin changes.
 
 pub(crate) mod emulation;
 pub(crate) mod image;
@@ -16,11 +16,11 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::{report::say, sh, test_env};
 
-/// Programs from one Go module of `e2e/tools`.
+/// A Go module of `e2e/tools`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Module {
     Containerd,
-    /// Our own, on Kubernetes' libraries.
+    /// A program of ours with Kubernetes' libraries.
     DraDriver,
     Helm,
     HelmController,
@@ -28,16 +28,15 @@ pub(crate) enum Module {
     Plugins,
 }
 
-/// What a level runs on.
+/// The programs that a suite runs.
 pub(crate) struct Needs {
-    /// Program on the path, and the Debian package that has it.
+    /// Programs in the PATH with their Debian packages.
     pub(crate) debian: &'static [(&'static str, &'static str)],
-    /// Modules to build.
     pub(crate) modules: &'static [Module],
 }
 
 impl Module {
-    /// Its folder.
+    /// Returns its directory in `e2e/tools`.
     fn name(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
@@ -49,7 +48,7 @@ impl Module {
         }
     }
 
-    /// The file that says what is built: a list of packages, or a program.
+    /// Returns the file that determines what is built: a list of packages, or the program itself.
     fn source(self) -> &'static str {
         match self {
             Self::DraDriver => "main.go",
@@ -57,19 +56,19 @@ impl Module {
         }
     }
 
-    /// Where its programs go.
-    fn folder(self) -> &'static str {
+    /// Returns the directory of its built programs.
+    fn output_directory(self) -> &'static str {
         match self {
             Self::Plugins => "cni",
             _ => "bin",
         }
     }
 
-    /// Flags of `go build` beside those for all.
+    /// Returns the flags of `go build` that only this module needs.
     fn flags(self, module: &str) -> anyhow::Result<Vec<String>> {
         Ok(match self {
             Self::Containerd => vec!["-tags=no_btrfs".to_owned()],
-            // Nodes and their API server tell each other their version; a build without one calls itself 0.0.0.
+            // kubelet and API server compare their versions; a build without this flag has version 0.0.0.
             Self::Kubernetes => {
                 let version = pinned(module, "k8s.io/kubernetes")?;
                 let minor = version
@@ -87,7 +86,7 @@ impl Module {
     }
 }
 
-/// Fails unless everything is there; with `install`, gets it first.
+/// Fails when a program is missing; with `install`, installs or builds it first.
 pub(crate) fn ensure(needs: &Needs, install: bool) -> anyhow::Result<()> {
     packages(needs, install)?;
     let home = test_env::home()?;
@@ -135,7 +134,7 @@ fn packages(needs: &Needs, install: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A program on the path; Debian has some in `sbin`.
+/// Finds a program in the PATH, in Debian's `sbin` directories or among its CNI plugins.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let dirs = path
@@ -157,7 +156,7 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
     let flags = module.flags(&pins)?;
     let stamp = format!("{pins}\n{list}\n{}", flags.join(" "));
     let stamp_file = tools.join(format!("{}.stamp", module.name()));
-    let out = tools.join(module.folder());
+    let out = tools.join(module.output_directory());
     if fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp) {
         return Ok(());
     }
@@ -189,7 +188,7 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The packages that a `tools.go` names; a program is its own.
+/// Returns the packages that a `tools.go` imports, or the directory itself for the source of a program.
 fn packages_of(source: &str) -> Vec<&str> {
     let named = source
         .lines()
@@ -198,7 +197,7 @@ fn packages_of(source: &str) -> Vec<&str> {
     if named.is_empty() { vec!["."] } else { named }
 }
 
-/// The version of a requirement in a `go.mod`.
+/// Returns the version of a requirement in a `go.mod`.
 fn pinned<'a>(module: &'a str, name: &str) -> anyhow::Result<&'a str> {
     module
         .lines()
@@ -213,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_and_pins_are_read() {
+    fn packages_and_pins_are_parsed() {
         let list = "package tools\n\nimport (\n\t_ \"a.example/x\"\n\t_ \"a.example/y/cmd\"\n)\n";
         assert_eq!(packages_of(list), ["a.example/x", "a.example/y/cmd"]);
         assert_eq!(packages_of("package main\n\nimport \"os\"\n"), ["."]);
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_speaks_the_release_that_is_run() {
+    fn dra_driver_and_kubernetes_have_the_same_release() {
         let read = |name: &str| {
             let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
             fs::read_to_string(tools.join(name).join("go.mod")).unwrap()

@@ -1,6 +1,6 @@
-//! What a server of K3s and RKE2 does with what is staged: it serves the static files, and makes objects of the manifests.
 //!
-//! Both live in programs that cannot be had here, so this follows them rule by rule: names, times and checksums decide.
+//! What a server of K3s or RKE2 does with staged files: it serves the static files, and applies the manifests.
+//! The real code is part of programs that are not available here, so this module follows its rules about names, times and checksums.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,19 +15,19 @@ use serde_json::Value;
 
 use crate::{cluster::Cluster, node::Node, sh, test_env::sha256};
 
-/// Where static files are served, on the node's own address.
+/// The port of the static files, on the node's address.
 const PORT: u16 = 9345;
-/// Of everything that is staged.
+/// The namespace of every staged object.
 const NAMESPACE: &str = "kube-system";
 
-/// A server's manifests directory, and what was made of it.
+/// The deploy controller of one server: watches its manifests directory.
 pub(crate) struct DeployController {
     data_dir: String,
-    /// Times of change, as they were when a file was looked at.
+    /// The modification time of each file at its last scan.
     seen: BTreeMap<PathBuf, SystemTime>,
 }
 
-/// What a manifest of a name became; every server of a cluster has the same.
+/// The Addons of a cluster by the name of their manifest, common to all its servers.
 #[derive(Default)]
 pub(crate) struct Addons(BTreeMap<String, Addon>);
 
@@ -38,7 +38,7 @@ struct Addon {
 }
 
 impl DeployController {
-    /// A server that has just started.
+    /// Returns the controller of a server that has just started.
     pub(crate) fn new(data_dir: &str) -> Self {
         Self {
             data_dir: data_dir.to_owned(),
@@ -46,7 +46,7 @@ impl DeployController {
         }
     }
 
-    /// One look at the directory; gives the files of which something came.
+    /// Scans the directory once; returns what was done to which files.
     pub(crate) fn scan(
         &mut self,
         (cluster, node): (&Cluster, &Node),
@@ -74,7 +74,7 @@ impl DeployController {
             if (is_manifest && is_named(stem))
                 || folders.any(|folder| is_named(&folder.display().to_string()))
             {
-                addons.make(cluster, file, "")?;
+                addons.apply(cluster, file, "")?;
                 addons.0.remove(addon(file));
                 fs::remove_file(path)?;
                 done.push(format!("removed {file}"));
@@ -90,11 +90,11 @@ impl DeployController {
             }
             let text = fs::read_to_string(path)?;
             let known = addons.0.get(addon(file)).map(|addon| &addon.checksum);
-            // The first look after a start goes by no checksum.
+            // The first scan after a start applies every file, whatever its checksum.
             if former.is_some() && known == Some(&sha256(text.as_bytes())) {
                 continue;
             }
-            addons.make(cluster, file, &text)?;
+            addons.apply(cluster, file, &text)?;
             done.push(format!("applied {file}"));
         }
         Ok(done)
@@ -102,8 +102,8 @@ impl DeployController {
 }
 
 impl Addons {
-    /// Makes a cluster hold what the text says, and nothing more of what the file said before.
-    fn make(&mut self, cluster: &Cluster, file: &str, text: &str) -> anyhow::Result<()> {
+    /// Applies the objects of a manifest, and deletes those that only its former text had.
+    fn apply(&mut self, cluster: &Cluster, file: &str, text: &str) -> anyhow::Result<()> {
         let objects = documents(text)?;
         if !objects.is_empty() {
             cluster.apply(&objects)?;
@@ -112,7 +112,7 @@ impl Addons {
             let word = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
             ensure!(
                 object["metadata"]["namespace"] == NAMESPACE,
-                "{file}: an object is not in {NAMESPACE}"
+                "{file}: an object is not in namespace {NAMESPACE}"
             );
             Ok(format!(
                 "{}/{}",
@@ -125,10 +125,10 @@ impl Addons {
             .map(identity)
             .collect::<anyhow::Result<BTreeSet<_>>>()?;
         let known = self.0.entry(addon(file).to_owned()).or_default();
-        for gone in known.objects.difference(&now) {
+        for removed in known.objects.difference(&now) {
             cluster.kubectl(&[
                 "delete",
-                gone,
+                removed,
                 &format!("--namespace={NAMESPACE}"),
                 "--wait=false",
                 "--ignore-not-found",
@@ -140,7 +140,7 @@ impl Addons {
     }
 }
 
-/// Serves a data directory's static files with the API server's certificate; gives the address.
+/// Serves the static files of a data directory with the API server's certificate; returns the address.
 pub(crate) fn serve_static(
     cluster: &Cluster,
     node: &Node,
@@ -158,8 +158,9 @@ pub(crate) fn serve_static(
     Ok(address)
 }
 
-/// Writes a cluster's settings into every HelmChart that asks for them, as RKE2 does before its controllers start.
-pub(crate) fn inject(
+/// Writes the cluster's settings into every HelmChart with the annotation for it, as RKE2 does before its controllers start; returns the
+/// number of charts.
+pub(crate) fn inject_settings(
     node: &Node,
     data_dir: &str,
     settings: &[(&str, &str)],
@@ -191,11 +192,11 @@ pub(crate) fn inject(
     Ok(count)
 }
 
-/// The objects of a manifest.
+/// Parses the objects of a manifest.
 fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
     let documents = documents.collect::<Result<Vec<_>, _>>();
-    let documents = documents.context("a manifest is no YAML")?;
+    let documents = documents.context("a manifest is not YAML")?;
     Ok(documents.into_iter().filter(|one| !one.is_null()).collect())
 }
 
@@ -221,7 +222,7 @@ fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until a release of Helm has a newer revision than this; gives the revision.
+/// Waits until a Helm release has a revision above `after`; returns the revision.
 pub(crate) fn released(cluster: &Cluster, release: &str, after: u64) -> anyhow::Result<u64> {
     let secrets = format!(
         "/api/v1/namespaces/{NAMESPACE}/secrets?labelSelector=owner%3Dhelm,name%3D{release},status%3Ddeployed"
@@ -232,13 +233,13 @@ pub(crate) fn released(cluster: &Cluster, release: &str, after: u64) -> anyhow::
         let versions = items.filter_map(|one| one["metadata"]["labels"]["version"].as_str());
         let newest = versions.filter_map(|text| text.parse().ok()).max();
         let newest = newest.unwrap_or(0);
-        ensure!(newest > after, "revision {newest} is there");
+        ensure!(newest > after, "the newest revision is {newest}");
         Ok(newest)
     })
     .with_context(|| job_log(cluster, release))
 }
 
-/// Returns the end of the log of a chart's job.
+/// Returns the last lines of the log of a chart's job.
 pub(crate) fn job_log(cluster: &Cluster, release: &str) -> String {
     let job = format!("job/helm-install-{release}");
     let namespace = format!("--namespace={NAMESPACE}");

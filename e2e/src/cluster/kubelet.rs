@@ -7,7 +7,7 @@ use crate::{
     node::{Node, cgroup::Cgroup, runtime::Runtime},
 };
 
-/// Joins the node to the cluster and waits until it is Ready.
+/// Starts kubelet and kube-proxy of a node; returns the node's control group.
 pub(crate) fn join(
     node: &Node,
     server: &Node,
@@ -38,7 +38,7 @@ pub(crate) fn join(
             .arg(format!("--hostname-override={}", node.name))
             .arg(format!("--cluster-cidr={PODS}"))
             .args(["--proxy-mode=iptables", "--conntrack-max-per-core=0"])
-            // Zero leaves the machine's settings alone.
+            // With zero kube-proxy does not change the machine's settings.
             .args([
                 "--conntrack-tcp-timeout-established=0",
                 "--conntrack-tcp-timeout-close-wait=0",
@@ -47,7 +47,7 @@ pub(crate) fn join(
     Ok(cgroup)
 }
 
-/// The kubelet's own kubeconfig: with its rights act the drivers of its node, too.
+/// Returns the kubelet's kubeconfig, which the DRA driver of the node uses, too.
 pub(crate) fn kubeconfig(node: &Node) -> PathBuf {
     node.dir.join("kubelet.conf")
 }

@@ -1,4 +1,4 @@
-//! The API server asked without a process per question, for tests that ask often.
+//! A client of the API server that starts no process per request, for tests with many requests.
 
 use std::path::PathBuf;
 
@@ -27,13 +27,13 @@ impl ApiClient {
                 .arg(control.admin())
         })?;
         let client = Self(node.path(socket));
-        sh::until(20, "the API server can be asked", || {
+        sh::until(20, "the API server answers", || {
             client.request("GET", "/readyz", &Value::Null)
         })?;
         Ok(client)
     }
 
-    /// One question; whatever is no success is an error.
+    /// Sends a request; a response other than 2xx is an error.
     pub(crate) fn request(
         &self,
         method: &str,

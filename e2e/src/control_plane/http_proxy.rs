@@ -1,7 +1,7 @@
 //! A reverse proxy between the daemon and its API server that reads each request, so that a test can hang or refuse a single one.
 //!
-//! Module `proxy` carries bytes and disturbs whole connections; this one ends TLS, offers HTTP/2 and HTTP/1.1 as an API server does,
-//! and records every request.
+//! Module `tcp_proxy` forwards bytes and affects whole connections; this one terminates TLS, offers HTTP/2 and HTTP/1.1 as an API server
+//! does, and records every request.
 
 use std::{
     future::pending,
@@ -47,20 +47,20 @@ use crate::node::{Node, thread::spawn_server};
 
 /// Where the proxy listens on the node's loopback.
 pub(crate) const PORT: u16 = 7444;
-/// The API server.
+/// The API server's port.
 const SERVER: u16 = 6443;
 
-/// The API server's answer, or the proxy's own.
+/// The body of the API server's response, or of the proxy's own.
 type Body = Either<Incoming, Full<Bytes>>;
-/// A connection to the API server: each of the daemon's has one behind it.
+/// A connection to the API server; each connection of the daemon has one of its own.
 type Upstream = http2::SendRequest<Incoming>;
 
-/// What happens to a request instead of being forwarded.
+/// A fault that replaces the forwarding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestFault {
-    /// The request's connection carries no further byte in either direction and stays open. Happens once.
+    /// The connection of the request stays open and transfers no further byte in either direction. Happens once.
     Hang,
-    /// The request is answered 429 with this `Retry-After`, until that time has passed since the first such answer.
+    /// The request gets a 429 with this `Retry-After`, until that time has passed since the first one.
     Busy {
         /// `Retry-After`, in seconds.
         seconds: u64,
@@ -70,7 +70,7 @@ pub(crate) enum RequestFault {
 /// A request that reached the proxy.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedRequest {
-    /// When its head was read.
+    /// The time at which its head was read.
     pub(crate) at: Instant,
     method: Method,
     path: String,
@@ -85,7 +85,7 @@ struct Shared {
     seen: Mutex<Vec<RecordedRequest>>,
 }
 
-/// The requests that a fault is for.
+/// A fault, and the requests that it affects.
 struct Rule {
     method: Method,
     path: String,
@@ -93,29 +93,29 @@ struct Rule {
     first: Option<Instant>,
 }
 
-/// What to do with one request.
-enum Verdict {
+/// What the proxy does with a request.
+enum Action {
     Forward,
     Hang,
     Refuse { seconds: u64 },
 }
 
 impl HttpProxy {
-    /// Listens on the node, with the API server's own certificate.
+    /// Listens on the node with the API server's certificate.
     pub(crate) fn start(node: &Node, pki: &Pki) -> anyhow::Result<Self> {
         let (acceptor, connector) = (acceptor(pki)?, connector(pki)?);
         let shared = Arc::<Shared>::default();
         let own = Arc::clone(&shared);
         let address = format!("port {PORT}");
-        // The runtime has no further threads: its sockets belong to the namespace of this one.
+        // A runtime on this one thread, because sockets belong to the network namespace of the thread that creates them.
         spawn_server(node, &address, listen, move |(runtime, listener)| {
             runtime.block_on(accept(own, listener, acceptor, connector));
         })?;
         Ok(Self(shared))
     }
 
-    /// From now on requests of this method whose path contains `path` meet the fault; it replaces an earlier one.
-    pub(crate) fn set(&self, method: Method, path: &str, fault: RequestFault) {
+    /// Makes the fault affect requests of this method whose path contains `path`, instead of an earlier fault.
+    pub(crate) fn set_fault(&self, method: Method, path: &str, fault: RequestFault) {
         *lock(&self.0.rule) = Some(Rule {
             method,
             path: path.to_owned(),
@@ -124,13 +124,13 @@ impl HttpProxy {
         });
     }
 
-    /// Forwards everything again.
-    pub(crate) fn clear(&self) {
+    /// Forwards all requests again.
+    pub(crate) fn clear_fault(&self) {
         *lock(&self.0.rule) = None;
     }
 
-    /// The requests of this method whose path contains `path`, oldest first.
-    pub(crate) fn seen(&self, method: &Method, path: &str) -> Vec<RecordedRequest> {
+    /// Returns the requests so far of this method whose path contains `path`, oldest first.
+    pub(crate) fn requests(&self, method: &Method, path: &str) -> Vec<RecordedRequest> {
         let seen = lock(&self.0.seen);
         let wanted = |seen: &&RecordedRequest| seen.method == *method && seen.path.contains(path);
         seen.iter().filter(wanted).cloned().collect()
@@ -138,7 +138,8 @@ impl HttpProxy {
 }
 
 impl Shared {
-    fn judge(&self, method: &Method, path: &str) -> Verdict {
+    /// Records a request and returns what to do with it.
+    fn record(&self, method: &Method, path: &str) -> Action {
         let at = Instant::now();
         lock(&self.seen).push(RecordedRequest {
             at,
@@ -148,19 +149,19 @@ impl Shared {
         let mut rule = lock(&self.rule);
         let meets = |rule: &&mut Rule| rule.method == *method && path.contains(&rule.path);
         let Some(found) = rule.as_mut().filter(meets) else {
-            return Verdict::Forward;
+            return Action::Forward;
         };
         match found.fault {
             RequestFault::Hang => {
                 *rule = None;
-                Verdict::Hang
+                Action::Hang
             }
             RequestFault::Busy { seconds } => {
                 let first = *found.first.get_or_insert(at);
                 if at - first < Duration::from_secs(seconds) {
-                    Verdict::Refuse { seconds }
+                    Action::Refuse { seconds }
                 } else {
-                    Verdict::Forward
+                    Action::Forward
                 }
             }
         }
@@ -192,14 +193,14 @@ async fn accept(
     loop {
         let accepted: io::Result<(TcpStream, SocketAddr)> = listener.accept().await;
         let Ok((stream, _)) = accepted else {
-            // Out of descriptors, as a rule: others end meanwhile.
+            // Usually the process has no free file descriptor; connections that end meanwhile free some.
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
         let (shared, acceptor, connector) =
             (Arc::clone(&shared), acceptor.clone(), connector.clone());
         tokio::spawn(async move {
-            // A connection that breaks is the daemon's own affair.
+            // The daemon handles a broken connection; the proxy has nothing to report.
             let _ = serve(shared, stream, acceptor, connector).await;
         });
     }
@@ -239,13 +240,13 @@ async fn answer(
     upstream: Upstream,
     request: Request<Incoming>,
 ) -> anyhow::Result<Response<Body>> {
-    match shared.judge(request.method(), request.uri().path()) {
-        Verdict::Forward => forward(upstream, request).await,
-        Verdict::Hang => {
+    match shared.record(request.method(), request.uri().path()) {
+        Action::Forward => forward(upstream, request).await,
+        Action::Hang => {
             is_stalled.store(true, Ordering::SeqCst);
             pending().await
         }
-        Verdict::Refuse { seconds } => {
+        Action::Refuse { seconds } => {
             let mut response = Response::new(Either::Right(Full::new(Bytes::new())));
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
             let headers = response.headers_mut();
@@ -262,7 +263,7 @@ async fn connect(connector: &TlsConnector) -> anyhow::Result<Upstream> {
     let stream = connector.connect(name, stream).await?;
     let (upstream, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-    // It ends with the last request that holds it.
+    // The task ends with the last request that uses the connection.
     tokio::spawn(connection);
     Ok(upstream)
 }
@@ -278,7 +279,7 @@ async fn forward(
         .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
         .build()?;
     *request.version_mut() = Version::HTTP_2;
-    // They are about the connection to the proxy.
+    // These headers are about the connection between client and proxy.
     for header in [HOST, CONNECTION, TRANSFER_ENCODING] {
         request.headers_mut().remove(header);
     }
@@ -287,7 +288,7 @@ async fn forward(
     Ok(response.map(Either::Left))
 }
 
-/// A connection that stops to carry bytes once that is wanted.
+/// A connection that stops to transfer bytes when the flag is set.
 struct Stalling {
     stream: TcpStream,
     is_stalled: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Kubernetes objects of the tests, and how they are read back.
+//! Kubernetes objects of the tests, and the network status of pods.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -12,12 +12,12 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Annotation that asks for networks.
+/// The annotation that requests networks.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// Annotation that tells what came of it.
+/// The annotation with the network status.
 const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
-/// A pod bound to a node; `networks` is the annotation's text.
+/// Returns a pod bound to a node; `networks` is the text of the annotation.
 pub(crate) fn pod(name: &str, node: &str, networks: Option<&str>) -> Value {
     let annotations: BTreeMap<_, _> = networks.map(|text| (NETWORKS, text)).into_iter().collect();
     json!({
@@ -32,7 +32,7 @@ pub(crate) fn pod(name: &str, node: &str, networks: Option<&str>) -> Value {
     })
 }
 
-/// A network definition.
+/// Returns a network definition.
 pub(crate) fn network(name: &str, config: &Value) -> Value {
     json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
@@ -41,7 +41,7 @@ pub(crate) fn network(name: &str, config: &Value) -> Value {
     })
 }
 
-/// Applies the definition of network definitions, as it lies in the packed chart, and then these.
+/// Applies the CRD of the packed chart, and then these network definitions.
 pub(crate) fn definitions(
     env: &TestEnv,
     control: &ControlPlane,
@@ -66,8 +66,8 @@ pub(crate) fn definitions(
     })
 }
 
-/// The kinds of the Prometheus operator that the charts can have objects of, as far as an API server has to know them.
-pub(crate) fn monitoring_kinds() -> Vec<Value> {
+/// Returns CRDs of the Prometheus operator's kinds that the charts can contain, with an open schema.
+pub(crate) fn monitoring_crds() -> Vec<Value> {
     let kinds = [
         ("PodMonitor", "podmonitors"),
         ("PrometheusRule", "prometheusrules"),
@@ -88,8 +88,8 @@ pub(crate) fn monitoring_kinds() -> Vec<Value> {
     kinds.into_iter().map(definition).collect()
 }
 
-/// Arguments of `kubectl` that wait until objects of these kinds can be made.
-pub(crate) const WAIT_FOR_MONITORING_KINDS: &[&str] = &[
+/// Arguments of kubectl that wait until the API server serves those kinds.
+pub(crate) const WAIT_FOR_MONITORING_CRDS: &[&str] = &[
     "wait",
     "--for=condition=Established",
     "--timeout=60s",
@@ -97,7 +97,7 @@ pub(crate) const WAIT_FOR_MONITORING_KINDS: &[&str] = &[
     "crd/prometheusrules.monitoring.coreos.com",
 ];
 
-/// A bridge on each node with addresses from one range.
+/// Returns the network `storage`: a bridge on each node with addresses from one range.
 pub(crate) fn storage() -> Value {
     let config = json!({
         "cniVersion": "1.0.0", "type": "bridge", "bridge": "br-storage", "isGateway": true,
@@ -106,13 +106,13 @@ pub(crate) fn storage() -> Value {
     network("storage", &config)
 }
 
-/// A bridge with addresses from the DHCP server of the node.
+/// Returns the network `leased`: a bridge with addresses from the node's DHCP server.
 pub(crate) fn leased() -> Value {
     let config = json!({"cniVersion": "1.0.0", "type": "bridge", "bridge": dhcp::BRIDGE, "ipam": {"type": "dhcp"}});
     network("leased", &config)
 }
 
-/// Interfaces on the wire itself, with the addresses that the pod asks for.
+/// Returns the network `wire`: macvlan interfaces on the node's `eth0`, with the addresses that the pod requests.
 pub(crate) fn wire() -> Value {
     let config = json!({
         "cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge",
@@ -121,7 +121,7 @@ pub(crate) fn wire() -> Value {
     network("wire", &config)
 }
 
-/// The pod's network status as written: name, interface, addresses.
+/// Returns the pod's network status: name, interface and addresses of each entry.
 pub(crate) fn status(pod: &Value) -> anyhow::Result<Vec<(String, String, Vec<String>)>> {
     let text = pod["metadata"]["annotations"][STATUS]
         .as_str()
@@ -141,9 +141,9 @@ pub(crate) fn status(pod: &Value) -> anyhow::Result<Vec<(String, String, Vec<Str
         .collect())
 }
 
-/// Fails unless the status tells exactly what is inside.
-pub(crate) fn status_tells(pod: &Value, inside: &Addresses) -> anyhow::Result<()> {
-    let told: BTreeMap<_, _> = status(pod)?
+/// Fails unless the network status lists exactly these interfaces and addresses.
+pub(crate) fn ensure_status(pod: &Value, inside: &Addresses) -> anyhow::Result<()> {
+    let reported: BTreeMap<_, _> = status(pod)?
         .into_iter()
         .map(|(_, interface, ips)| (interface, ips))
         .collect();
@@ -153,8 +153,8 @@ pub(crate) fn status_tells(pod: &Value, inside: &Addresses) -> anyhow::Result<()
         .map(|(name, addresses)| (name.clone(), addresses.iter().map(bare).collect()))
         .collect();
     anyhow::ensure!(
-        told == expected,
-        "the status tells {told:?}, inside is {expected:?}"
+        reported == expected,
+        "the status has {reported:?}, the pod {expected:?}"
     );
     Ok(())
 }

@@ -10,19 +10,19 @@ use anyhow::Context as _;
 
 use crate::sh;
 
-/// Keys and certificates in one folder.
+/// The directory of keys and certificates.
 pub(crate) struct Pki {
     dir: PathBuf,
-    /// Where the API server is found, as a certificate has it.
+    /// The subject alternative names of the API server.
     names: String,
 }
 
-/// How `openssl ca` signs what it is given.
+/// The configuration of `openssl ca`.
 const SIGNING: &str = "[ca]\ndefault_ca=a\n[a]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\ndefault_md=sha256\npolicy=p\n\
     x509_extensions=x\n[p]\nO=optional\nCN=supplied\n[x]\nextendedKeyUsage=clientAuth\n";
 
 impl Pki {
-    /// Makes an authority, a certificate for an API server at these names, one for it as a client, and a key for tokens.
+    /// Creates a certificate authority, the API server's certificates as server and as client, and the key for service account tokens.
     pub(crate) fn new(dir: PathBuf, names: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(&dir)?;
         let pki = Self {
@@ -34,7 +34,7 @@ impl Pki {
         Ok(pki)
     }
 
-    /// Makes an authority of that name, and certificates of it in the places of the former ones.
+    /// Creates an authority of this name and replaces the API server's certificates by ones of this authority.
     pub(crate) fn renew(&self, authority: &str) -> anyhow::Result<()> {
         self.openssl(&[
             "req",
@@ -63,7 +63,7 @@ impl Pki {
         )
     }
 
-    /// A request for a certificate in PEM, by a key that was made for it.
+    /// Returns a certificate signing request in PEM, for a new key.
     pub(crate) fn request(&self, subject: &str) -> anyhow::Result<String> {
         self.openssl(&[
             "req",
@@ -73,14 +73,15 @@ impl Pki {
             "-subj",
             subject,
             "-keyout",
-            "asked.key",
+            "requested.key",
             "-out",
-            "asked.csr",
+            "requested.csr",
         ])?;
-        Ok(fs::read_to_string(self.file("asked.csr"))?)
+        Ok(fs::read_to_string(self.file("requested.csr"))?)
     }
 
-    /// Replaces the certificate in a file that also holds its key: the same subject and key, valid between two times as `date` reads them.
+    /// Replaces the certificate in a file that also has its key by one of the same subject and key, valid between two times in the format of
+    /// `date`.
     pub(crate) fn reissue(
         &self,
         file: &Path,
@@ -128,12 +129,12 @@ impl Pki {
         Ok(fs::write(file, certificate + key)?)
     }
 
-    /// A file of it: `ca.crt`, `sa.key`, `apiserver.{crt,key}`, `client.{crt,key}`.
+    /// Returns the path of a file: `ca.crt`, `sa.key`, `apiserver.{crt,key}`, `client.{crt,key}`.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Writes a kubeconfig that shows a token.
+    /// Writes a kubeconfig with a token.
     pub(crate) fn kubeconfig(&self, path: &Path, server: &str, token: &str) -> anyhow::Result<()> {
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "here",

@@ -1,6 +1,6 @@
-//! The way between the daemon and its API server: it can be shut, silent, slow, or now this and now that.
 //!
-//! Bytes pass as they are, so TLS is the two ends' own.
+//! A TCP proxy between the daemon and its API server that can refuse, be silent or slow, or change between those.
+//! It forwards bytes unchanged, so TLS is between daemon and API server.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -12,27 +12,27 @@ use std::{
 
 use crate::node::{Node, thread::spawn_server};
 
-/// Where the daemon finds its API server, and where that one is.
+/// The port of the proxy on the node's loopback, and that of the API server.
 pub(crate) const PORT: u16 = 7443;
 const SERVER: u16 = 6443;
-/// How soon a change of the way is noticed.
+/// Longest time until a changed condition takes effect.
 const TICK: Duration = Duration::from_millis(20);
-/// Of a flapping way.
+/// Time between two changes while flapping.
 const PHASE: Duration = Duration::from_millis(300);
-/// What each byte of a slow way costs.
-const LATE: Duration = Duration::from_millis(1);
+/// Delay of each byte while slow.
+const BYTE_DELAY: Duration = Duration::from_millis(1);
 
-/// How it is.
+/// The condition of the connection to the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     Open,
-    /// Nobody listens, and connections break.
+    /// The port is closed, and connections are broken.
     Refusing,
-    /// Connections are taken, and nothing passes.
+    /// Connections are accepted, and no byte is forwarded.
     Silent,
-    /// Byte by byte.
+    /// Each byte is delayed.
     Slow,
-    /// Open and refusing by turns.
+    /// Open and refusing in turn.
     Flapping,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Condition {
 pub(crate) struct TcpProxy(Arc<Shared>);
 
 struct Shared {
-    way: Mutex<(Condition, Instant)>,
+    condition: Mutex<(Condition, Instant)>,
     changed: Condvar,
 }
 
@@ -48,7 +48,7 @@ impl TcpProxy {
     /// Listens on the node's loopback.
     pub(crate) fn start(node: &Node) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
-            way: Mutex::new((Condition::Open, Instant::now())),
+            condition: Mutex::new((Condition::Open, Instant::now())),
             changed: Condvar::new(),
         });
         let own = Arc::clone(&shared);
@@ -59,15 +59,15 @@ impl TcpProxy {
         Ok(Self(shared))
     }
 
-    /// From now on it is like this.
-    pub(crate) fn set(&self, way: Condition) {
-        *self.0.lock() = (way, Instant::now());
+    /// Changes the condition.
+    pub(crate) fn set(&self, condition: Condition) {
+        *self.0.lock() = (condition, Instant::now());
         self.0.changed.notify_all();
     }
 }
 
 impl Shared {
-    /// How it is at this moment: never flapping.
+    /// Returns the present condition, which is never `Flapping`.
     fn now(&self) -> Condition {
         match *self.lock() {
             (Condition::Flapping, since)
@@ -76,15 +76,17 @@ impl Shared {
                 Condition::Refusing
             }
             (Condition::Flapping, _) => Condition::Open,
-            (way, _) => way,
+            (condition, _) => condition,
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, (Condition, Instant)> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.condition
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, or a tick.
+    /// Waits for a change of the condition, at most a tick.
     fn pause(&self) {
         drop(self.changed.wait_timeout(self.lock(), TICK));
     }
@@ -108,7 +110,7 @@ fn accept(shared: &Arc<Shared>, listener: TcpListener) {
             Some(Ok((stream, _))) => {
                 let shared = Arc::clone(shared);
                 thread::spawn(move || {
-                    // A connection that breaks is what this is about.
+                    // Breaking connections is the purpose of this proxy.
                     let _ = connect(&shared, stream);
                 });
             }
@@ -126,7 +128,7 @@ fn connect(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Carries bytes one way until either side or the way ends it.
+/// Forwards bytes in one direction until either side closes or the condition is `Refusing`.
 fn pump(shared: &Shared, mut from: TcpStream, mut to: TcpStream) {
     let _ = carry(shared, &mut from, &mut to);
     for stream in [from, to] {
@@ -160,7 +162,7 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
                 Condition::Refusing => return Ok(()),
                 Condition::Silent => shared.pause(),
                 Condition::Slow => {
-                    thread::sleep(LATE);
+                    thread::sleep(BYTE_DELAY);
                     to.write_all(&[*first])?;
                     left = rest;
                 }

@@ -1,4 +1,4 @@
-//! As much of a gRPC server as a kubelet asks for: HTTP/2 on a unix socket, one answer to a call, or one that is followed by nothing.
+//! A minimal gRPC server for a kubelet: HTTP/2 on a unix socket, unary calls, and streams of one message.
 
 use std::{future::pending, path::Path, sync::Arc};
 
@@ -8,33 +8,33 @@ use http::{HeaderMap, Request, Response};
 use prost::bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::net::{UnixListener, UnixStream};
 
-/// What is said to a call.
+/// The reply to a call.
 pub(crate) enum GrpcReply {
-    /// A message.
+    /// One message.
     One(Vec<u8>),
     /// A message after which the call stays open.
     First(Vec<u8>),
-    /// There is no such call.
+    /// The method is not implemented.
     Unknown,
 }
 
-/// Says what there is to say to a call, by its path and its message.
+/// Returns the reply to a call, from its path and its message.
 pub(crate) type Handler = dyn Fn(&str, &[u8]) -> GrpcReply + Send + Sync;
 
-/// Serves on a socket for ever.
+/// Serves on a socket until the process ends.
 pub(crate) async fn serve(socket: &Path, handler: Arc<Handler>) -> anyhow::Result<()> {
     let listener = listen(socket)?;
     loop {
         let (stream, _) = listener.accept().await?;
         let handler = Arc::clone(&handler);
         tokio::spawn(async move {
-            // A kubelet may go whenever it likes.
+            // A kubelet may close the connection at any time.
             let _ = converse(stream, handler).await;
         });
     }
 }
 
-/// The socket, in the place of one that an earlier run left.
+/// Listens on a socket, and replaces one that an earlier run left.
 fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
     if let Some(folder) = socket.parent() {
         std::fs::create_dir_all(folder)?;
@@ -67,7 +67,7 @@ async fn reply(
         body.flow_control().release_capacity(data.len())?;
         message.extend_from_slice(&data);
     }
-    // One byte that tells of compression, four of length.
+    // One byte for compression and four for the length come first.
     let message = message.get(5..).unwrap_or_default();
     let answer = handler(head.uri.path(), message);
     let head = Response::builder().header("content-type", "application/grpc");

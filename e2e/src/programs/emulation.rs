@@ -1,4 +1,4 @@
-//! Programs of another architecture than this machine's: as long as a test needs it, the kernel is told who runs them.
+//! Emulation of another architecture: registers QEMU at the kernel's binfmt_misc for the time of a run.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,8 +9,8 @@ use crate::{
     sh,
 };
 
-/// Where the kernel is told.
-const KERNEL: &str = "/proc/sys/fs/binfmt_misc";
+/// The file system of binfmt_misc.
+const BINFMT_MISC: &str = "/proc/sys/fs/binfmt_misc";
 const NEEDS: Needs = Needs {
     debian: &[
         ("qemu-aarch64-static", "qemu-user-static"),
@@ -19,15 +19,15 @@ const NEEDS: Needs = Needs {
     modules: &[],
 };
 
-/// What the kernel was told, until this goes away.
+/// The registration, which is removed on drop.
 pub(crate) struct Emulation {
-    /// What is to be taken back.
-    told: Option<String>,
+    /// The name of the entry, unless the machine had it already.
+    registered: Option<String>,
     is_mounted: bool,
 }
 
 impl Emulation {
-    /// Has programs of the architecture run, by its name in a release.
+    /// Lets the kernel run programs of an architecture, by its name in a release.
     pub(crate) fn start(arch: &str, install: bool) -> anyhow::Result<Self> {
         programs::ensure(&NEEDS, install)?;
         let name = match arch {
@@ -35,21 +35,21 @@ impl Emulation {
             other => format!("qemu-{other}"),
         };
         let mut emulation = Self {
-            told: None,
+            registered: None,
             is_mounted: false,
         };
-        let register = Path::new(KERNEL).join("register");
+        let register = Path::new(BINFMT_MISC).join("register");
         if !register.exists() {
-            sh::run(Command::new("mount").args(["-t", "binfmt_misc", "none", KERNEL]))?;
+            sh::run(Command::new("mount").args(["-t", "binfmt_misc", "none", BINFMT_MISC]))?;
             emulation.is_mounted = true;
         }
-        if !Path::new(KERNEL).join(&name).exists() {
+        if !Path::new(BINFMT_MISC).join(&name).exists() {
             let file = format!("/usr/lib/binfmt.d/{name}.conf");
-            let line = fs::read_to_string(&file).with_context(|| {
-                format!("cannot read {file}: nobody here runs programs of {arch}")
-            })?;
-            fs::write(register, line.trim()).context("the kernel does not take it")?;
-            emulation.told = Some(name);
+            let line = fs::read_to_string(&file)
+                .with_context(|| format!("cannot read {file}: there is no emulator for {arch}"))?;
+            fs::write(register, line.trim())
+                .context("cannot register the emulator at the kernel")?;
+            emulation.registered = Some(name);
         }
         Ok(emulation)
     }
@@ -57,11 +57,11 @@ impl Emulation {
 
 impl Drop for Emulation {
     fn drop(&mut self) {
-        if let Some(name) = &self.told {
-            let _ = fs::write(Path::new(KERNEL).join(name), "-1");
+        if let Some(name) = &self.registered {
+            let _ = fs::write(Path::new(BINFMT_MISC).join(name), "-1");
         }
         if self.is_mounted {
-            let _ = sh::run(Command::new("umount").arg(KERNEL));
+            let _ = sh::run(Command::new("umount").arg(BINFMT_MISC));
         }
     }
 }

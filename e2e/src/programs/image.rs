@@ -1,4 +1,4 @@
-//! Images of a test's own, made without any registry: busybox, and what else belongs into them.
+//! Images built without a registry: busybox, and further programs.
 
 use std::{
     fs,
@@ -11,25 +11,24 @@ use anyhow::Context as _;
 
 use crate::{sh, test_env::TestEnv};
 
-/// Names under which busybox is called.
+/// Names of busybox in the image.
 const APPLETS: &[&str] = &["sh", "sleep", "ip", "ping", "cat", "true"];
 
-/// What an image is made of.
+/// The contents of an image.
 pub(crate) struct Image<'a> {
-    /// The name of its files in the folder of the run.
+    /// The name of its files in the run's directory.
     pub(crate) name: &'a str,
-    /// The names under which runtimes know it; at least one.
+    /// Its image references; at least one.
     pub(crate) references: &'a [String],
-    /// Programs, with their places in the image.
+    /// Programs with their paths in the image.
     pub(crate) programs: &'a [(PathBuf, &'a str)],
-    /// The command of its containers.
     pub(crate) entrypoint: &'a [&'a str],
-    /// Who runs it; root, where nobody is named.
+    /// The user of its containers; root when empty.
     pub(crate) user: &'a str,
 }
 
 impl Image<'_> {
-    /// An archive of it, made once in a run.
+    /// Builds the image once in a run; returns its archive.
     pub(crate) fn archive(&self, env: &TestEnv) -> anyhow::Result<PathBuf> {
         let name = self.name;
         let archive = env.dir.join(format!("{name}.tar"));
@@ -80,12 +79,12 @@ impl Image<'_> {
         for applet in APPLETS {
             symlink("busybox", bin.join(applet))?;
         }
-        // As in every distro's image: runtimes name namespaces by the older path.
+        // As in the images of distributions: runtimes use the path /var/run for namespaces.
         for folder in ["run", "var"] {
             fs::create_dir_all(root.join(folder))?;
         }
         symlink("../run", root.join("var/run"))?;
-        // Go's programs look up who they are, where they are built without C.
+        // Go programs that are built without cgo look up their user in this file.
         fs::create_dir_all(root.join("etc"))?;
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
         for (program, place) in self.programs {

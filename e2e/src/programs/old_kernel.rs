@@ -1,4 +1,4 @@
-//! Programs as on the oldest kernel that is served, 4.18 of Red Hat's 8: no system call that came later is known.
+//! Programs as on the oldest supported kernel, 4.18 of RHEL 8: a seccomp filter refuses every later system call with ENOSYS.
 
 use std::{
     collections::BTreeMap, convert::Infallible, ffi::OsString, os::unix::process::CommandExt as _,
@@ -9,12 +9,12 @@ use anyhow::Context as _;
 use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// The argument that makes this program another one, without those calls.
+/// The argument that makes this program execute another one without those system calls.
 pub(crate) const NAME: &str = "old-kernel";
-/// From 5.1 on the numbers are the same on every architecture. Whatever comes after the last of these is not known yet.
+/// Numbers of the later system calls: since 5.1 they are the same on every architecture, and no kernel has one of 1024 or more.
 const LATER: std::ops::Range<i64> = 424..1024;
 
-/// Becomes the program that the arguments name, whose children know no more than it does.
+/// Executes the program that the arguments name; the filter applies to its children, too.
 pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<Infallible> {
     let filter = SeccompFilter::new(
         LATER
@@ -25,6 +25,6 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<I
         TargetArch::try_from(std::env::consts::ARCH)?,
     )?;
     seccompiler::apply_filter(&BpfProgram::try_from(filter)?)?;
-    let program = words.next().context("name a program")?;
+    let program = words.next().context("the arguments name no program")?;
     Err(Command::new(&program).args(words).exec()).with_context(|| program.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! Charts that users have installed, as `cargo xtask download` fetched them.
+//! The published charts that users have installed, as downloaded by `cargo xtask download`.
 
 use std::{fs, path::PathBuf};
 
@@ -12,14 +12,16 @@ pub(crate) const OLD: &str = "rke2-multus-v4.3.008.tgz";
 pub(crate) const NEW: &str = "rke2-multus-v4.3.017.tgz";
 pub(crate) const NEW_CRD: &str = "rke2-multus-crd-4.3.017.tgz";
 
-/// The archive of that name, with the digest that is locked.
+/// Returns the path of an archive, after checking its digest against the lock.
 pub(crate) fn archive(name: &str) -> anyhow::Result<PathBuf> {
     let home = test_env::home()?;
-    let target = home.parent().context("a folder of cargo's")?;
+    let target = home
+        .parent()
+        .context("the directory of runs has a parent")?;
     let path = target.join("download").join(name);
     let bytes = fs::read(&path).with_context(|| {
         format!(
-            "{} is missing: get it with --install or `cargo xtask download`",
+            "{} is missing: download it with --install or `cargo xtask download`",
             path.display()
         )
     })?;
@@ -28,10 +30,10 @@ pub(crate) fn archive(name: &str) -> anyhow::Result<PathBuf> {
         .filter(|line| line.ends_with(&format!("/{name}")));
     let line = lines
         .next()
-        .with_context(|| format!("{name} is not locked"))?;
+        .with_context(|| format!("{name} is not in the lock"))?;
     ensure!(
         line.starts_with(&sha256(&bytes)),
-        "{} is not what is locked: `cargo xtask download` gets it again",
+        "{} has another digest than the lock: `cargo xtask download` fetches it again",
         path.display()
     );
     Ok(path)

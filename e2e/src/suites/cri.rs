@@ -278,7 +278,7 @@ impl CriFixture {
             self.node.path(&format!("{STATE}/{sandbox}")).exists(),
             "no state of {sandbox}"
         );
-        objects::status_tells(&self.control.get(&self.node, &["pod", name])?, &inside)?;
+        objects::ensure_status(&self.control.get(&self.node, &["pod", name])?, &inside)?;
         self.sandboxes.push(sandbox);
         Ok(())
     }

@@ -51,7 +51,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         "the kubelet takes the device plugin and the DRA driver",
         || {
             fixture.cluster.apply(&dra::classes())?;
-            drivers::are_taken(&fixture.cluster, &node.name)
+            drivers::wait_until_registered(&fixture.cluster, &node.name)
         },
     )?;
     report.check(
@@ -181,23 +181,23 @@ impl DevicesFixture<'_> {
 
     fn gives_devices(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.has("ordered", &["eth0", "net1", "net2", "net3"])?;
+        cluster.ensure_interfaces("ordered", &["eth0", "net1", "net2", "net3"])?;
         let of = |container| {
             let place = ("ordered", container);
-            drivers::seen(cluster, place, device_plugin::VARIABLE)
+            drivers::devices_in_environment(cluster, place, device_plugin::VARIABLE)
         };
         let (first, second) = (of("c9")?, of("c8")?);
         ensure!(
             first > second,
             "the order of {first:?} and {second:?} is that of all"
         );
-        let told = drivers::told(cluster.server(), "ordered")?;
+        let told = drivers::attached_devices(cluster.server(), "ordered")?;
         let ids: Vec<_> = told.values().cloned().collect();
         ensure!(
             ids == [&first[..], &second].concat(),
             "containers have {first:?} and {second:?}, networks {told:?}"
         );
-        drivers::status_tells_of(cluster, "ordered", &told)
+        drivers::ensure_status(cluster, "ordered", &told)
     }
 
     fn refuses(&self) -> anyhow::Result<()> {
@@ -219,18 +219,18 @@ impl DevicesFixture<'_> {
 
     fn gives_claimed(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.has("claimed", &["eth0", "net1", "net2"])?;
-        let told = drivers::told(cluster.server(), "claimed")?;
+        cluster.ensure_interfaces("claimed", &["eth0", "net1", "net2"])?;
+        let told = drivers::attached_devices(cluster.server(), "claimed")?;
         let mut ids: Vec<_> = told.values().map(String::as_str).collect();
-        let expected = drivers::claimed(cluster, "claimed")?;
+        let expected = drivers::claimed_devices(cluster, "claimed")?;
         ensure!(
             ids == expected && ids.len() == 2,
             "the claim has {expected:?}, networks {told:?}"
         );
-        let seen = drivers::seen(cluster, ("claimed", "main"), dra::VARIABLE)?;
+        let seen = drivers::devices_in_environment(cluster, ("claimed", "main"), dra::VARIABLE)?;
         ids.sort_unstable();
         ensure!(seen == ids, "the container sees {seen:?}");
-        drivers::status_tells_of(cluster, "claimed", &told)
+        drivers::ensure_status(cluster, "claimed", &told)
     }
 
     /// Only the pod's spec names a claim that was there before it.
@@ -259,14 +259,14 @@ impl DevicesFixture<'_> {
     /// The driver has no attributes for its device: as up to upstream's 4.3.0, the definition names a claim, and the runtime the device.
     fn gives_by_claim(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.has("reserved", &["eth0", "net1"])?;
-        let told = drivers::told(cluster.server(), "reserved")?;
+        cluster.ensure_interfaces("reserved", &["eth0", "net1"])?;
+        let told = drivers::attached_devices(cluster.server(), "reserved")?;
         ensure!(
             told.values().eq([dra::BARE.1]),
             "the claim has {:?}, networks {told:?}",
             dra::BARE
         );
-        let seen = drivers::seen(cluster, ("reserved", "main"), dra::VARIABLE)?;
+        let seen = drivers::devices_in_environment(cluster, ("reserved", "main"), dra::VARIABLE)?;
         ensure!(seen == [dra::BARE.1], "the container sees {seen:?}");
         Ok(())
     }
@@ -282,43 +282,43 @@ impl DevicesFixture<'_> {
     /// A pod's one network has the one device that its container sees in a variable, and the status tells of it.
     fn gives_one(&self, (pod, container): (&str, &str), variable: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.has(pod, &["eth0", "net1"])?;
-        let told = drivers::told(cluster.server(), pod)?;
-        let seen = drivers::seen(cluster, (pod, container), variable)?;
+        cluster.ensure_interfaces(pod, &["eth0", "net1"])?;
+        let told = drivers::attached_devices(cluster.server(), pod)?;
+        let seen = drivers::devices_in_environment(cluster, (pod, container), variable)?;
         ensure!(
             told.values().eq(&seen) && seen.len() == 1,
             "the container sees {seen:?}, networks have {told:?}"
         );
-        drivers::status_tells_of(cluster, pod, &told)
+        drivers::ensure_status(cluster, pod, &told)
     }
 
     /// The kubelet has given the pod three devices; its second network goes, and its device is free for another.
     fn plugs(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        let before = drivers::told(cluster.server(), "ordered")?;
+        let before = drivers::attached_devices(cluster.server(), "ordered")?;
         let ask = |networks: &str| {
             let annotation = format!("k8s.v1.cni.cncf.io/networks={networks}");
             cluster.kubectl(&["annotate", "--overwrite", "pod", "ordered", &annotation])
         };
         ask("nic,nic")?;
         sh::until(60, "a network goes", || {
-            cluster.has("ordered", &["eth0", "net1", "net2"])
+            cluster.ensure_interfaces("ordered", &["eth0", "net1", "net2"])
         })?;
         ask("nic,nic,nic@late")?;
         sh::until(60, "a network comes", || {
-            cluster.has("ordered", &["eth0", "late", "net1", "net2"])
+            cluster.ensure_interfaces("ordered", &["eth0", "late", "net1", "net2"])
         })?;
-        let after = drivers::told(cluster.server(), "ordered")?;
+        let after = drivers::attached_devices(cluster.server(), "ordered")?;
         ensure!(
             after["late"] == before["net3"],
             "before: {before:?}, after: {after:?}"
         );
-        drivers::status_tells_of(cluster, "ordered", &after)
+        drivers::ensure_status(cluster, "ordered", &after)
     }
 }
 
 fn claiming(name: &str, networks: &str, claim: Value) -> Value {
     let mut pod = objects::pod(name, "", Some(networks));
-    drivers::claim(&mut pod, claim);
+    drivers::add_claim(&mut pod, claim);
     pod
 }

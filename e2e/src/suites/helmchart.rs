@@ -206,7 +206,7 @@ impl ClusterFixture<'_> {
         }
         self.cluster.apply(&objects)?;
         for name in &names {
-            let inside = self.cluster.has(name, &["eth0", "net1"])?;
+            let inside = self.cluster.ensure_interfaces(name, &["eth0", "net1"])?;
             let address = inside["net1"].first().context("net1 has no address")?;
             ensure!(address.starts_with(dhcp::PREFIX), "{name} has {address}");
         }
@@ -311,7 +311,7 @@ impl ClusterFixture<'_> {
             members.map(|(member, name)| objects::pod(name, &member.node.name, Some("storage")));
         self.cluster.apply(&pods.collect::<Vec<_>>())?;
         for name in &names {
-            self.cluster.has(name, &["eth0", "net1"])?;
+            self.cluster.ensure_interfaces(name, &["eth0", "net1"])?;
         }
         self.cluster.delete(&names)?;
         self.each(|member| nothing_left(&member.node))

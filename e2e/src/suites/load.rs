@@ -161,14 +161,16 @@ fn hung_plugin(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
 fn hung_patch(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let container = Container::new(0, "hung patch");
     let path = format!("/pods/{}/status", pod_name(container.pod));
-    fixture.proxy.set(Method::PATCH, &path, RequestFault::Hang);
-    let before = fixture.proxy.seen(&Method::PATCH, &path).len();
+    fixture
+        .proxy
+        .set_fault(Method::PATCH, &path, RequestFault::Hang);
+    let before = fixture.proxy.requests(&Method::PATCH, &path).len();
     let start = Instant::now();
     let added = fixture.call("ADD", &container);
-    fixture.proxy.clear();
+    fixture.proxy.clear_fault();
     let took = start.elapsed();
     is_attached(fixture, &container, added?)?;
-    let patches = fixture.proxy.seen(&Method::PATCH, &path).len() - before;
+    let patches = fixture.proxy.requests(&Method::PATCH, &path).len() - before;
     say(&format!("        ADD took {took:.1?}, {patches} patches"));
     ensure!(patches >= 2, "the status was patched {patches} times");
     fixture.well("DEL", &container)?;
@@ -179,13 +181,13 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     const SECONDS: u64 = 3;
     let container = Container::new(1, "busy API server");
     let path = format!("/pods/{}/status", pod_name(container.pod));
-    let before = fixture.proxy.seen(&Method::PATCH, &path).len();
+    let before = fixture.proxy.requests(&Method::PATCH, &path).len();
     let fault = RequestFault::Busy { seconds: SECONDS };
-    fixture.proxy.set(Method::PATCH, &path, fault);
+    fixture.proxy.set_fault(Method::PATCH, &path, fault);
     let added = fixture.call("ADD", &container);
-    fixture.proxy.clear();
+    fixture.proxy.clear_fault();
     is_attached(fixture, &container, added?)?;
-    let seen = fixture.proxy.seen(&Method::PATCH, &path);
+    let seen = fixture.proxy.requests(&Method::PATCH, &path);
     let patches = &seen[before..];
     let waited = patches.last().context("no patch")?.at - patches[0].at;
     say(&format!(

@@ -165,7 +165,7 @@ impl NetnsFixture<'_> {
             inside["eth0"] == [address],
             "the result has {address}, the pod {inside:?}"
         );
-        objects::status_tells(
+        objects::ensure_status(
             &self
                 .single_node
                 .control

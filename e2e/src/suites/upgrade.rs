@@ -180,7 +180,9 @@ impl UpgradeFixture<'_> {
 
     fn have(&self, name: &str) -> anyhow::Result<()> {
         for pod in self.names(name) {
-            self.fixture.cluster.has(&pod, &["eth0", "net1"])?;
+            self.fixture
+                .cluster
+                .ensure_interfaces(&pod, &["eth0", "net1"])?;
         }
         Ok(())
     }

@@ -134,8 +134,8 @@ impl Server {
         let crd = render::text(env, &crd, &env.chart(&crd)?, &[])?;
         self.apply_on_server(&crd)?;
         self.control
-            .apply(&self.node, &objects::monitoring_kinds())?;
-        self.kubectl(objects::WAIT_FOR_MONITORING_KINDS)?;
+            .apply(&self.node, &objects::monitoring_crds())?;
+        self.kubectl(objects::WAIT_FOR_MONITORING_CRDS)?;
         let chart = env.chart(name)?;
         let mut count = 0;
         for arguments in values::switches() {

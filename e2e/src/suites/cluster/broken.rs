@@ -92,7 +92,7 @@ impl ClusterFixture<'_> {
             .collect();
         self.cluster.apply(&pods)?;
         for name in &names {
-            self.cluster.has(name, &["eth0", "net1"])?;
+            self.cluster.ensure_interfaces(name, &["eth0", "net1"])?;
         }
         self.cluster.delete(&names)?;
         self.upgrade(chart, &[broken.back])?;

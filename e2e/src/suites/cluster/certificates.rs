@@ -90,7 +90,7 @@ impl ClusterFixture<'_> {
             .collect();
         cluster.apply(&pods)?;
         for name in &names {
-            cluster.has(name, &["eth0", "net1"])?;
+            cluster.ensure_interfaces(name, &["eth0", "net1"])?;
         }
         cluster.delete(&names)?;
         self.each(|member| nothing_left(&member.node))

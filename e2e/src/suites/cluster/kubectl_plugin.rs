@@ -23,7 +23,7 @@ impl ClusterFixture<'_> {
         cluster.apply(&[objects::pod(LOST, server, Some("nowhere"))])?;
         self.each(|member| {
             let pod = format!("second-{}", member.node.name);
-            let rows = plugin.ensure_status(&pod, &cluster.inside(&pod)?)?;
+            let rows = plugin.ensure_status(&pod, &cluster.interfaces(&pod)?)?;
             let second = &rows["net1"];
             ensure!(second["plugins"] == json!(["bridge"]), "{second}");
             ensure!(second["since"].is_u64(), "{second}");

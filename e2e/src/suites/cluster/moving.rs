@@ -49,7 +49,7 @@ impl ClusterFixture<'_> {
             self.is_ready(chart)?;
             pods.push(self.pod_on_changing(name).context(name)?);
             for pod in &pods {
-                let has = self.cluster.has(pod, &["eth0", "net1"]);
+                let has = self.cluster.ensure_interfaces(pod, &["eth0", "net1"]);
                 has.with_context(|| format!("{name}: {pod}"))?;
             }
         }
@@ -102,7 +102,7 @@ impl ClusterFixture<'_> {
         let name = format!("{kind}-{node}");
         let pod = objects::pod(&name, node, Some("storage"));
         self.cluster.apply(&[pod])?;
-        self.cluster.has(&name, &["eth0", "net1"])?;
+        self.cluster.ensure_interfaces(&name, &["eth0", "net1"])?;
         Ok(name)
     }
 }

@@ -55,7 +55,7 @@ impl ClusterFixture<'_> {
                     self.cluster.apply(&self.asking(more))?;
                     each(&|_, pod| {
                         sh::until(30, "networks have changed", || {
-                            self.cluster.has(pod, interfaces)
+                            self.cluster.ensure_interfaces(pod, interfaces)
                         })
                         .map(drop)
                     })?;
@@ -97,7 +97,7 @@ impl ClusterFixture<'_> {
             pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
             pod["spec"]["containers"][0]["resources"] =
                 json!({"limits": {device_plugin::RESOURCE: "1"}});
-            drivers::claim(&mut pod, json!({"resourceClaimTemplateName": "asked"}));
+            drivers::add_claim(&mut pod, json!({"resourceClaimTemplateName": "asked"}));
             pod
         };
         let pods = self.cluster.members.iter().map(of_node);
@@ -107,16 +107,17 @@ impl ClusterFixture<'_> {
     /// The container's device is the first network's, the claim's the second's, and the status tells of both.
     fn has_devices(&self, member: &Member, pod: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        cluster.has(pod, &INTERFACES)?;
-        let told = drivers::told(&member.node, pod)?;
-        let mut expected = drivers::seen(cluster, (pod, "main"), device_plugin::VARIABLE)?;
-        let claimed = drivers::claimed(cluster, pod)?;
+        cluster.ensure_interfaces(pod, &INTERFACES)?;
+        let told = drivers::attached_devices(&member.node, pod)?;
+        let mut expected =
+            drivers::devices_in_environment(cluster, (pod, "main"), device_plugin::VARIABLE)?;
+        let claimed = drivers::claimed_devices(cluster, pod)?;
         expected.extend(claimed.into_iter().map(str::to_owned));
         ensure!(
             expected.len() == 2 && told.values().eq(&expected),
             "the pod has {expected:?}, networks {told:?}"
         );
-        drivers::status_tells_of(cluster, pod, &told)
+        drivers::ensure_status(cluster, pod, &told)
     }
 
     /// One default route, on the network that asks for it, and the route of that network's definition.

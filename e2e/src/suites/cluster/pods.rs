@@ -70,7 +70,7 @@ impl ClusterFixture<'_> {
         report.check(&of("pods reach each other over the second network"), || {
             self.each(|member| {
                 let name = &member.node.name;
-                let other = cluster.inside(&format!("named-{name}"))?;
+                let other = cluster.interfaces(&format!("named-{name}"))?;
                 let address = other["stor0"][0]
                     .split('/')
                     .next()
@@ -120,23 +120,24 @@ impl ClusterFixture<'_> {
             .filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned))
             .collect();
         for pod in &pods {
-            self.cluster.inside(pod)?;
+            self.cluster.interfaces(pod)?;
         }
         Ok(pods)
     }
 
     fn inspect(&self, member: &Member) -> anyhow::Result<()> {
         let node = &member.node.name;
-        self.cluster.has(&format!("plain-{node}"), &["eth0"])?;
+        self.cluster
+            .ensure_interfaces(&format!("plain-{node}"), &["eth0"])?;
         let second = self
             .cluster
-            .has(&format!("second-{node}"), &["eth0", "net1"])?;
+            .ensure_interfaces(&format!("second-{node}"), &["eth0", "net1"])?;
         ensure!(second["net1"][0].starts_with("10.20.0."), "{second:?}");
         // The second entry keeps its place in the count: net2.
         self.cluster
-            .has(&format!("named-{node}"), &["eth0", "net2", "stor0"])?;
+            .ensure_interfaces(&format!("named-{node}"), &["eth0", "net2", "stor0"])?;
         self.cluster
-            .has(&format!("routed-{node}"), &["eth0", "net1"])?;
+            .ensure_interfaces(&format!("routed-{node}"), &["eth0", "net1"])?;
         let routes = self.default_routes(&format!("routed-{node}"))?;
         ensure!(
             routes == [format!("default via {GATEWAY} dev net1")],
@@ -150,7 +151,7 @@ impl ClusterFixture<'_> {
         if member.runtime.layout.has("macvlan") {
             let wired = self
                 .cluster
-                .has(&format!("wired-{node}"), &["eth0", "net1"])?;
+                .ensure_interfaces(&format!("wired-{node}"), &["eth0", "net1"])?;
             ensure!(
                 wired["net1"] == [format!("10.77.1.{}/24", member.node.number)],
                 "{wired:?}"
@@ -194,7 +195,7 @@ impl ClusterFixture<'_> {
         cluster.kubectl(&[&["delete", "pod", "--wait=false"], &names[..]].concat())?;
         cluster.apply(&objects)?;
         for name in &late {
-            cluster.has(name, &["eth0", "net1"])?;
+            cluster.ensure_interfaces(name, &["eth0", "net1"])?;
         }
         let wait = ["wait", "pod", "--for=delete", "--timeout=60s"];
         cluster.kubectl(&[&wait[..], &names[..]].concat())?;
@@ -229,7 +230,7 @@ impl ClusterFixture<'_> {
         cluster.apply(&pods)?;
         let names = self.names("after");
         for name in &names {
-            let inside = cluster.inside(name)?;
+            let inside = cluster.interfaces(name)?;
             ensure!(
                 inside.len() == 1 && inside.contains_key("eth0"),
                 "inside {name} are {inside:?}"

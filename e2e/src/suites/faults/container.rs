@@ -120,7 +120,7 @@ impl<'a> Container<'a> {
             known == INTERFACES.map(str::to_owned).into(),
             "the state has {known:?}"
         );
-        objects::status_tells(&self.fixture.object(&self.pod.name)?, &inside)
+        objects::ensure_status(&self.fixture.object(&self.pod.name)?, &inside)
     }
 
     /// Returns the interfaces of the namespace except `lo`, those without an address included.

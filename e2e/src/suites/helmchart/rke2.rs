@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 
 use super::jobs::{RKE2, Servers};
 use crate::{
-    cluster::k3s_server::{inject, released},
+    cluster::k3s_server::{inject_settings, released},
     node::file_hashes::FileHashes,
     report::{CheckFailed, Report},
     sh,
@@ -33,7 +33,7 @@ impl ClusterFixture<'_> {
                     sh::run(ctr.args(["images", "tag", &image, &second]))?;
                 }
                 self.stage(server, "rke2", RKE2, "")?;
-                let count = inject(&server.node, RKE2, &settings())?;
+                let count = inject_settings(&server.node, RKE2, &settings())?;
                 ensure!(count == 2, "settings were written into {count} charts");
                 let expected = ["applied multus-crd.yaml", "applied multus.yaml"];
                 ensure!(servers.scan(self, RKE2, &[])? == expected);

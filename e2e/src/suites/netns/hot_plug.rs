@@ -147,7 +147,7 @@ impl NetnsFixture<'_> {
         self.wait_for_addresses(pod, |inside| {
             let names: Vec<_> = inside.keys().map(String::as_str).collect();
             ensure!(names == interfaces, "the pod has {inside:?}");
-            objects::status_tells(
+            objects::ensure_status(
                 &self
                     .single_node
                     .control

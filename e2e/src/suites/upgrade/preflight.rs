@@ -140,7 +140,7 @@ impl UpgradeFixture<'_> {
                 None => &["eth0"],
                 Some(_) => &["eth0", "net1"],
             };
-            cluster.has(kind.name, interfaces)?;
+            cluster.ensure_interfaces(kind.name, interfaces)?;
         }
         Ok(())
     }
