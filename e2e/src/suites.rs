@@ -34,35 +34,35 @@ pub(crate) struct Options<'a> {
 /// A suite, by its name on the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Suite {
-    /// What `multus-distro install` does to the distros' units, on a real systemd
+    /// `multus-distro install` on the distros' units, with a real systemd
     Service,
-    /// Real Helm and Go on the charts and bindata
+    /// Charts and bindata with real Helm and Go
     Chart,
-    /// Archives, registries, containerd with empty stores, skopeo, Helm
+    /// Archives and registries with containerd's empty stores, skopeo and Helm
     Airgap,
-    /// Network namespaces, real plugins, a real API server
+    /// Shim and daemon with real plugins in network namespaces and a real API server
     Netns,
-    /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
+    /// A full node: bursts, hung plugins, a hung API server, a long journal, a silent runtime
     Load,
-    /// The multiplexer's rules one by one, from outside, on ours or on other programs
+    /// Every rule of the multiplexer as a black-box test, of our programs or of other ones
     Rules,
-    /// Kills, a failing API server, a full disk
+    /// Killed processes, a failing API server, a full disk, a wrong clock
     Faults,
-    /// What is found on each kind of node, and followed when it moves
+    /// Discovery of the runtime's directories on each kind of node, also when they change
     Discover,
-    /// containerd through CRI
+    /// The image and the daemon on both versions of containerd, through CRI
     Cri,
-    /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
+    /// Networks with devices, on a real kubelet with a device plugin and a DRA driver
     Devices,
-    /// What multus-distro stages, made into releases by K3s' helm-controller
+    /// Files that multus-distro stages, installed by K3s' helm-controller
     Helmchart,
-    /// A mixed cluster
+    /// A cluster of different kinds of nodes
     Cluster,
-    /// Hundreds of daemons as the nodes of one API server; what that costs is measured
+    /// Hundreds of daemons and one API server, whose load is measured
     Scale,
-    /// From the published chart to ours and back, under running pods; needs --peer
+    /// Upgrade from the published chart to ours and back under running pods; needs --peer
     Upgrade,
-    /// Times beside upstream's programs and the floor; `cargo xtask bench` starts it
+    /// Times of our programs, upstream's programs and the plugins alone; started by `cargo xtask bench`
     Bench,
 }
 

@@ -1,5 +1,5 @@
-//! Suite `cluster`: a cluster of unlike nodes without any registry imports the archive, real Helm installs the chart with
-//! its default values, and pods come and go.
+//! Suite `cluster`: different kinds of nodes without a registry import the archive, real Helm installs the chart with its default values,
+//! and pods start and end.
 
 mod broken;
 mod certificates;
@@ -34,7 +34,7 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
-/// Data directory of the first node.
+/// The data directory of the first node.
 const K3S_DATA: &str = "/var/lib/rancher/k3s";
 pub(super) const NAMESPACE: &str = "--namespace=kube-system";
 
@@ -45,60 +45,60 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     )?;
     let mut fixture = ClusterFixture { env, cluster };
     report.check("every node imports the archive", || fixture.import())?;
-    let before = report.check("every file of every node has its hash", || fixture.hashes())?;
+    let before = report.check("the files of every node are hashed", || fixture.hashes())?;
     report.check("Helm installs rke2-multus with default values", || {
         fixture.install("rke2-multus-crd", &env.chart("rke2-multus-crd")?, &[])?;
         fixture.install("rke2-multus", &env.chart("rke2-multus")?, &[])
     })?;
     report.check(
         "the daemon is ready on every node, from the imported image",
-        || fixture.is_deployed("rke2-multus"),
+        || fixture.wait_until_deployed("rke2-multus"),
     )?;
-    fixture.pods_are_disturbed("rke2-multus", report)?;
+    fixture.pods_while_daemons_restart("rke2-multus", report)?;
     let stream = report.check(
-        "a rolling update under a stream of pods: all come whole",
+        "a rolling update under a stream of pods: every pod gets all its networks",
         || fixture.rolling_update("rke2-multus"),
     )?;
     say(&format!("        {stream}"));
     report.check(
-        "a value that daemons cannot use stops the update, and all of them serve on",
-        || fixture.broken_values("rke2-multus"),
+        "an invalid value stops the rolling update, and the former daemons keep serving",
+        || fixture.invalid_values("rke2-multus"),
     )?;
     report.check(
-        "a distro is upgraded, moved and rolled back under its pods",
-        || fixture.changes("rke2-multus"),
+        "a distro is upgraded, moved and rolled back under running pods",
+        || fixture.distro_changes("rke2-multus"),
     )?;
     fixture.certificates("rke2-multus", report)?;
-    fixture.pods_ask("rke2-multus", report)?;
+    fixture.pod_requests("rke2-multus", report)?;
     report.check(
-        "helm uninstall leaves every file of every node as it was",
+        "helm uninstall leaves the files of every node as they were",
         || fixture.uninstall("rke2-multus", &before),
     )?;
-    report.check("new pods start on the primary network alone", || {
-        fixture.primary_alone()
+    report.check("new pods start with the default network alone", || {
+        fixture.default_network_alone()
     })?;
 
     report.check(
-        "multus-distro stages k3s-multus, and Helm installs what lies there",
+        "multus-distro stages k3s-multus, and Helm installs the staged charts",
         || {
             fixture.helm_uninstall("rke2-multus-crd")?;
             fixture.install_staged()
         },
     )?;
     report.check("the daemon of k3s-multus is ready on every node", || {
-        fixture.is_deployed("k3s-multus")
+        fixture.wait_until_deployed("k3s-multus")
     })?;
-    fixture.pods_come_and_go("k3s-multus", report)?;
+    fixture.pods_start_and_end("k3s-multus", report)?;
     report.check(
-        "helm uninstall of k3s-multus leaves every file as it was, too",
+        "helm uninstall of k3s-multus leaves the files as they were, too",
         || {
             fixture.unstage()?;
             fixture.uninstall("k3s-multus", &before)
         },
     )?;
     report.check(
-        "new pods start on the primary network alone once more",
-        || fixture.primary_alone(),
+        "new pods start with the default network alone again",
+        || fixture.default_network_alone(),
     )
 }
 
@@ -122,7 +122,7 @@ impl ClusterFixture<'_> {
     }
 
     /// Removes our image from one node.
-    pub(super) fn forget_on(&self, index: usize) -> anyhow::Result<()> {
+    pub(super) fn remove_image_on(&self, index: usize) -> anyhow::Result<()> {
         let member = &self.cluster.members[index];
         let image = self.image()?;
         sh::run(
@@ -134,7 +134,7 @@ impl ClusterFixture<'_> {
         .map(drop)
     }
 
-    /// Our image, as the chart names it.
+    /// Returns the reference of our image, as in the chart.
     pub(super) fn image(&self) -> anyhow::Result<String> {
         let release: Value = serde_json::from_slice(&self.env.read("release.json")?)?;
         let reference = release["images"][0]["reference"].as_str();
@@ -145,7 +145,7 @@ impl ClusterFixture<'_> {
         self.cluster.install(chart, name, more)
     }
 
-    /// As a server of K3s finds them: charts and the manifest that names them.
+    /// Stages on the first node, and installs the charts that the staged manifest names, as a server of K3s does.
     fn install_staged(&self) -> anyhow::Result<()> {
         let (server, data) = (self.cluster.server(), K3S_DATA);
         let program = self.env.program("multus-distro");
@@ -180,7 +180,7 @@ impl ClusterFixture<'_> {
             let chart = format!("{data}/server/static/{file}");
             ensure!(
                 server.path(&chart).exists(),
-                "the manifest names {chart}, which is not there"
+                "the manifest names {chart}, which does not exist"
             );
             let mut more = Vec::new();
             if value("takeOwnership").as_deref() == Some("true") {
@@ -196,16 +196,16 @@ impl ClusterFixture<'_> {
         Ok(())
     }
 
-    /// Takes away what was staged.
+    /// Removes the staged files.
     fn unstage(&self) -> anyhow::Result<()> {
         let program = self.env.program("multus-distro");
         let words = ["unstage", "--purge", "--data-dir", K3S_DATA];
         sh::run(self.cluster.server().command(program).args(words)).map(drop)
     }
 
-    /// Ready on every node, and no image was asked of a registry.
-    pub(super) fn is_deployed(&self, name: &str) -> anyhow::Result<()> {
-        self.is_ready(name)?;
+    /// Waits until the daemon is ready on every node; fails when a kubelet pulled an image.
+    pub(super) fn wait_until_deployed(&self, name: &str) -> anyhow::Result<()> {
+        self.wait_until_ready(name)?;
         let events = self.cluster.get(&["events", NAMESPACE])?;
         let events = events["items"].as_array().into_iter().flatten();
         let mut pulls = events.filter(|event| event["reason"] == "Pulling");
@@ -215,8 +215,8 @@ impl ClusterFixture<'_> {
         }
     }
 
-    /// Ready on every node, with all that belongs there.
-    pub(crate) fn is_ready(&self, name: &str) -> anyhow::Result<()> {
+    /// Waits until the daemon is ready on every node; fails unless shim and configuration are installed.
+    pub(crate) fn wait_until_ready(&self, name: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let nodes = cluster.members.len();
         let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{name}");
@@ -229,7 +229,7 @@ impl ClusterFixture<'_> {
             );
             Ok(())
         })
-        .with_context(|| self.complaints(name))?;
+        .with_context(|| self.daemon_logs(name))?;
         self.each(|member| {
             let paths = &member.runtime.paths;
             for file in [
@@ -242,8 +242,8 @@ impl ClusterFixture<'_> {
         })
     }
 
-    /// What the daemons last said.
-    fn complaints(&self, name: &str) -> String {
+    /// Returns the last lines of the daemons' logs.
+    fn daemon_logs(&self, name: &str) -> String {
         let logs = self.cluster.kubectl(&[
             "logs",
             NAMESPACE,
@@ -265,15 +265,15 @@ impl ClusterFixture<'_> {
         .map(drop)
     }
 
-    /// Removes the chart; what it had put on nodes goes, what was there stays.
+    /// Uninstalls the chart; fails unless the files of all nodes become what they were.
     fn uninstall(&self, name: &str, before: &[FileHashes]) -> anyhow::Result<()> {
         self.helm_uninstall(name)?;
-        self.are_as(before)
+        self.ensure_files_unchanged(before)
     }
 
-    /// Every file of every node is as it was.
-    pub(super) fn are_as(&self, before: &[FileHashes]) -> anyhow::Result<()> {
-        sh::until(60, "the nodes are as they were", || {
+    /// Waits until the files of all nodes are what they were.
+    pub(super) fn ensure_files_unchanged(&self, before: &[FileHashes]) -> anyhow::Result<()> {
+        sh::until(60, "the files of the nodes are as before", || {
             for (member, (now, before)) in self
                 .cluster
                 .members
@@ -287,15 +287,15 @@ impl ClusterFixture<'_> {
         })
     }
 
-    /// Nothing of ours is on any node, and what was there is.
-    pub(super) fn is_clean(&self) -> anyhow::Result<()> {
+    /// Waits until no file of ours is on any node; fails unless the default network's configuration is there.
+    pub(super) fn ensure_removed(&self) -> anyhow::Result<()> {
         self.each(|member| {
             let paths = &member.runtime.paths;
             let ours = [
                 format!("{}/multus-shim", paths.bin_dir),
                 format!("{}/00-multus.conf", paths.conf_dir),
             ];
-            sh::until(60, "the node is clean", || {
+            sh::until(60, "our files are removed", || {
                 for file in &ours {
                     ensure!(
                         !member.node.path(file).exists(),
@@ -315,7 +315,7 @@ impl ClusterFixture<'_> {
         })
     }
 
-    /// Every file of every node, but what runtime, kubelet and other plugins write while pods come and go.
+    /// Hashes the files of every node, except those that runtime, kubelet and plugins write while pods start and end.
     pub(super) fn hashes(&self) -> anyhow::Result<Vec<FileHashes>> {
         let members = self.cluster.members.iter();
         members

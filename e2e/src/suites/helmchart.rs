@@ -1,5 +1,5 @@
-//! Suite `helmchart`: what `multus-distro` stages is made into releases by K3s' own helm-controller and the jobs that it starts,
-//! on a small cluster, and taken away again. What the distros do with staged files before that is in `deploy`.
+//! Suite `helmchart`: K3s' own helm-controller and its jobs install the files that `multus-distro` stages on a small cluster, and
+//! uninstall them. Module `cluster::k3s_server` does what the distros do with staged files before that.
 
 mod jobs;
 mod rke2;
@@ -54,13 +54,13 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         fixture.import()?;
         Servers::start(&fixture)
     })?;
-    let before = report.check("every file of both nodes has its hash", || fixture.hashes())?;
+    let before = report.check("the files of both nodes are hashed", || fixture.hashes())?;
     let jobs = fixture.k3s(&mut servers, report)?;
     fixture.k3s_changes(&mut servers, jobs, report)?;
-    fixture.k3s_goes(&mut servers, &before, report)?;
+    fixture.k3s_uninstall(&mut servers, &before, report)?;
     fixture.rke2(&mut servers, report)?;
     fixture.values(report)?;
-    fixture.rke2_goes(&mut servers, &before, report)
+    fixture.rke2_uninstall(&mut servers, &before, report)
 }
 
 impl ClusterFixture<'_> {
@@ -76,7 +76,7 @@ impl ClusterFixture<'_> {
         let revision = report.check("jobs install the charts from the server's files", || {
             released(&self.cluster, "k3s-multus-crd", 0)?;
             let revision = released(&self.cluster, "k3s-multus", 0)?;
-            self.is_deployed("k3s-multus")?;
+            self.wait_until_deployed("k3s-multus")?;
             self.cluster.apply(&[objects::storage()])?;
             Ok(revision)
         })?;
@@ -86,9 +86,9 @@ impl ClusterFixture<'_> {
                 let lines = told.lines().count();
                 ensure!(
                     told.contains("3 of 3 files") && told.contains("the daemon answers"),
-                    "it says {told}"
+                    "it prints {told}"
                 );
-                ensure!(lines <= 24, "no screen has {lines} lines: {told}");
+                ensure!(lines <= 24, "{lines} lines are more than a screen: {told}");
             }
             Ok(())
         })?;
@@ -106,7 +106,7 @@ impl ClusterFixture<'_> {
                     Ok::<_, anyhow::Error>(chart["metadata"]["generation"].clone())
                 };
                 let before = generation()?;
-                // Both start again, and apply what they have.
+                // After a restart both servers apply all their manifests.
                 servers.restart();
                 ensure!(servers.scan(self, K3S, &[])? == ["applied multus.yaml"; 2]);
                 let now = generation()?;
@@ -119,14 +119,14 @@ impl ClusterFixture<'_> {
         Ok(revision)
     }
 
-    /// `helm test` of a release whose daemons are ready.
+    /// Runs `helm test` of a release whose daemons are ready.
     fn test_release(&self, name: &str) -> anyhow::Result<()> {
         let mut helm = self.cluster.helm();
         let text = sh::run(helm.args(["test", name, NAMESPACE, "--timeout=120s"]))?;
         let suite = format!("TEST SUITE:     {name}-test");
         ensure!(
             text.contains(&suite) && !text.contains("Failed"),
-            "it says {text}"
+            "it prints {text}"
         );
         let selector = "--selector=app.kubernetes.io/component=test";
         let kinds = "pods,serviceaccounts,roles,rolebindings";
@@ -146,34 +146,38 @@ impl ClusterFixture<'_> {
         let manifest = format!("{K3S}/server/manifests/multus.yaml");
         let first = &self.cluster.members[0];
         report.check(
-            "staged again, no file is touched, and the distro looks at none",
+            "staging again touches no file, so the distro applies none",
             || {
                 let time = || modified(first, &manifest);
                 let before = time()?;
                 let written = self.stage(first, "k3s", K3S, "")?;
                 ensure!(written.is_empty(), "it wrote {written}");
-                ensure!(time()? == before, "the time of change is another one");
+                ensure!(time()? == before, "the modification time has changed");
                 ensure!(servers.scan(self, K3S, &[])?.is_empty());
                 Ok(())
             },
         )?;
-        report.check("a .skip keeps the distro from reading, and is told", || {
-            let skip = format!("{manifest}.skip");
-            first.node.write(&skip, "")?;
-            let mut doctor = self.distro(first);
-            let told = sh::output(doctor.args(["doctor", "--distro=k3s"]), b"")?;
-            let told = String::from_utf8_lossy(&told.stderr).into_owned();
-            ensure!(told.contains("multus.yaml.skip keeps"), "doctor: {told}");
-            let output = sh::output(&mut self.staging(first, "k3s", K3S, "other.invalid"), b"")?;
-            let told = String::from_utf8_lossy(&output.stderr).into_owned();
-            ensure!(told.contains("multus.yaml.skip keeps"), "it said {told}");
-            ensure!(servers.scan(self, K3S, &[])?.is_empty());
-            self.stage(first, "k3s", K3S, "")?;
-            fs::remove_file(first.node.path(&skip))?;
-            // Another time of change, the same content.
-            ensure!(servers.scan(self, K3S, &[])?.is_empty());
-            Ok(())
-        })?;
+        report.check(
+            "a .skip file stops the distro, with a warning of ours",
+            || {
+                let skip = format!("{manifest}.skip");
+                first.node.write(&skip, "")?;
+                let mut doctor = self.distro(first);
+                let told = sh::output(doctor.args(["doctor", "--distro=k3s"]), b"")?;
+                let told = String::from_utf8_lossy(&told.stderr).into_owned();
+                ensure!(told.contains("multus.yaml.skip keeps"), "doctor: {told}");
+                let output =
+                    sh::output(&mut self.staging(first, "k3s", K3S, "other.invalid"), b"")?;
+                let told = String::from_utf8_lossy(&output.stderr).into_owned();
+                ensure!(told.contains("multus.yaml.skip keeps"), "stage: {told}");
+                ensure!(servers.scan(self, K3S, &[])?.is_empty());
+                self.stage(first, "k3s", K3S, "")?;
+                fs::remove_file(first.node.path(&skip))?;
+                // The modification time has changed, the content has not.
+                ensure!(servers.scan(self, K3S, &[])?.is_empty());
+                Ok(())
+            },
+        )?;
         report.check("a HelmChartConfig changes values on every node", || {
             let values =
                 "config: {daemon_conf: {logLevel: debug}}\nmanifests: {dhcpDaemonSet: true}\n";
@@ -181,16 +185,16 @@ impl ClusterFixture<'_> {
             released(&self.cluster, "k3s-multus", revision)?;
             let file = self.daemon_file("k3s-multus")?;
             ensure!(file["logLevel"] == "debug", "the daemon's file is {file}");
-            self.is_ready("k3s-multus")?;
+            self.wait_until_ready("k3s-multus")?;
             self.pods("configured")
         })?;
         report.check(
-            "its dhcp: on both nodes pods have addresses from servers",
+            "with dhcp on, pods of both nodes get addresses from DHCP servers",
             || self.leased(),
         )
     }
 
-    /// Pods of a network whose addresses come from a server, on every node.
+    /// Checks a pod with an address from a DHCP server on every node.
     fn leased(&self) -> anyhow::Result<()> {
         let members = &self.cluster.members;
         let mut others = Vec::new();
@@ -221,33 +225,33 @@ impl ClusterFixture<'_> {
         Ok(())
     }
 
-    fn k3s_goes(
+    fn k3s_uninstall(
         &self,
         servers: &mut Servers,
         before: &[FileHashes],
         report: &mut Report,
     ) -> Result<(), CheckFailed> {
         report.check(
-            "unstage on both servers: jobs uninstall, nodes are clean",
+            "unstage on both servers: jobs uninstall the charts, and the nodes are clean",
             || {
                 for member in &self.cluster.members {
                     let mut command = self.distro(member);
                     let told = sh::output(command.args(["unstage", "--data-dir", K3S]), b"")?;
                     let told = String::from_utf8_lossy(&told.stderr).into_owned();
-                    ensure!(told.contains("plan: empty "), "it said {told}");
+                    ensure!(told.contains("plan: empty "), "it prints {told}");
                 }
-                // Both have the same words, and the Addon is one.
+                // Both servers have the same manifest, and the cluster has one Addon for it.
                 ensure!(servers.scan(self, K3S, &[])? == ["applied multus.yaml"]);
-                self.is_gone("k3s")?;
+                self.wait_until_uninstalled("k3s")?;
                 self.each(|member| dhcp::wait_for_no_service(&member.node))
             },
         )?;
-        report.check("definitions of networks stay", || self.definitions_stay())?;
-        report.check("new pods start on the primary network alone", || {
-            self.primary_alone()
+        report.check("network definitions stay", || self.definitions_stay())?;
+        report.check("new pods start with the default network alone", || {
+            self.default_network_alone()
         })?;
         report.check(
-            "unstage --purge: every file of both nodes is as it was",
+            "unstage --purge leaves the files of both nodes as they were",
             || {
                 for member in &self.cluster.members {
                     sh::run(
@@ -260,12 +264,12 @@ impl ClusterFixture<'_> {
                         .path(&format!("{K3S}/server/.multus-distro.json"));
                     ensure!(left.is_empty() && !record.exists(), "there are {left:?}");
                 }
-                self.are_as(before)
+                self.ensure_files_unchanged(before)
             },
         )
     }
 
-    /// Our program on a node.
+    /// Returns a command of multus-distro on a node.
     fn distro(&self, member: &Member) -> std::process::Command {
         member.node.command(self.env.program("multus-distro"))
     }
@@ -283,7 +287,7 @@ impl ClusterFixture<'_> {
         command
     }
 
-    /// Stages, and gives what was written.
+    /// Stages on a node; returns the list of written files.
     fn stage(
         &self,
         member: &Member,
@@ -303,7 +307,7 @@ impl ClusterFixture<'_> {
             .context("daemon-config.json")
     }
 
-    /// A pod with a second network comes and goes on every node.
+    /// Starts and deletes a pod with a second network on every node.
     fn pods(&self, kind: &str) -> anyhow::Result<()> {
         let names = self.names(kind);
         let members = self.cluster.members.iter().zip(&names);
@@ -317,10 +321,10 @@ impl ClusterFixture<'_> {
         self.each(|member| nothing_left(&member.node))
     }
 
-    /// No release, no HelmChart, and nothing of ours on any node.
-    fn is_gone(&self, distro: &str) -> anyhow::Result<()> {
+    /// Waits until there is no release, no HelmChart, and no file of ours on any node.
+    fn wait_until_uninstalled(&self, distro: &str) -> anyhow::Result<()> {
         for name in [format!("{distro}-multus"), format!("{distro}-multus-crd")] {
-            sh::until(90, &format!("{name} goes"), || {
+            sh::until(90, &format!("{name} is uninstalled"), || {
                 let chart = ["helmchart", &name, NAMESPACE, "--ignore-not-found"];
                 let left = self.cluster.kubectl(&[&["get"], &chart[..]].concat())?;
                 ensure!(left.is_empty(), "{left}");
@@ -328,13 +332,13 @@ impl ClusterFixture<'_> {
                 let left = self.cluster.get(&["secrets", NAMESPACE, &selector])?;
                 ensure!(
                     left["items"].as_array().is_some_and(Vec::is_empty),
-                    "its release"
+                    "its release is still there"
                 );
                 Ok(())
             })
             .with_context(|| job_log(&self.cluster, &name))?;
         }
-        self.is_clean()
+        self.ensure_removed()
     }
 
     fn definitions_stay(&self) -> anyhow::Result<()> {
@@ -342,12 +346,12 @@ impl ClusterFixture<'_> {
         self.cluster.kubectl(&["get", kind, "storage"])?;
         match self.cluster.kubectl(&["get", kind, "none"]) {
             Err(_) => Ok(()),
-            Ok(found) => bail!("a definition that nobody made is there: {found}"),
+            Ok(found) => bail!("there is a definition that was never created: {found}"),
         }
     }
 }
 
-/// A HelmChartConfig with these values.
+/// Returns a HelmChartConfig with these values.
 fn config(chart: &str, values: &str) -> Value {
     json!({
         "apiVersion": "helm.cattle.io/v1", "kind": "HelmChartConfig",

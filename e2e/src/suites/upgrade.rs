@@ -1,5 +1,5 @@
-//! Suite `upgrade`: a cluster that runs the published chart gets ours under its running pods, half of the nodes first, goes
-//! back, and comes again. The daemons of both sides are real: upstream's programs are an argument.
+//! Suite `upgrade`: a cluster with the published chart is upgraded to ours under running pods, half of the nodes first, is rolled back,
+//! and is upgraded again. The daemons of both sides are real: upstream's programs are an argument.
 
 mod preflight;
 pub(crate) mod published_release;
@@ -25,7 +25,7 @@ use crate::{
 
 pub(crate) const NEEDS: Needs = super::cluster::NEEDS;
 
-/// Where the published chart can work at all: its daemon knows the standard directories only.
+/// Nodes with the standard directories: the daemon of the published chart works with no other ones.
 const NODES: &[(Layout, ContainerdVersion)] = &[
     (Layout::Rke2, ContainerdVersion::V2),
     (Layout::Kubeadm, ContainerdVersion::V1),
@@ -39,7 +39,7 @@ pub(crate) fn run(
     let peer = report.check("upstream's programs are there", || {
         options
             .peer()
-            .context("name the folder of upstream's programs with --peer")
+            .context("set the directory of upstream's programs with --peer")
     })?;
     let cluster = report.check("two nodes with the standard directories are Ready", || {
         Cluster::start(env, NODES)
@@ -54,105 +54,115 @@ pub(crate) fn run(
             fixture: &fixture,
             old,
         }
-        .tell(report)?;
+        .run(report)?;
     }
     Ok(())
 }
 
-/// The image of a pod of daemons.
+/// Returns the image of a daemon's pod.
 fn image(pod: &Value) -> &str {
     let image = pod["spec"]["containers"][0]["image"].as_str();
     image.unwrap_or_default()
 }
 
-/// Our image as pods name it: the registry stands apart in the chart.
+/// Returns our image as in pods, without the registry, which is a value of its own in the chart.
 fn our_image(fixture: &ClusterFixture) -> anyhow::Result<String> {
     Ok(fixture.image()?.trim_start_matches("docker.io/").to_owned())
 }
 
-/// One published release, and what becomes of it.
+/// One published release, which is upgraded.
 struct UpgradeFixture<'a> {
     fixture: &'a ClusterFixture<'a>,
     old: PublishedRelease<'a>,
 }
 
 impl UpgradeFixture<'_> {
-    fn tell(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
         let of = |what: &str| format!("{}: {what}", self.old.published.name);
-        report.check(&of("installed, it gives pods their networks"), || {
-            self.old.install()?;
-            self.old.is_deployed()?;
-            self.fixture.cluster.apply(&[objects::storage()])?;
-            self.make("theirs")
-        })?;
         report.check(
-            &of("kubectl multus preflight says what will fail and change"),
+            &of("pods of the published release have their networks"),
+            || {
+                self.old.install()?;
+                self.old.wait_until_deployed()?;
+                self.fixture.cluster.apply(&[objects::storage()])?;
+                self.make("theirs")
+            },
+        )?;
+        report.check(
+            &of("kubectl multus preflight reports what will fail and change"),
             || self.preflight(),
         )?;
         let (first, second) = report.check(
-            &of("ours comes where its image is, the other node keeps theirs"),
+            &of("the node with our image is upgraded, the other one keeps the published daemon"),
             || {
                 self.upgrade()?;
                 let (first, second) = self.order()?;
                 self.fixture.import_on(first)?;
-                self.is_half_way(first, second)?;
+                self.wait_until_half_way(first, second)?;
                 Ok((first, second))
             },
         )?;
-        report.check(&of("half way, pods come and go on every node"), || {
+        report.check(&of("half way, pods start and end on every node"), || {
             self.make("half")?;
             self.delete("theirs")
         })?;
-        report.check(&of("with the image on every node, ours serves all"), || {
-            self.fixture.import_on(second)?;
-            self.is_ours()?;
-            self.have("half")
-        })?;
-        report.check(&of("pods start anew as preflight said"), || {
-            self.preflight_comes_true()
-        })?;
-        report.check(&of("its definitions are still there"), || self.is_defined())?;
-        report.check(&of("pods of half the way go, others come"), || {
+        report.check(
+            &of("with our image on every node, all nodes are upgraded"),
+            || {
+                self.fixture.import_on(second)?;
+                self.wait_until_upgraded()?;
+                self.have("half")
+            },
+        )?;
+        report.check(
+            &of("recreated pods start or fail as preflight reported"),
+            || self.preflight_comes_true(),
+        )?;
+        report.check(&of("network definitions stay"), || self.ensure_defined())?;
+        report.check(&of("pods of half way are deleted, new ones start"), || {
             self.make("ours")?;
             self.delete("half")?;
             self.have("ours")
         })?;
-        report.check(&of("back again, pods keep their networks"), || {
+        report.check(&of("after a rollback, pods keep their networks"), || {
             self.old.install()?;
-            self.old.is_deployed()?;
+            self.old.wait_until_deployed()?;
             self.have("ours")
         })?;
-        report.check(&of("it takes down our pods, and makes its own"), || {
-            self.make("back")?;
-            self.delete("ours")
-        })?;
-        report.check(&of("ours comes a second time"), || {
+        report.check(
+            &of("the published release deletes our pods and starts its own"),
+            || {
+                self.make("back")?;
+                self.delete("ours")
+            },
+        )?;
+        report.check(&of("a second upgrade works"), || {
             self.upgrade()?;
-            self.is_ours()?;
+            self.wait_until_upgraded()?;
             self.have("back")?;
             self.make("again")?;
             self.delete("back")?;
             self.delete("again")?;
-            self.is_clean()
+            self.nothing_left()
         })?;
         report.check(
-            &of("ours removed, pods start on the primary network"),
+            &of("without our release, pods start with the default network alone"),
             || {
                 self.fixture.helm_uninstall(NAME)?;
-                self.is_gone()?;
-                self.is_defined()?;
-                self.fixture.primary_alone()
+                self.wait_until_removed()?;
+                self.ensure_defined()?;
+                self.fixture.default_network_alone()
             },
         )?;
-        report.check(&of("the node forgets ours"), || {
+        report.check(&of("our image is removed from the nodes"), || {
             self.fixture.helm_uninstall(CRD_NAME)?;
-            self.is_defined()?;
-            self.fixture.forget_on(first)?;
-            self.fixture.forget_on(second)
+            self.ensure_defined()?;
+            self.fixture.remove_image_on(first)?;
+            self.fixture.remove_image_on(second)
         })
     }
 
-    /// As the documents say for plain Helm: the definition first, then the main chart, with the values that were given before.
+    /// Upgrades as documented for plain Helm: first the chart of the CRD, then the main chart, with the values of before.
     fn upgrade(&self) -> anyhow::Result<()> {
         for name in [CRD_NAME, NAME] {
             let chart = self.fixture.env.chart(name)?;
@@ -167,7 +177,7 @@ impl UpgradeFixture<'_> {
         Ok(())
     }
 
-    /// A pod on every node, with both networks.
+    /// Creates a pod on every node, and checks that all have both networks.
     fn make(&self, name: &str) -> anyhow::Result<()> {
         let pods: Vec<_> = self
             .names(name)
@@ -197,56 +207,62 @@ impl UpgradeFixture<'_> {
         nodes.map(move |member| format!("{name}-{}", member.node.name))
     }
 
-    /// Which node gets its pod of ours first, and which will be the second.
+    /// Returns the node that gets our daemon first, and the other one.
     fn order(&self) -> anyhow::Result<(usize, usize)> {
         let ours = our_image(self.fixture)?;
         let has_ours = |member: &Member| -> anyhow::Result<bool> {
             let pods = self.pods_on(member)?;
             Ok(pods.iter().any(|pod| image(pod) == ours))
         };
-        sh::until(30, "one node gets a pod of ours", || {
+        sh::until(30, "one node gets our daemon", || {
             for (index, member) in self.fixture.cluster.members.iter().enumerate() {
                 if has_ours(member)? {
                     return Ok((index, 1 - index));
                 }
             }
-            anyhow::bail!("none has")
+            anyhow::bail!("no node has it")
         })
     }
 
-    /// Ready on the first node in our image, on the second still in theirs.
-    fn is_half_way(&self, first: usize, second: usize) -> anyhow::Result<()> {
+    /// Waits until our daemon is ready on the first node; fails unless the published one is ready on the second.
+    fn wait_until_half_way(&self, first: usize, second: usize) -> anyhow::Result<()> {
         let members = &self.fixture.cluster.members;
         let ours = our_image(self.fixture)?;
-        sh::until(120, "ours is the only one on the first node", || {
-            let images = self.ready_on(&members[first])?;
-            ensure!(images == [ours.as_str()], "there run {images:?}");
+        sh::until(120, "our daemon is the only one on the first node", || {
+            let images = self.ready_images(&members[first])?;
+            ensure!(
+                images == [ours.as_str()],
+                "the daemons' images are {images:?}"
+            );
             Ok(())
         })?;
-        let images = self.ready_on(&members[second])?;
+        let images = self.ready_images(&members[second])?;
         ensure!(
-            self.old.are(&images),
-            "the second node runs {images:?} instead"
+            self.old.has_images(&images),
+            "the daemons' images on the second node are {images:?}"
         );
         Ok(())
     }
 
-    /// Ready everywhere, in our image alone.
-    fn is_ours(&self) -> anyhow::Result<()> {
+    /// Waits until our daemon is ready on every node, and no other one is left.
+    fn wait_until_upgraded(&self) -> anyhow::Result<()> {
         let expected = [our_image(self.fixture)?];
         self.fixture.each(|member| {
-            sh::until(120, "ours is the only one", || {
-                let images = self.ready_on(member)?;
-                ensure!(images == expected, "ready are {images:?}");
+            sh::until(120, "our daemon is the only one", || {
+                let images = self.ready_images(member)?;
                 let pods = self.pods_on(member)?;
-                ensure!(pods.len() == 1, "{} pods of daemons are there", pods.len());
+                ensure!(
+                    images == expected,
+                    "the images of ready daemons are {images:?}"
+                );
+                ensure!(pods.len() == 1, "there are {} daemons", pods.len());
                 Ok(())
             })
         })?;
-        self.fixture.is_ready(NAME)
+        self.fixture.wait_until_ready(NAME)
     }
 
-    fn is_defined(&self) -> anyhow::Result<()> {
+    fn ensure_defined(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
         let found = cluster.get(&["network-attachment-definitions", "storage"])?;
         let leaving = &found["metadata"]["deletionTimestamp"];
@@ -254,27 +270,27 @@ impl UpgradeFixture<'_> {
         Ok(())
     }
 
-    fn is_clean(&self) -> anyhow::Result<()> {
+    fn nothing_left(&self) -> anyhow::Result<()> {
         self.fixture.each(|member| nothing_left(&member.node))
     }
 
-    fn is_gone(&self) -> anyhow::Result<()> {
+    fn wait_until_removed(&self) -> anyhow::Result<()> {
         self.fixture.each(|member| {
             let paths = &member.runtime.paths;
-            sh::until(60, "ours is gone from the node", || {
+            sh::until(60, "our files are removed from the node", || {
                 for file in [
                     format!("{}/multus-shim", paths.bin_dir),
                     format!("{}/00-multus.conf", paths.conf_dir),
                 ] {
-                    ensure!(!member.node.path(&file).exists(), "there still is {file}");
+                    ensure!(!member.node.path(&file).exists(), "{file} is still there");
                 }
                 Ok(())
             })
         })
     }
 
-    /// Images of the daemons that are ready on a node.
-    fn ready_on(&self, member: &Member) -> anyhow::Result<Vec<String>> {
+    /// Returns the images of the ready daemons on a node.
+    fn ready_images(&self, member: &Member) -> anyhow::Result<Vec<String>> {
         let is_ready = |pod: &&Value| {
             let conditions = pod["status"]["conditions"].as_array();
             conditions.is_some_and(|all| {
@@ -287,7 +303,7 @@ impl UpgradeFixture<'_> {
         Ok(ready.map(|pod| image(pod).to_owned()).collect())
     }
 
-    /// The daemons' pods on a node.
+    /// Returns the daemons' pods on a node.
     fn pods_on(&self, member: &Member) -> anyhow::Result<Vec<Value>> {
         let mut list = self.fixture.cluster.get(&[
             "pods",

@@ -204,7 +204,7 @@ impl Bench<'_> {
             (Side::Ours, _) => {
                 let chart = self.fixture.env.chart(NAME)?;
                 self.fixture.cluster.install(&chart, NAME, &[])?;
-                self.fixture.is_ready(NAME)
+                self.fixture.wait_until_ready(NAME)
             }
             (Side::Peer, Some(peer)) => {
                 let thick = PUBLISHED
@@ -212,7 +212,7 @@ impl Bench<'_> {
                     .context("a published chart with a daemon is known")?;
                 let old = PublishedRelease::import(&self.fixture, thick, peer)?;
                 old.install()?;
-                old.is_deployed()
+                old.wait_until_deployed()
             }
         }
     }

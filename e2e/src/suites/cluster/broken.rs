@@ -1,4 +1,4 @@
-//! Values that a daemon cannot use: the update stops at its first node, every daemon of before serves on, and a good value rolls out.
+//! Invalid values: the rolling update stops at its first node, all former daemons keep serving, and a valid value rolls out.
 
 use std::fs;
 
@@ -8,59 +8,59 @@ use serde_json::Value;
 use super::{ClusterFixture, NAMESPACE};
 use crate::{control_plane::objects, sh};
 
-/// Where the kubelet puts the daemon's file.
+/// The daemon's configuration in the directory of its pod.
 const CONFIG: &str = "volumes/kubernetes.io~configmap/config/daemon-config.json";
-/// A directory in which no runtime looks.
+/// A directory that no runtime uses.
 const WRONG_DIR: &str = "/opt/wrong";
 
-/// A value, and how to say that it is taken back.
-struct Broken {
+/// An invalid value.
+struct InvalidValue {
     value: &'static str,
-    back: &'static str,
-    /// What the daemon's file has of it.
-    seen: &'static str,
-    /// What the daemon that cannot use it says.
-    complaint: &'static str,
+    /// The argument that removes the value.
+    reset: &'static str,
+    /// Text of the daemon's configuration with the value.
+    in_config: &'static str,
+    /// Text of the daemon's log.
+    in_log: &'static str,
 }
 
-const VALUES: &[Broken] = &[
-    // The daemon ends at its start.
-    Broken {
+const VALUES: &[InvalidValue] = &[
+    // With this one the daemon exits at its start.
+    InvalidValue {
         value: "--set-json=config.daemon_conf.defaultNetworks=[1]",
-        back: "--set-json=config.daemon_conf.defaultNetworks=[]",
-        seen: "defaultNetworks",
-        complaint: "key \"defaultNetworks\" must be a list of strings",
+        reset: "--set-json=config.daemon_conf.defaultNetworks=[]",
+        in_config: "defaultNetworks",
+        in_log: "key \"defaultNetworks\" must be a list of strings",
     },
-    // It starts and is not ready.
-    Broken {
+    // With this one the daemon starts and does not become ready.
+    InvalidValue {
         value: "--set=config.cni_conf.shimDir=/opt/wrong",
-        back: "--set=config.cni_conf.shimDir=",
-        seen: WRONG_DIR,
-        complaint: "(shimDir in config.daemon_conf) is /opt/wrong, but the runtime itself looks for plugins in",
+        reset: "--set=config.cni_conf.shimDir=",
+        in_config: WRONG_DIR,
+        in_log: "(shimDir in config.daemon_conf) is /opt/wrong, but the runtime itself looks for plugins in",
     },
 ];
 
 impl ClusterFixture<'_> {
-    /// Each broken value in turn.
-    pub(super) fn broken_values(&self, chart: &str) -> anyhow::Result<()> {
+    pub(super) fn invalid_values(&self, chart: &str) -> anyhow::Result<()> {
         VALUES
             .iter()
-            .try_for_each(|broken| self.broken_value(chart, broken).context(broken.value))
+            .try_for_each(|invalid| self.invalid_value(chart, invalid).context(invalid.value))
     }
 
-    fn broken_value(&self, chart: &str, broken: &Broken) -> anyhow::Result<()> {
-        let before = self.daemons(chart)?;
-        self.upgrade(chart, &[broken.value])?;
-        sh::until(120, "a daemon complains", || {
+    fn invalid_value(&self, chart: &str, invalid: &InvalidValue) -> anyhow::Result<()> {
+        let before = self.ready_daemons(chart)?;
+        self.upgrade(chart, &[invalid.value])?;
+        sh::until(120, "a daemon logs the error", || {
             let logs = self.logs(chart)?;
-            ensure!(logs.contains(broken.complaint), "{logs}");
+            ensure!(logs.contains(invalid.in_log), "{logs}");
             Ok(())
         })?;
-        // The daemons of before see the new file, which their probes must not read.
+        // The former daemons see the new file, which their probes must not read.
         for (name, uid) in &before {
             sh::until(180, "the kubelet updates the file", || {
                 let text = self.config_of(uid)?;
-                ensure!(text.contains(broken.seen), "{name}: {text}");
+                ensure!(text.contains(invalid.in_config), "{name}: {text}");
                 Ok(())
             })?;
             for probe in [&["status"][..], &["status", "--ready"]] {
@@ -76,8 +76,11 @@ impl ClusterFixture<'_> {
                     .with_context(|| format!("{probe:?} of {name}"))?;
             }
         }
-        let ready = self.daemons(chart)?;
-        ensure!(ready == before, "ready were {before:?} and are {ready:?}");
+        let ready = self.ready_daemons(chart)?;
+        ensure!(
+            ready == before,
+            "{before:?} were ready, and {ready:?} are now"
+        );
         self.each(|member| {
             let shim = format!("{}/multus-shim", member.runtime.paths.bin_dir);
             ensure!(member.node.path(&shim).exists(), "there is no {shim}");
@@ -95,13 +98,13 @@ impl ClusterFixture<'_> {
             self.cluster.ensure_interfaces(name, &["eth0", "net1"])?;
         }
         self.cluster.delete(&names)?;
-        self.upgrade(chart, &[broken.back])?;
-        self.is_rolled_out(&format!("daemonset/{chart}"))?;
-        self.is_deployed(chart)
+        self.upgrade(chart, &[invalid.reset])?;
+        self.wait_until_rolled_out(&format!("daemonset/{chart}"))?;
+        self.wait_until_deployed(chart)
     }
 
-    /// Name and uid of the daemons that are ready.
-    fn daemons(&self, chart: &str) -> anyhow::Result<Vec<(String, String)>> {
+    /// Returns name and uid of the daemons' pods; fails unless one is ready per node.
+    fn ready_daemons(&self, chart: &str) -> anyhow::Result<Vec<(String, String)>> {
         let list = self
             .cluster
             .get(&["pods", NAMESPACE, &format!("--selector=app={chart}")])?;
@@ -124,7 +127,7 @@ impl ClusterFixture<'_> {
         Ok(ready)
     }
 
-    /// What daemons said in this run and the one before: one that ends at its start is started again and again.
+    /// Returns the logs of the daemons' present and previous containers: the kubelet restarts one that exits at its start.
     fn logs(&self, chart: &str) -> anyhow::Result<String> {
         let selector = format!("--selector=app={chart}");
         let words = ["logs", NAMESPACE, &selector, "--tail=20"];
@@ -135,7 +138,7 @@ impl ClusterFixture<'_> {
         Ok(now + &before.unwrap_or_default())
     }
 
-    /// The daemon's file as the pod with this uid sees it.
+    /// Returns the daemon's configuration in the pod with this uid.
     fn config_of(&self, uid: &str) -> anyhow::Result<String> {
         for member in &self.cluster.members {
             let path = format!("/var/lib/kubelet/pods/{uid}/{CONFIG}");

@@ -1,5 +1,5 @@
-//! A certificate for each node's daemon: asked for by the daemon, let pass by the approver in its Deployment, signed by the cluster, and
-//! after that the only identity of the daemons. Nobody gets one for another node.
+//! A client certificate for each node's daemon: requested by the daemon, approved by the chart's approver, signed by the cluster, and then
+//! the only identity of the daemons. No daemon gets one for another node.
 
 use std::collections::BTreeMap;
 
@@ -16,43 +16,43 @@ use crate::{
 };
 
 const STORED: &str = "/var/lib/multus/certs/multus-client-current.pem";
-/// Who the daemons are without certificates.
+/// The user name of the daemons without certificates.
 const ACCOUNT: &str = "system:serviceaccount:kube-system:multus";
-/// Where the API server says on which node the pod of an account runs.
+/// The extra field of a user with the node of the service account's pod.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 
 impl ClusterFixture<'_> {
-    /// Certificates with a chart that is installed without them.
+    /// Switches certificates on in the installed chart, and checks them.
     pub(super) fn certificates(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
         let of = |what: &str| format!("{chart}: {what}");
         report.check(
-            &of("each daemon asks for its node's certificate, and the approver lets it pass"),
+            &of("each daemon requests a certificate for its node, and the approver approves it"),
             || self.are_certified(chart),
         )?;
         report.check(
-            &of("pods get their networks once certificates are the daemons' only rights"),
+            &of("pods get their networks when certificates are the daemons' only identity"),
             || self.act_as_nodes(chart),
         )?;
         report.check(
-            &of("the approver denies a certificate of another node, and says why"),
+            &of("the approver denies a certificate for another node, with the reason"),
             || self.is_denied(),
         )?;
         report.check(
-            &of("certificates that are due or have expired are replaced at a start"),
+            &of("a daemon replaces a certificate that is due or expired at its start"),
             || self.are_replaced(chart),
         )
     }
 
     fn are_certified(&self, chart: &str) -> anyhow::Result<()> {
-        // The second is for `asked`: one update of every daemon instead of two.
+        // The second value is for `pod_requests`: one rolling update instead of two.
         let values = [
             "--set=perNodeCertificate.enabled=true",
             "--set=dynamicNetworksController.enabled=true",
         ];
         self.upgrade(chart, &values)?;
-        self.is_rolled_out(&format!("deployment/{chart}-approver"))?;
-        self.is_rolled_out(&format!("daemonset/{chart}"))?;
-        self.is_deployed(chart)?;
+        self.wait_until_rolled_out(&format!("deployment/{chart}-approver"))?;
+        self.wait_until_rolled_out(&format!("daemonset/{chart}"))?;
+        self.wait_until_deployed(chart)?;
         let requests = self.requests()?;
         self.each(|member| {
             let node = &member.node.name;
@@ -61,11 +61,11 @@ impl ClusterFixture<'_> {
                 .filter(|one| node_of(one) == *node)
                 .collect();
             let [request] = own.as_slice() else {
-                bail!("{node} has asked {} times", own.len());
+                bail!("there are {} requests for {node}", own.len());
             };
             ensure!(request["spec"]["username"] == ACCOUNT, "{request}");
             ensure!(reason(request) == "CSRApproved", "{request}");
-            is_private(member)
+            ensure_private(member)
         })?;
         ensure!(requests.len() == self.cluster.members.len(), "{requests:?}");
         Ok(())
@@ -79,7 +79,7 @@ impl ClusterFixture<'_> {
             read.is_err_and(|error| error.to_string().contains("forbidden")),
             "the account may still read pods"
         );
-        // None of them goes on with what it read under another name.
+        // After a restart no daemon has anything in memory that it read as the service account.
         self.restart(chart)?;
         let names = self.names("certified");
         let pods: Vec<_> = cluster
@@ -96,7 +96,7 @@ impl ClusterFixture<'_> {
         self.each(|member| nothing_left(&member.node))
     }
 
-    /// The first node's daemon asks for the name of the second one.
+    /// Requests a certificate for the second node with the certificate of the first one.
     fn is_denied(&self) -> anyhow::Result<()> {
         let (server, control) = (self.cluster.server(), &self.cluster.control);
         let [one, other] = ["n1", "n2"].map(|node| format!("system:multus:{node}"));
@@ -135,22 +135,25 @@ impl ClusterFixture<'_> {
             );
             let events = "--field-selector=reason=CSRDenied";
             let events = self.cluster.get(&["events", events])?.to_string();
-            ensure!(events.contains(&expected), "no event tells of it: {events}");
+            ensure!(
+                events.contains(&expected),
+                "no event has the reason: {events}"
+            );
             Ok(())
         })
     }
 
-    /// The second node's certificate is due, the third one's has expired while its daemon was away; all others stay.
+    /// The second node's certificate is due for renewal and the third one's has expired; the daemons of the other nodes keep theirs.
     fn are_replaced(&self, chart: &str) -> anyhow::Result<()> {
         let mut stored = BTreeMap::new();
         for member in &self.cluster.members {
             let (name, file) = (&member.node.name, member.node.path(STORED));
-            let life = match member.node.number {
+            let validity = match member.node.number {
                 2 => Some(("-23 hours", "+1 hour")),
                 3 => Some(("-25 hours", "-1 hour")),
                 _ => None,
             };
-            if let Some((from, until)) = life {
+            if let Some((from, until)) = validity {
                 let subject = format!("/O=system:multus/CN=system:multus:{name}");
                 let pki = &self.cluster.control.pki;
                 pki.reissue(&file, &subject, from, until)?;
@@ -159,36 +162,36 @@ impl ClusterFixture<'_> {
         }
         self.cluster.kubectl(&["delete", "csr", "--all"])?;
         self.restart(chart)?;
-        sh::until(60, "two nodes have others", || {
-            let mut asked: Vec<_> = self
+        sh::until(60, "two nodes have new certificates", || {
+            let mut requested: Vec<_> = self
                 .requests()?
                 .iter()
                 .map(|one| format!("{} of {}", text(&one["spec"]["username"]), node_of(one)))
                 .collect();
-            asked.sort();
+            requested.sort();
             let expected = [
                 "system:multus:n2 of n2".to_owned(),
                 format!("{ACCOUNT} of n3"),
             ];
-            ensure!(asked == expected, "requests came from {asked:?}");
+            ensure!(requested == expected, "requests came from {requested:?}");
             self.each(|member| {
                 let is_same = std::fs::read(member.node.path(STORED))? == stored[&member.node.name];
                 let stays = !matches!(member.node.number, 2 | 3);
-                ensure!(is_same == stays, "it is the same: {is_same}");
-                is_private(member)
+                ensure!(is_same == stays, "the certificate is the same: {is_same}");
+                ensure_private(member)
             })
         })?;
-        self.is_deployed(chart)
+        self.wait_until_deployed(chart)
     }
 
     fn restart(&self, chart: &str) -> anyhow::Result<()> {
         let set = format!("daemonset/{chart}");
         self.cluster
             .kubectl(&["rollout", "restart", &set, NAMESPACE])?;
-        self.is_rolled_out(&set)
+        self.wait_until_rolled_out(&set)
     }
 
-    pub(super) fn is_rolled_out(&self, what: &str) -> anyhow::Result<()> {
+    pub(super) fn wait_until_rolled_out(&self, what: &str) -> anyhow::Result<()> {
         let words = ["rollout", "status", what, NAMESPACE, "--timeout=120s"];
         self.cluster.kubectl(&words).map(drop)
     }
@@ -207,7 +210,7 @@ impl ClusterFixture<'_> {
         sh::run(&mut helm).map(drop)
     }
 
-    /// Every request for a certificate that there is.
+    /// Lists all certificate signing requests.
     fn requests(&self) -> anyhow::Result<Vec<Value>> {
         match self.cluster.get(&["csr"])?["items"].take() {
             Value::Array(all) => Ok(all),
@@ -216,7 +219,7 @@ impl ClusterFixture<'_> {
     }
 }
 
-/// The node for which somebody asks: its own by name, or where the account's pod runs.
+/// Returns the node of the requester: from its user name, or the node of the service account's pod.
 fn node_of(request: &Value) -> String {
     let spec = &request["spec"];
     let own = text(&spec["username"]).strip_prefix("system:multus:");
@@ -232,8 +235,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The key is root's alone.
-fn is_private(member: &Member) -> anyhow::Result<()> {
+/// Fails unless only root can read the certificate and its key.
+fn ensure_private(member: &Member) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let stored = member.node.path(STORED);
     let mode = stored.metadata().context(STORED)?.permissions().mode() & 0o777;

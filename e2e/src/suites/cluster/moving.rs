@@ -1,4 +1,4 @@
-//! A distro is upgraded, started with other directories and rolled back under its running pods.
+//! A distro is upgraded, restarted with other directories and rolled back under running pods.
 
 use std::fs;
 
@@ -14,19 +14,19 @@ use crate::{
     sh,
 };
 
-/// The node that changes: the older K3s on the older containerd.
+/// The node whose distro changes: the older K3s with the older containerd.
 const CHANGING: usize = 3;
-/// Where newer releases of K3s have links to their plugins, and the folder of the new one.
+/// The directory of newer K3s releases with links to their plugins, and the plugin directory of the next release.
 const LINKS: &str = "/var/lib/rancher/k3s/data/cni";
 const UNPACKED: &str = "/var/lib/rancher/k3s/data/next";
-/// What an operator might choose instead.
+/// Directories that an operator may configure instead.
 const OWN_BIN_DIR: &str = "/opt/cni/own";
 const OWN_CONF_DIR: &str = "/etc/cni/own.d";
 
 impl ClusterFixture<'_> {
-    /// Pods of every time keep their networks and go without a trace, new ones come whole, and each place that is left is as
-    /// it was.
-    pub(super) fn changes(&mut self, chart: &str) -> anyhow::Result<()> {
+    /// Pods keep their networks through every change and can be deleted, new pods get all networks, and no file of ours stays in a
+    /// directory that the runtime no longer uses.
+    pub(super) fn distro_changes(&mut self, chart: &str) -> anyhow::Result<()> {
         let original = self.cluster.members[CHANGING].runtime.paths.clone();
         let upgraded = NodePaths {
             bin_dir: LINKS.to_owned(),
@@ -46,20 +46,20 @@ impl ClusterFixture<'_> {
             ("back", original.clone()),
         ] {
             self.change(ContainerdVersion::V2, places).context(name)?;
-            self.is_ready(chart)?;
+            self.wait_until_ready(chart)?;
             pods.push(self.pod_on_changing(name).context(name)?);
             for pod in &pods {
                 let has = self.cluster.ensure_interfaces(pod, &["eth0", "net1"]);
                 has.with_context(|| format!("{name}: {pod}"))?;
             }
         }
-        self.gone(&pods)?;
-        // containerd 1.6 does not know sandboxes that 2.x has made: whoever goes back that far takes their pods away first.
+        self.delete_pods(&pods)?;
+        // containerd 1.6 does not know the sandboxes of 2.x, so an operator deletes the pods before this rollback.
         self.change(ContainerdVersion::V1, original)?;
-        self.is_ready(chart)?;
+        self.wait_until_ready(chart)?;
         let last = self.pod_on_changing("older")?;
-        self.gone(&[last])?;
-        // They were laid out here, and nobody looks there now.
+        self.delete_pods(&[last])?;
+        // The test created these directories, and no runtime uses them now.
         let node = &self.cluster.members[CHANGING].node;
         for folder in [LINKS, UNPACKED, OWN_BIN_DIR, OWN_CONF_DIR] {
             fs::remove_dir_all(node.path(folder)).context(folder)?;
@@ -67,7 +67,7 @@ impl ClusterFixture<'_> {
         Ok(())
     }
 
-    fn gone(&self, pods: &[String]) -> anyhow::Result<()> {
+    fn delete_pods(&self, pods: &[String]) -> anyhow::Result<()> {
         self.cluster.delete(pods)?;
         nothing_left(&self.cluster.members[CHANGING].node)
     }
@@ -85,13 +85,13 @@ impl ClusterFixture<'_> {
             ]
         };
         let wanted = ours(now);
-        sh::until(90, "the daemon has followed", || {
+        sh::until(90, "the daemon has moved its files", || {
             for file in &wanted {
                 ensure!(node.path(file).exists(), "there is no {file}");
             }
             for file in ours(&left) {
                 let is_left = !wanted.contains(&file) && node.path(&file).exists();
-                ensure!(!is_left, "there still is {file}");
+                ensure!(!is_left, "{file} is still there");
             }
             Ok(())
         })

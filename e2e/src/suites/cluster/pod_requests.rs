@@ -1,5 +1,5 @@
-//! What a pod can ask for beyond networks by name, on every node at once: a device of a device plugin, one of a claim, routes, and
-//! other networks while it runs. Hot plug is on, and certificates are the daemons' only rights.
+//! Pods on every node that request a device of a device plugin, one of a claim, routes, and other networks while they run. Hot plug is
+//! on, and certificates are the daemons' only identity.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -14,16 +14,15 @@ use crate::{
     sh,
 };
 
-/// An address of the third network that may be a gateway, and where a route of its definition leads.
+/// The gateway of the third network, and the destination of the route in its definition.
 const GATEWAY: &str = "10.30.0.1";
 const BEYOND: &str = "10.99.0.0/16";
-/// Interfaces of each pod, and the one that comes and goes.
+/// The interfaces of each pod, and the one that is attached and detached.
 const INTERFACES: [&str; 4] = ["eth0", "net1", "net2", "net3"];
 const PLUGGED: &str = "plug0";
 
 impl ClusterFixture<'_> {
-    /// Pods that ask, with a chart installed.
-    pub(super) fn pods_ask(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn pod_requests(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
         let of = |what: &str| format!("{chart}: {what}");
         let names = self.names("asked");
         let each = |act: &dyn Fn(&Member, &str) -> anyhow::Result<()>| {
@@ -38,21 +37,21 @@ impl ClusterFixture<'_> {
                     .collect::<anyhow::Result<Vec<_>>>()?;
                 self.cluster.apply(&dra::classes())?;
                 self.cluster.apply(&definitions())?;
-                self.cluster.apply(&self.asking(&[]))?;
+                self.cluster.apply(&self.requesting_pods(&[]))?;
                 each(&|member, pod| self.has_devices(member, pod))?;
                 Ok(drivers)
             },
         )?;
-        report.check(&of("inside are the routes that pods ask for"), || {
+        report.check(&of("pods have the routes that they request"), || {
             each(&|_, pod| self.is_routed(pod))
         })?;
         report.check(
-            &of("a changed annotation of running pods attaches and detaches"),
+            &of("a changed annotation attaches and detaches networks of running pods"),
             || {
                 let more = json!({"name": "storage", "interface": PLUGGED});
                 let with = [&INTERFACES[..], &[PLUGGED]].concat();
                 for (more, interfaces) in [(&[more][..], &with[..]), (&[], &INTERFACES)] {
-                    self.cluster.apply(&self.asking(more))?;
+                    self.cluster.apply(&self.requesting_pods(more))?;
                     each(&|_, pod| {
                         sh::until(30, "networks have changed", || {
                             self.cluster.ensure_interfaces(pod, interfaces)
@@ -60,7 +59,7 @@ impl ClusterFixture<'_> {
                         .map(drop)
                     })?;
                 }
-                // What stayed is as it was.
+                // The networks that stayed are unchanged.
                 each(&|member, pod| {
                     self.has_devices(member, pod)?;
                     self.is_routed(pod)
@@ -79,8 +78,8 @@ impl ClusterFixture<'_> {
         })
     }
 
-    /// A pod on each node, and the template of their claims; `more` follows the networks that all of them have.
-    fn asking(&self, more: &[Value]) -> Vec<Value> {
+    /// Returns a pod for each node and the template of their claims; the pods request the networks `more` after those of all pods.
+    fn requesting_pods(&self, more: &[Value]) -> Vec<Value> {
         let template = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "asked"},
             "spec": {"spec": dra::request(dra::CLASS, 1)},
@@ -104,23 +103,23 @@ impl ClusterFixture<'_> {
         std::iter::once(template).chain(pods).collect()
     }
 
-    /// The container's device is the first network's, the claim's the second's, and the status tells of both.
+    /// Fails unless the first network has the container's device, the second one the claim's, and the network status both.
     fn has_devices(&self, member: &Member, pod: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         cluster.ensure_interfaces(pod, &INTERFACES)?;
-        let told = drivers::attached_devices(&member.node, pod)?;
+        let attached = drivers::attached_devices(&member.node, pod)?;
         let mut expected =
             drivers::devices_in_environment(cluster, (pod, "main"), device_plugin::VARIABLE)?;
         let claimed = drivers::claimed_devices(cluster, pod)?;
         expected.extend(claimed.into_iter().map(str::to_owned));
         ensure!(
-            expected.len() == 2 && told.values().eq(&expected),
-            "the pod has {expected:?}, networks {told:?}"
+            expected.len() == 2 && attached.values().eq(&expected),
+            "the pod has {expected:?}, networks {attached:?}"
         );
-        drivers::ensure_status(cluster, pod, &told)
+        drivers::ensure_status(cluster, pod, &attached)
     }
 
-    /// One default route, on the network that asks for it, and the route of that network's definition.
+    /// Fails unless the only default route is that of the network which requests it, next to the route of that network's definition.
     fn is_routed(&self, pod: &str) -> anyhow::Result<()> {
         let routes = self.routes(pod)?;
         let via = |to: &str| format!("{to} via {GATEWAY} dev net3");

@@ -1,4 +1,4 @@
-//! The life of pods on every node: made, looked into, disturbed, deleted.
+//! The lifecycle of pods on every node: created, checked, disturbed, deleted.
 
 use anyhow::ensure;
 use serde_json::json;
@@ -13,39 +13,39 @@ use crate::{
 
 /// Pods of a burst on each node.
 const BURST: usize = 2;
-/// An address of the second network that may be a gateway.
+/// The gateway of the second network.
 const GATEWAY: &str = "10.20.0.1";
 
 impl ClusterFixture<'_> {
-    /// The life of pods with a chart installed; its daemons are disturbed meanwhile.
-    pub(super) fn pods_are_disturbed(
+    /// Checks the lifecycle of pods while the daemons' pods are deleted.
+    pub(super) fn pods_while_daemons_restart(
         &self,
         chart: &str,
         report: &mut Report,
     ) -> Result<(), CheckFailed> {
-        let pods = self.pods_come(chart, report)?;
+        let pods = self.pods_start(chart, report)?;
         report.check(
-            "kubectl multus tells the same, and asks the daemon of each node",
-            || self.tells(),
+            "kubectl multus reports the same, from the daemon of each node",
+            || self.kubectl_plugin(),
         )?;
         report.check(
-            &format!("{chart}: the daemons' pods are deleted while pods come and go"),
+            &format!("{chart}: the daemons' pods are deleted while pods start and end"),
             || self.disturb(chart, &pods),
         )?;
-        self.pods_go(chart, &self.late(), report)
+        self.pods_end(chart, &self.late(), report)
     }
 
-    /// The life of pods with a chart installed.
-    pub(super) fn pods_come_and_go(
+    /// Checks the lifecycle of pods.
+    pub(super) fn pods_start_and_end(
         &self,
         chart: &str,
         report: &mut Report,
     ) -> Result<(), CheckFailed> {
-        let pods = self.pods_come(chart, report)?;
-        self.pods_go(chart, &pods, report)
+        let pods = self.pods_start(chart, report)?;
+        self.pods_end(chart, &pods, report)
     }
 
-    fn pods_go(
+    fn pods_end(
         &self,
         chart: &str,
         pods: &[String],
@@ -57,16 +57,17 @@ impl ClusterFixture<'_> {
         })
     }
 
-    /// Pods of every kind, looked into.
-    fn pods_come(&self, chart: &str, report: &mut Report) -> Result<Vec<String>, CheckFailed> {
+    /// Starts pods of every kind and checks their interfaces.
+    fn pods_start(&self, chart: &str, report: &mut Report) -> Result<Vec<String>, CheckFailed> {
         let cluster = &self.cluster;
         let of = |what: &str| format!("{chart}: {what}");
         let pods = report.check(&of("pods of every kind start on every node"), || {
             self.create()
         })?;
-        report.check(&of("inside are the addresses that status tells"), || {
-            self.each(|member| self.inspect(member))
-        })?;
+        report.check(
+            &of("pods have the addresses of their network status"),
+            || self.each(|member| self.inspect(member)),
+        )?;
         report.check(&of("pods reach each other over the second network"), || {
             self.each(|member| {
                 let name = &member.node.name;
@@ -91,7 +92,7 @@ impl ClusterFixture<'_> {
         Ok(pods)
     }
 
-    /// One pod of each kind on each node.
+    /// Creates one pod of each kind on each node, and waits until all run.
     fn create(&self) -> anyhow::Result<Vec<String>> {
         let mut objects = vec![objects::storage(), objects::wire()];
         let named =
@@ -133,7 +134,7 @@ impl ClusterFixture<'_> {
             .cluster
             .ensure_interfaces(&format!("second-{node}"), &["eth0", "net1"])?;
         ensure!(second["net1"][0].starts_with("10.20.0."), "{second:?}");
-        // The second entry keeps its place in the count: net2.
+        // The name of an interface follows from its position, so the second entry has net2.
         self.cluster
             .ensure_interfaces(&format!("named-{node}"), &["eth0", "net2", "stor0"])?;
         self.cluster
@@ -199,7 +200,7 @@ impl ClusterFixture<'_> {
         }
         let wait = ["wait", "pod", "--for=delete", "--timeout=60s"];
         cluster.kubectl(&[&wait[..], &names[..]].concat())?;
-        self.is_deployed(chart)
+        self.wait_until_deployed(chart)
     }
 
     fn late(&self) -> Vec<String> {
@@ -217,7 +218,7 @@ impl ClusterFixture<'_> {
             .collect()
     }
 
-    pub(in crate::suites) fn primary_alone(&self) -> anyhow::Result<()> {
+    pub(in crate::suites) fn default_network_alone(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let pods: Vec<_> = cluster
             .members

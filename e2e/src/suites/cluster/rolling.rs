@@ -16,36 +16,34 @@ use crate::{
     sh,
 };
 
-/// Pods made every second; each is deleted as soon as it was seen whole.
+/// Pods created per second; each is deleted as soon as it runs with all its networks.
 const PODS_A_SECOND: usize = 4;
-/// A machine that cannot keep up is not given more: so many may be on their way, four on each node.
-const ON_THEIR_WAY: usize = 24;
-/// The stream ends by then, whatever the update does.
+/// The most pods that start at the same time, four per node: a slow machine gets no more.
+const MOST_STARTING: usize = 24;
+/// The longest time of the stream.
 const PATIENCE: Duration = Duration::from_mins(4);
-/// Where pods are.
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// What is known of the stream.
 struct Stream<'a> {
     api: &'a ApiClient,
     made: usize,
-    /// Made and not yet seen whole.
-    awaited: BTreeSet<String>,
+    /// Pods that do not run with all their networks yet.
+    starting: BTreeSet<String>,
 }
 
 impl ClusterFixture<'_> {
-    /// Restarts the DaemonSet while pods are made and deleted; says how many.
+    /// Restarts the DaemonSet while pods are created and deleted; returns a summary.
     pub(super) fn rolling_update(&self, chart: &str) -> anyhow::Result<String> {
         let cluster = &self.cluster;
         let mut stream = Stream {
             api: &cluster.api,
             made: 0,
-            awaited: BTreeSet::new(),
+            starting: BTreeSet::new(),
         };
         let start = Instant::now();
         let mut second = 0;
         let mut updated = None;
-        while updated.is_none() || !stream.awaited.is_empty() {
+        while updated.is_none() || !stream.starting.is_empty() {
             if second == 1 {
                 cluster.kubectl(&[
                     "rollout",
@@ -56,29 +54,29 @@ impl ClusterFixture<'_> {
             }
             ensure!(
                 start.elapsed() < PATIENCE,
-                "after {} s of {} pods {} are still not whole: {}",
+                "after {} s of {} pods {} still lack networks: {}",
                 PATIENCE.as_secs(),
                 stream.made,
-                stream.awaited.len(),
-                self.complaints(chart)
+                stream.starting.len(),
+                self.daemon_logs(chart)
             );
-            stream.look()?;
-            if updated.is_none() && stream.awaited.len() + PODS_A_SECOND <= ON_THEIR_WAY {
-                self.more(&mut stream)?;
+            stream.delete_complete()?;
+            if updated.is_none() && stream.starting.len() + PODS_A_SECOND <= MOST_STARTING {
+                self.create_more(&mut stream)?;
             }
             if second > 1 && updated.is_none() && is_rolled_out(stream.api, chart)? {
                 updated = Some((stream.made, start.elapsed()));
             }
-            // The pace of the stream; nothing is waited for here.
+            // This sleep sets the rate of the stream; it waits for no condition.
             second += 1;
             thread::sleep(Duration::from_secs(second).saturating_sub(start.elapsed()));
         }
-        sh::until(60, "the stream is gone", || {
+        sh::until(60, "the pods of the stream are deleted", || {
             let left = stream.pods()?.len();
             ensure!(left == 0, "{left} pods are left");
             Ok(())
         })?;
-        self.is_deployed(chart)?;
+        self.wait_until_deployed(chart)?;
         self.each(|member| nothing_left(&member.node))?;
         let (made, took) = updated.unwrap_or_default();
         Ok(format!(
@@ -87,8 +85,8 @@ impl ClusterFixture<'_> {
         ))
     }
 
-    /// Makes the next pods, spread over the nodes.
-    fn more(&self, stream: &mut Stream<'_>) -> anyhow::Result<()> {
+    /// Creates the next pods, spread over the nodes.
+    fn create_more(&self, stream: &mut Stream<'_>) -> anyhow::Result<()> {
         let members = &self.cluster.members;
         for number in stream.made..stream.made + PODS_A_SECOND {
             let node = &members[number % members.len()].node.name;
@@ -96,7 +94,7 @@ impl ClusterFixture<'_> {
             let mut pod = objects::pod(&name, node, Some("storage"));
             pod["metadata"]["labels"] = serde_json::json!({"stream": "1"});
             stream.api.request("POST", PODS, &pod)?;
-            stream.awaited.insert(name);
+            stream.starting.insert(name);
         }
         stream.made += PODS_A_SECOND;
         Ok(())
@@ -125,22 +123,22 @@ impl Stream<'_> {
         }
     }
 
-    /// Deletes the pods that run and have both networks.
-    fn look(&mut self) -> anyhow::Result<()> {
+    /// Deletes the pods that run with both networks.
+    fn delete_complete(&mut self) -> anyhow::Result<()> {
         for pod in self.pods()? {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            if self.awaited.contains(name) && is_whole(&pod).with_context(|| name.to_owned())? {
+            if self.starting.contains(name) && is_complete(&pod).with_context(|| name.to_owned())? {
                 self.api
                     .request("DELETE", &format!("{PODS}/{name}"), &Value::Null)?;
-                self.awaited.remove(name);
+                self.starting.remove(name);
             }
         }
         Ok(())
     }
 }
 
-/// Whether a pod runs, with everything that it asked for; a pod that failed, or runs with less, is an error.
-fn is_whole(pod: &Value) -> anyhow::Result<bool> {
+/// Returns whether a pod runs with all its networks; a pod that failed, or that runs with fewer, is an error.
+fn is_complete(pod: &Value) -> anyhow::Result<bool> {
     match pod["status"]["phase"].as_str().unwrap_or_default() {
         "Running" => {
             let status = objects::status(pod)?;

@@ -1,4 +1,4 @@
-//! The helm-controller, the image of its jobs, and the servers whose manifests it gets.
+//! The helm-controller, the image of its jobs, and the servers whose manifests it installs.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -12,12 +12,12 @@ use crate::{
 /// Data directories.
 pub(super) const K3S: &str = "/var/lib/rancher/k3s";
 pub(super) const RKE2: &str = "/var/lib/rancher/rke2";
-/// The image of the jobs, as the controller is told.
+/// The image of the jobs, which an argument sets.
 const IMAGE: &str = "e2e.invalid/helm-job:1";
-/// What they run.
+/// The entry point of the jobs.
 const SCRIPT: &str = include_str!("job.sh");
 
-/// Servers with their manifests directories: of K3s on both nodes, of RKE2 on the second.
+/// The servers with their manifests directories: K3s on both nodes, RKE2 on the second.
 pub(super) struct Servers {
     addons: Addons,
     servers: Vec<(usize, &'static str, DeployController)>,
@@ -26,7 +26,7 @@ pub(super) struct Servers {
 const SERVERS: [(usize, &str); 3] = [(0, K3S), (1, K3S), (1, RKE2)];
 
 impl Servers {
-    /// Starts what a server brings along: static files and the helm-controller.
+    /// Starts the parts of a server: static files and helm-controller.
     pub(super) fn start(fixture: &ClusterFixture<'_>) -> anyhow::Result<Self> {
         let (cluster, env) = (&fixture.cluster, fixture.env);
         let server = cluster.server();
@@ -49,7 +49,7 @@ impl Servers {
         };
         let archive = image.archive(env)?;
         fixture.each(|member| member.runtime.import(&member.node, &archive))?;
-        // Jobs go to a server, as these are labelled.
+        // Jobs run on nodes with this label, which servers have.
         let label = "node-role.kubernetes.io/control-plane=true";
         cluster.kubectl(&["label", "node", &server.name, label])?;
         server.serve("helm-controller", "helm-controller", |command| {
@@ -58,7 +58,7 @@ impl Servers {
                 .arg(cluster.control.admin())
                 .arg(format!("--default-job-image={IMAGE}"))
         })?;
-        sh::until(60, "HelmCharts are known", || {
+        sh::until(60, "the kind HelmChart is served", || {
             cluster.kubectl(&["get", "helmcharts,helmchartconfigs"])
         })?;
         Ok(Self {
@@ -67,7 +67,7 @@ impl Servers {
         })
     }
 
-    /// All servers with this data directory look at their manifests.
+    /// Scans the manifests of all servers with this data directory; returns what was done to which files.
     pub(super) fn scan(
         &mut self,
         fixture: &ClusterFixture<'_>,
@@ -84,7 +84,7 @@ impl Servers {
         Ok(done)
     }
 
-    /// They all start again, and look at every file.
+    /// Restarts all servers, which then apply every manifest.
     pub(super) fn restart(&mut self) {
         self.servers = servers();
     }

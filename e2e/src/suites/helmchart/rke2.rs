@@ -1,4 +1,4 @@
-//! RKE2's form: the chart inside its manifest, the cluster's settings written into it, and off again by the distro's own flag.
+//! RKE2: the chart is inside the manifest, RKE2 writes the cluster's settings into it, and its flag `--disable` uninstalls it.
 
 use anyhow::{Context as _, ensure};
 
@@ -11,7 +11,7 @@ use crate::{
     suites::cluster::{ClusterFixture, NAMESPACE},
 };
 
-/// Where RKE2's nodes get images from, here under a second name in their stores.
+/// The system default registry; the nodes have the image under this name, too.
 const REGISTRY: &str = "mirror.e2e.invalid:5000";
 
 impl ClusterFixture<'_> {
@@ -22,12 +22,12 @@ impl ClusterFixture<'_> {
     ) -> Result<(), CheckFailed> {
         let server = &self.cluster.members[1];
         report.check(
-            "RKE2's form: the chart inside, a cluster's settings written into it",
+            "RKE2: jobs install the charts inside the manifests, with the cluster's settings",
             || {
                 let image = self.image()?;
                 let (_, name) = image.split_once('/').context("images have a registry")?;
                 for member in &self.cluster.members {
-                    // As the agents of K3s and RKE2 name what they import.
+                    // The agents of K3s and RKE2 tag imported images with the system default registry, too.
                     let second = format!("{REGISTRY}/{name}");
                     let mut ctr = member.runtime.ctr(&member.node);
                     sh::run(ctr.args(["images", "tag", &image, &second]))?;
@@ -39,10 +39,10 @@ impl ClusterFixture<'_> {
                 ensure!(servers.scan(self, RKE2, &[])? == expected);
                 released(&self.cluster, "rke2-multus-crd", 0)?;
                 released(&self.cluster, "rke2-multus", 0)?;
-                self.is_deployed("rke2-multus")
+                self.wait_until_deployed("rke2-multus")
             },
         )?;
-        report.check("the cluster's registry stands before the image", || {
+        report.check("the image has the cluster's registry", || {
             let set = self.cluster.get(&["daemonset", "rke2-multus", NAMESPACE])?;
             let image = &set["spec"]["template"]["spec"]["containers"][0]["image"];
             let image = image.as_str().unwrap_or_default();
@@ -51,7 +51,7 @@ impl ClusterFixture<'_> {
         })?;
         report.check("pods get their networks again", || self.pods("again"))?;
         report.check(
-            "staged beside what RKE2 has written, nothing changes",
+            "staging again keeps what RKE2 has written into the manifests",
             || {
                 let written = self.stage(server, "rke2", RKE2, "")?;
                 ensure!(written.is_empty(), "it wrote {written}");
@@ -61,7 +61,7 @@ impl ClusterFixture<'_> {
         )
     }
 
-    pub(super) fn rke2_goes(
+    pub(super) fn rke2_uninstall(
         &self,
         servers: &mut Servers,
         before: &[FileHashes],
@@ -69,7 +69,7 @@ impl ClusterFixture<'_> {
     ) -> Result<(), CheckFailed> {
         let server = &self.cluster.members[1];
         report.check(
-            "a start without --multus: the distro disables it, all of it goes",
+            "a start without --multus disables and uninstalls it",
             || {
                 let program = format!("{RKE2}/bin/rke2");
                 server.node.write(&program, "#!/bin/sh\necho \"$@\"\n")?;
@@ -81,34 +81,35 @@ impl ClusterFixture<'_> {
                     .filter_map(|word| word.strip_prefix("--disable="))
                     .map(str::to_owned)
                     .collect();
-                ensure!(disabled == ["multus-crd", "multus"], "it is told: {said}");
-                // A start: every file is looked at.
+                ensure!(
+                    disabled == ["multus-crd", "multus"],
+                    "RKE2 is started with {said}"
+                );
+                // After a restart the server scans every file.
                 servers.restart();
                 let removed = ["removed multus-crd.yaml", "removed multus.yaml"];
                 ensure!(servers.scan(self, RKE2, &disabled)? == removed);
-                self.is_gone("rke2")?;
+                self.wait_until_uninstalled("rke2")?;
                 let mut command = self.distro(server);
                 let said = sh::run(command.args(["server", "--", &program, "server"]))?;
-                ensure!(said.trim() == "server", "the next start is told: {said}");
+                ensure!(said.trim() == "server", "the next start has {said}");
                 let record = server
                     .node
                     .path(&format!("{RKE2}/server/.multus-distro.json"));
                 ensure!(!record.exists(), "the record is still there");
                 std::fs::remove_file(server.node.path(&program))?;
-                self.are_as(before)
+                self.ensure_files_unchanged(before)
             },
         )?;
-        report.check("definitions of networks stay once more", || {
-            self.definitions_stay()
-        })?;
+        report.check("network definitions stay again", || self.definitions_stay())?;
         report.check(
-            "new pods start on the primary network alone once more",
-            || self.primary_alone(),
+            "new pods start with the default network alone again",
+            || self.default_network_alone(),
         )
     }
 }
 
-/// What RKE2 writes into charts: all of it, with this cluster's values.
+/// Returns all settings that RKE2 writes into charts, with this cluster's values.
 fn settings() -> [(&'static str, &'static str); 11] {
     [
         ("global.clusterCIDR", "10.244.0.0/16"),

@@ -75,7 +75,7 @@ impl ClusterFixture<'_> {
             self.cluster
                 .kubectl(&["delete", "helmchartconfig", CHART, NAMESPACE])?;
             released(&self.cluster, CHART, before)?;
-            self.is_ready(CHART)?;
+            self.wait_until_ready(CHART)?;
             self.pods("after")
         })
     }

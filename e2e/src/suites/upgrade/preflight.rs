@@ -1,4 +1,4 @@
-//! What `kubectl multus preflight` says of a cluster with the published chart, and whether it comes true once ours is there.
+//! `kubectl multus preflight` on a cluster with the published chart, compared with the pods after the upgrade.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::UpgradeFixture;
 use crate::{control_plane::objects, kubectl_plugin::KubectlPlugin, sh};
 
-/// A kind of pod: its name, its annotation, and what preflight has to say of its next start.
+/// A kind of pod: its name, its annotation, and preflight's expected verdict on its next start.
 struct Kind {
     name: &'static str,
     networks: Option<&'static str>,
@@ -43,14 +43,14 @@ const KINDS: [Kind; 6] = [
     },
 ];
 
-/// The event by which the daemon tells of a request that no plugin serves.
+/// The daemon's event for a request that no plugin supports.
 const NOT_SERVED: &str = "CapabilityNotServed";
 
 impl UpgradeFixture<'_> {
-    /// Pods of every kind are there, and preflight says of each what is expected.
+    /// Creates pods of every kind, and checks preflight's verdict on each.
     pub(super) fn preflight(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
-        self.make_kinds()?;
+        self.create_kinds()?;
         let kubeconfig = cluster.control.admin();
         let plugin = KubectlPlugin {
             env: self.fixture.env,
@@ -66,7 +66,7 @@ impl UpgradeFixture<'_> {
             let found = verdict_of(&answer, &title);
             ensure!(
                 found.as_deref() == kind.verdict,
-                "{title}: preflight says {found:?}, expected {:?}: {answer}",
+                "{title}: the verdict is {found:?}, expected is {:?}: {answer}",
                 kind.verdict
             );
         }
@@ -74,16 +74,16 @@ impl UpgradeFixture<'_> {
         let others: Vec<_> = findings
             .filter(|one| one["verdict"] != "note" && one["subject"] != "pod")
             .collect();
-        ensure!(others.is_empty(), "nothing else is wrong here: {others:?}");
+        ensure!(others.is_empty(), "unexpected findings: {others:?}");
         Ok(())
     }
 
-    /// The same pods, made anew by our daemons, start as preflight said.
+    /// Recreates the pods with our daemons; fails unless each starts or fails as preflight reported.
     pub(super) fn preflight_comes_true(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
         let names: Vec<_> = KINDS.iter().map(|kind| kind.name.to_owned()).collect();
         cluster.delete(&names)?;
-        self.make_kinds()?;
+        self.create_kinds()?;
         for kind in &KINDS {
             let has_event = |reason: &str| -> anyhow::Result<bool> {
                 let about = format!("--field-selector=involvedObject.name={}", kind.name);
@@ -95,19 +95,19 @@ impl UpgradeFixture<'_> {
                 }))
             };
             match kind.verdict {
-                Some("fails") => sh::until(60, "the pod fails as preflight said", || {
+                Some("fails") => sh::until(60, "the pod fails as preflight reported", || {
                     ensure!(has_event("FailedCreatePodSandBox")?, "{}", kind.name);
                     let pod = cluster.pod(kind.name)?;
                     ensure!(pod["status"]["phase"] == "Pending", "{} runs", kind.name);
                     Ok(())
                 })?,
-                Some(_) => sh::until(60, "an event says what the pod lacks", || {
+                Some(_) => sh::until(60, "an event names the unsupported request", || {
                     ensure!(has_event(NOT_SERVED)?, "{}", kind.name);
                     Ok(())
                 })?,
                 None => ensure!(
                     !has_event(NOT_SERVED)?,
-                    "{}: an event says that it lacks something",
+                    "{}: an event names an unsupported request",
                     kind.name
                 ),
             }
@@ -115,8 +115,8 @@ impl UpgradeFixture<'_> {
         cluster.delete(&names)
     }
 
-    /// Pods of every kind, those that can start, started.
-    fn make_kinds(&self) -> anyhow::Result<()> {
+    /// Creates pods of every kind, and waits until those run that can start.
+    fn create_kinds(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
         let node = &cluster.server().name;
         let pods = KINDS.iter().map(|kind| {
@@ -129,7 +129,7 @@ impl UpgradeFixture<'_> {
         cluster.apply(&pods.collect::<Vec<_>>())?;
         for kind in KINDS.iter().filter(|kind| kind.verdict != Some("fails")) {
             if kind.host_network {
-                sh::until(60, "the pod of the host's network runs", || {
+                sh::until(60, "the pod in the host's network runs", || {
                     let pod = cluster.pod(kind.name)?;
                     ensure!(pod["status"]["phase"] == "Running", "{}", pod["status"]);
                     Ok(())
@@ -146,14 +146,14 @@ impl UpgradeFixture<'_> {
     }
 }
 
-/// The worst that preflight says of a pod; notes are nothing.
+/// Returns preflight's worst verdict on a pod, except notes.
 fn verdict_of(answer: &Value, title: &str) -> Option<String> {
     let findings = answer["findings"].as_array().into_iter().flatten();
     let about = findings.filter(|one| {
         let mut names = one["names"].as_array().into_iter().flatten();
         one["subject"] == "pod" && one["verdict"] != "note" && names.any(|name| name == title)
     });
-    // "fails" comes after "changes".
+    // In alphabetical order "fails" comes after "changes".
     let verdicts = about.filter_map(|one| one["verdict"].as_str());
     verdicts.max().map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! A published release, with images that are made of upstream's programs.
+//! A published release of the chart, with images that are built from upstream's programs.
 
 use std::{
     collections::BTreeSet,
@@ -21,12 +21,12 @@ pub(super) const CRD_NAME: &str = "rke2-multus-crd";
 pub(crate) struct ReleaseSpec {
     pub(super) name: &'static str,
     chart: &'static str,
-    /// From the release on that has one.
+    /// The chart of the CRD; v4.3.008 has none.
     crd_chart: Option<&'static str>,
     values: &'static [&'static str],
 }
 
-/// One of each kind: with the definition in the main chart and without a daemon; with the definition apart and with a daemon.
+/// One release of each kind: with the CRD in the main chart and without a daemon; with the CRD in its own chart and with a daemon.
 pub(crate) const PUBLISHED: &[ReleaseSpec] = &[
     ReleaseSpec {
         name: "v4.3.008, thin",
@@ -42,7 +42,7 @@ pub(crate) const PUBLISHED: &[ReleaseSpec] = &[
     },
 ];
 
-/// Where upstream's images have its programs.
+/// Paths of the programs in upstream's images.
 const PROGRAMS: [(&str, &str); 6] = [
     ("multus", "/usr/src/multus-cni/bin/multus"),
     ("multus-daemon", "/usr/src/multus-cni/bin/multus-daemon"),
@@ -62,7 +62,7 @@ pub(crate) struct PublishedRelease<'a> {
 }
 
 impl<'a> PublishedRelease<'a> {
-    /// Gives every node the images that the chart names.
+    /// Builds the images that the chart names, and imports them on every node.
     pub(crate) fn import(
         fixture: &'a ClusterFixture<'a>,
         kind: &'static ReleaseSpec,
@@ -84,7 +84,7 @@ impl<'a> PublishedRelease<'a> {
             .map(|image| image.trim_matches('"').to_owned())
             .collect();
         ensure!(!images.is_empty(), "{} names no image", kind.chart);
-        // One image puts plugins on the node, which are there already; all others are Multus.
+        // One image copies reference plugins to the node, which has them already; all others are Multus.
         let (plugins, multus): (Vec<_>, Vec<_>) = images
             .iter()
             .map(|image| format!("docker.io/{image}"))
@@ -119,7 +119,7 @@ impl<'a> PublishedRelease<'a> {
         })
     }
 
-    /// Installs it, or goes back to it.
+    /// Installs the release, or rolls back to it.
     pub(crate) fn install(&self) -> anyhow::Result<()> {
         let crd = self.crd_chart.as_ref().map(|chart| (CRD_NAME, chart));
         for (name, chart) in crd.into_iter().chain([(NAME, &self.chart)]) {
@@ -135,8 +135,8 @@ impl<'a> PublishedRelease<'a> {
         Ok(())
     }
 
-    /// Every node runs its daemon, and has its configuration.
-    pub(crate) fn is_deployed(&self) -> anyhow::Result<()> {
+    /// Waits until every node has its daemon, and its configuration.
+    pub(crate) fn wait_until_deployed(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
         sh::until(120, "the published DaemonSet is rolled out", || {
             let words = ["rollout", "status", NAMESPACE, "--timeout=1s"];
@@ -144,9 +144,9 @@ impl<'a> PublishedRelease<'a> {
         })?;
         self.fixture.each(|member| {
             let folder = &member.runtime.paths.conf_dir;
-            sh::until(30, "its configuration is there", || {
+            sh::until(30, "its configuration is installed", || {
                 let names = member.node.list(folder)?;
-                // Without a daemon it is a list where the primary's is one.
+                // Without a daemon the configuration is a list when that of the default network is one.
                 let found = names.iter().any(|name| name.starts_with("00-multus.conf"));
                 ensure!(found, "in {folder} are {names:?}");
                 Ok(())
@@ -154,8 +154,8 @@ impl<'a> PublishedRelease<'a> {
         })
     }
 
-    /// Whether these are its images, and there is one.
-    pub(super) fn are(&self, images: &[String]) -> bool {
+    /// Returns whether these are images of this release, and at least one.
+    pub(super) fn has_images(&self, images: &[String]) -> bool {
         !images.is_empty() && images.iter().all(|image| self.images.contains(image))
     }
 }
