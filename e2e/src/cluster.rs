@@ -71,8 +71,8 @@ impl Cluster {
         route(&nodes)?;
         let control = ControlPlane::start(&nodes[0], extent)?;
         let mut members = Vec::new();
-        for (node, (layout, generation)) in nodes.drain(..).zip(kinds) {
-            let runtime = Runtime::start(env, &node, *layout, *generation)?;
+        for (node, (layout, containerd_version)) in nodes.drain(..).zip(kinds) {
+            let runtime = Runtime::start(env, &node, *layout, *containerd_version)?;
             if layout.is_read_only() {
                 node.make_read_only()?;
             }

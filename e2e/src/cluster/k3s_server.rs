@@ -1,5 +1,5 @@
+//! The part of a K3s or RKE2 server that handles staged files: it serves the static files, and applies the manifests.
 //!
-//! What a server of K3s or RKE2 does with staged files: it serves the static files, and applies the manifests.
 //! The real code is part of programs that are not available here, so this module follows its rules about names, times and checksums.
 
 use std::{

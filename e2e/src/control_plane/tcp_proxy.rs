@@ -1,5 +1,5 @@
-//!
 //! A TCP proxy between the daemon and its API server that can refuse, be silent or slow, or change between those.
+//!
 //! It forwards bytes unchanged, so TLS is between daemon and API server.
 
 use std::{

@@ -1,5 +1,7 @@
 //! The kinds of nodes: the paths that the runtime of each distro uses.
 
+use std::fmt;
+
 use crate::test_env;
 
 /// The kind of a node.
@@ -26,6 +28,15 @@ pub(crate) enum ContainerdVersion {
     V1,
     /// 2.x from the pinned module, with CNI up to 1.1.0.
     V2,
+}
+
+impl fmt::Display for ContainerdVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::V1 => "1.6",
+            Self::V2 => "2.x",
+        })
+    }
 }
 
 /// The paths of a node's runtime.
@@ -118,7 +129,11 @@ impl Layout {
 }
 
 /// Returns containerd's configuration for these paths.
-pub(crate) fn containerd(generation: ContainerdVersion, paths: &NodePaths, pause: &str) -> String {
+pub(crate) fn containerd(
+    containerd_version: ContainerdVersion,
+    paths: &NodePaths,
+    pause: &str,
+) -> String {
     let NodePaths {
         root,
         state,
@@ -130,7 +145,7 @@ pub(crate) fn containerd(generation: ContainerdVersion, paths: &NodePaths, pause
     let head =
         format!("root = \"{root}\"\nstate = \"{state}\"\n[grpc]\n  address = \"{socket}\"\n");
     let common = "  disable_apparmor = true\n  restrict_oom_score_adj = true\n";
-    match generation {
+    match containerd_version {
         ContainerdVersion::V1 => format!(
             "version = 2\n{head}[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"{pause}\"\n{common}\
              [plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"{bin_dir}\"\n  conf_dir = \"{conf_dir}\"\n"

@@ -27,7 +27,7 @@ const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
 /// A runtime on a node.
 pub(crate) struct Runtime {
     pub(crate) layout: Layout,
-    generation: ContainerdVersion,
+    containerd_version: ContainerdVersion,
     pub(crate) paths: NodePaths,
     pub(crate) containerd: Service,
 }
@@ -38,14 +38,14 @@ impl Runtime {
         env: &TestEnv,
         node: &Node,
         layout: Layout,
-        generation: ContainerdVersion,
+        containerd_version: ContainerdVersion,
     ) -> anyhow::Result<Self> {
         let paths = layout.paths(&node.name);
-        install_files(env, node, (layout, generation), &paths)?;
+        install_files(env, node, (layout, containerd_version), &paths)?;
         let runtime = Self {
             layout,
-            generation,
-            containerd: serve(env, node, generation, &paths.config)?,
+            containerd_version,
+            containerd: serve(env, node, containerd_version, &paths.config)?,
             paths,
         };
         runtime.answers(node)?;
@@ -64,12 +64,12 @@ impl Runtime {
         &mut self,
         env: &TestEnv,
         node: &Node,
-        (generation, paths): (ContainerdVersion, NodePaths),
+        (containerd_version, paths): (ContainerdVersion, NodePaths),
     ) -> anyhow::Result<NodePaths> {
-        install_files(env, node, (self.layout, generation), &paths)?;
+        install_files(env, node, (self.layout, containerd_version), &paths)?;
         node.end(&self.containerd, "TERM")?;
-        self.containerd = serve(env, node, generation, &paths.config)?;
-        self.generation = generation;
+        self.containerd = serve(env, node, containerd_version, &paths.config)?;
+        self.containerd_version = containerd_version;
         let left = std::mem::replace(&mut self.paths, paths);
         self.answers(node)?;
         Ok(left)
@@ -94,7 +94,7 @@ impl Runtime {
 fn install_files(
     env: &TestEnv,
     node: &Node,
-    (layout, generation): (Layout, ContainerdVersion),
+    (layout, containerd_version): (Layout, ContainerdVersion),
     paths: &NodePaths,
 ) -> anyhow::Result<()> {
     let NodePaths {
@@ -106,7 +106,7 @@ fn install_files(
         config,
         ..
     } = paths;
-    let source = match generation {
+    let source = match containerd_version {
         ContainerdVersion::V1 => PathBuf::from(DEBIAN_PLUGINS),
         ContainerdVersion::V2 => env.plugins.clone(),
     };
@@ -128,7 +128,7 @@ fn install_files(
         }
     }
     ensure!(count >= 6, "{}: plugins are missing", source.display());
-    node.write(config, layout::containerd(generation, paths, IMAGE))?;
+    node.write(config, layout::containerd(containerd_version, paths, IMAGE))?;
     node.write(
         &format!("{conf_dir}/10-primary.conflist"),
         layout::primary("1.0.0", node.number),
@@ -139,10 +139,10 @@ fn install_files(
 pub(crate) fn serve(
     env: &TestEnv,
     node: &Node,
-    generation: ContainerdVersion,
+    containerd_version: ContainerdVersion,
     config: &str,
 ) -> anyhow::Result<Service> {
-    let program = match generation {
+    let program = match containerd_version {
         ContainerdVersion::V1 => Path::new("/usr/bin/containerd").to_owned(),
         ContainerdVersion::V2 => env.bin.join("containerd"),
     };

@@ -1,7 +1,7 @@
-//! Suite `airgap`: what carries images and charts to where there is no network, on the programs that read it: a registry with a
-//! login, containerd of both generations with empty stores, skopeo, Helm.
+//! Suite `airgap`: archives and registries for clusters without a network, read by real programs: a registry with a login, both
+//! versions of containerd with empty stores, skopeo, Helm.
 //!
-//! Everything is done with `cargo xtask`'s own program and with the files of the release; nothing is taken from a library.
+//! The suite runs the program of `cargo xtask` and uses the files of the release; it calls no library of ours.
 
 mod agent;
 mod copy;

@@ -1,7 +1,7 @@
-//! Suite `cri`: containerd of both generations with an empty store and no way out imports the archive, as an agent would,
-//! runs the daemon from it, and gives sandboxes their networks.
+//! Suite `cri`: both versions of containerd, with an empty store and without a registry, import the archive as an agent does, run the
+//! daemon from it, and attach sandboxes.
 //!
-//! The test is the kubelet: it speaks CRI. Pods are objects of a real API server.
+//! The test plays the kubelet, as a CRI client. Pods are objects of a real API server.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _};
 
@@ -48,46 +48,51 @@ const KUBECONFIG: &str = "/var/lib/multus/e2e-kubeconfig";
 const STATE: &str = "/var/lib/cni/multus";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
-    for (generation, layout) in [
+    for (containerd_version, layout) in [
         (ContainerdVersion::V1, Layout::K3s),
         (ContainerdVersion::V2, Layout::Kubeadm),
     ] {
-        let of = |what: &str| format!("containerd {generation:?}, {layout:?} layout: {what}");
-        let mut fixture = report.check(&of("an empty store, no way out"), || {
-            CriFixture::new(env, layout, generation)
+        let of = |what: &str| format!("containerd {containerd_version}, {layout:?} layout: {what}");
+        let mut fixture = report
+            .check(&of("a node with an empty store and no registry"), || {
+                CriFixture::new(env, layout, containerd_version)
+            })?;
+        report.check(&of("the complete archive is imported"), || {
+            fixture.import(env)
         })?;
-        report.check(&of("the archive is imported whole"), || fixture.import(env))?;
         report.check(
-            &of("the image's daemon finds the directories and becomes ready"),
+            &of("the daemon of the image discovers the directories and becomes ready"),
             || fixture.start_daemon(&json!({})),
         )?;
-        report.check(&of("a sandbox has its default network"), || {
-            fixture.attaches("plain", None, &["eth0"])
+        report.check(&of("a sandbox gets its default network"), || {
+            fixture.attach("plain", None, &["eth0"])
         })?;
-        report.check(&of("a sandbox has a second network"), || {
-            fixture.attaches("second", Some("storage"), &["eth0", "net1"])
+        report.check(&of("a sandbox gets a second network"), || {
+            fixture.attach("second", Some("storage"), &["eth0", "net1"])
         })?;
-        report.check(&of("plugins run where the runtime would run them"), || {
-            let place = fixture.plugins_place("runtime")?;
+        report.check(&of("plugins run in the node's mount namespace"), || {
+            let place = fixture.probe("runtime")?;
             ensure!(!place.is_daemons && place.is_nodes, "{place:?}");
             Ok(())
         })?;
-        report.check(&of("both deletions leave nothing"), || fixture.deletes())?;
+        report.check(&of("both DELs leave nothing"), || {
+            fixture.delete_sandboxes()
+        })?;
         report.check(
-            &of("chrootDir: plugins see the node through the daemon's container"),
+            &of("with chrootDir plugins run in the daemon's mount namespace"),
             || {
                 fixture.start_daemon(&json!({"chrootDir": "/hostroot"}))?;
-                fixture.attaches("chrooted", Some("storage"), &["eth0", "net1"])?;
-                let place = fixture.plugins_place("chroot")?;
+                fixture.attach("chrooted", Some("storage"), &["eth0", "net1"])?;
+                let place = fixture.probe("chroot")?;
                 ensure!(place.is_daemons && !place.is_nodes, "{place:?}");
-                fixture.deletes()
+                fixture.delete_sandboxes()
             },
         )?;
     }
     Ok(())
 }
 
-/// A plugin that writes down its own mount namespace and that of the daemon, which is the parent of the process that started it.
+/// A plugin that records its mount namespace and that of the daemon, which is the parent of the process that started the plugin.
 const PROBE: &str = "e2e-probe";
 const PROBE_SAW: &str = "/var/lib/multus/e2e-probe";
 const PROBE_SCRIPT: &str = "#!/bin/sh\n\
@@ -95,7 +100,7 @@ const PROBE_SCRIPT: &str = "#!/bin/sh\n\
     && readlink /proc/self/ns/mnt /proc/$2/ns/mnt >/var/lib/multus/e2e-probe\n\
     echo '{\"cniVersion\":\"1.0.0\"}'\n";
 
-/// In whose mount namespace a plugin ran.
+/// Whether a plugin ran in the mount namespace of the daemon, and in that of the node.
 #[derive(Debug)]
 struct PluginNamespaces {
     is_daemons: bool,
@@ -104,7 +109,7 @@ struct PluginNamespaces {
 
 /// One node with a runtime and an API server.
 struct CriFixture {
-    /// The daemon's.
+    /// The sandbox of the daemon.
     daemon: Option<String>,
     sandboxes: Vec<String>,
     runtime: Runtime,
@@ -116,13 +121,17 @@ struct CriFixture {
 }
 
 impl CriFixture {
-    fn new(env: &TestEnv, layout: Layout, generation: ContainerdVersion) -> anyhow::Result<Self> {
+    fn new(
+        env: &TestEnv,
+        layout: Layout,
+        containerd_version: ContainerdVersion,
+    ) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let node = Node::start(env, &network, 1, &[&env.bin])?;
         let control = ControlPlane::start(&node, Components::ApiServer)?;
         let probe = objects::network(PROBE, &json!({"cniVersion": "1.0.0", "type": PROBE}));
         objects::definitions(env, &control, &node, &[objects::storage(), probe])?;
-        let runtime = Runtime::start(env, &node, layout, generation)?;
+        let runtime = Runtime::start(env, &node, layout, containerd_version)?;
         let client = Client::connect(node.path(&runtime.paths.socket))?;
         let release: Value = serde_json::from_slice(&env.read("release.json")?)?;
         let reference = release["images"][0]["reference"]
@@ -156,18 +165,15 @@ impl CriFixture {
         for image in lists.lines() {
             let (name, digest) = image.split_once('@').context("a list names digests")?;
             let found = ctr(&["images", "list", &format!("name=={name}")])?;
-            ensure!(
-                found.contains(digest),
-                "{image} is not what was imported: {found}"
-            );
+            ensure!(found.contains(digest), "{image} was not imported: {found}");
         }
-        // Every blob is there, and the layers unpack.
+        // All blobs are there, and the layers unpack.
         let check = ctr(&["images", "check", &format!("name=={}", self.reference)])?;
         ensure!(check.contains("complete"), "{check}");
         Ok(())
     }
 
-    /// Starts it with these keys in its file; the former one ends first.
+    /// Starts the daemon with these configuration keys, after ending the former one.
     fn start_daemon(&mut self, more: &Value) -> anyhow::Result<()> {
         if let Some(former) = self.daemon.take() {
             self.client.stop(&former)?;
@@ -258,7 +264,8 @@ impl CriFixture {
         Ok(())
     }
 
-    fn attaches(
+    /// Runs a sandbox; fails unless it has exactly these interfaces, and the network status says so.
+    fn attach(
         &mut self,
         name: &str,
         networks: Option<&str>,
@@ -273,7 +280,7 @@ impl CriFixture {
             .run(&["nsenter", &target, "--net", "ip", "-o", "address"])?;
         let inside = addresses(&inside);
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
-        ensure!(names == interfaces, "inside are {inside:?}");
+        ensure!(names == interfaces, "the sandbox has {inside:?}");
         ensure!(
             self.node.path(&format!("{STATE}/{sandbox}")).exists(),
             "no state of {sandbox}"
@@ -283,24 +290,24 @@ impl CriFixture {
         Ok(())
     }
 
-    /// Where the plugin of a pod's second network ran.
-    fn plugins_place(&mut self, name: &str) -> anyhow::Result<PluginNamespaces> {
+    /// Attaches a pod to the network of the probe, and returns where the plugin ran.
+    fn probe(&mut self, name: &str) -> anyhow::Result<PluginNamespaces> {
         let pod = self.pod(name, Some(PROBE))?;
         self.sandboxes.push(self.client.run(&pod)?);
         let seen = fs::read_to_string(self.node.path(PROBE_SAW)).context(PROBE_SAW)?;
         let nodes = self.node.run(&["readlink", "/proc/1/ns/mnt"])?;
         let [own, daemons] = seen.lines().collect::<Vec<_>>()[..] else {
-            bail!("the plugin saw {seen}");
+            bail!("the plugin recorded {seen}");
         };
-        ensure!(own.starts_with("mnt:["), "the plugin saw {seen}");
+        ensure!(own.starts_with("mnt:["), "the plugin recorded {seen}");
         Ok(PluginNamespaces {
             is_daemons: own == daemons,
             is_nodes: own == nodes.trim(),
         })
     }
 
-    /// As a kubelet does it: stop, which is the first DEL, then remove, which is the second where the runtime asks twice.
-    fn deletes(&mut self) -> anyhow::Result<()> {
+    /// Stops and removes all sandboxes as a kubelet does. Stop runs the first DEL; stopping again, and remove, may run another one.
+    fn delete_sandboxes(&mut self) -> anyhow::Result<()> {
         for sandbox in std::mem::take(&mut self.sandboxes) {
             self.client.stop(&sandbox)?;
             self.client.stop(&sandbox)?;
@@ -309,7 +316,7 @@ impl CriFixture {
         nothing_left(&self.node)
     }
 
-    /// The pod as an object, and as the runtime is told of it.
+    /// Creates a pod, and returns the configuration of its sandbox.
     fn pod(&self, name: &str, networks: Option<&str>) -> anyhow::Result<PodSandboxConfig> {
         self.control
             .apply(&self.node, &[objects::pod(name, &self.node.name, networks)])?;
@@ -338,7 +345,7 @@ impl CriFixture {
     }
 }
 
-/// A kubeconfig with its certificate inside: the daemon's container sees no file beside it.
+/// Embeds the certificate in a kubeconfig, because the daemon's container has no other file.
 fn inline(text: &str) -> anyhow::Result<String> {
     let mut config: Value = serde_json::from_str(text)?;
     let cluster = &mut config["clusters"][0]["cluster"];

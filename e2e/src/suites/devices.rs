@@ -1,5 +1,5 @@
-//! Suite `devices`: networks that want a device, on a real kubelet with a device plugin and a DRA driver, and networks of a pod that
-//! runs there. The daemon runs on the node itself, without an image.
+//! Suite `devices`: networks that need a device, on a real kubelet with a device plugin and a DRA driver, also in hot plug. The daemon
+//! runs as a process of the node, without an image.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(crate) const NEEDS: Needs = Needs {
 };
 
 const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
-/// Where the kubelet tells who has which device.
+/// The socket of the kubelet's pod resources API.
 const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
@@ -48,43 +48,46 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         fixture.start_daemon()
     })?;
     report.check(
-        "the kubelet takes the device plugin and the DRA driver",
+        "device plugin and DRA driver are registered at the kubelet",
         || {
             fixture.cluster.apply(&dra::classes())?;
             drivers::wait_until_registered(&fixture.cluster, &node.name)
         },
     )?;
     report.check(
-        "networks get the devices of containers in their order",
+        "networks get the devices of containers in the order of the containers",
         || {
-            fixture.make()?;
+            fixture.create_pods()?;
             fixture.gives_devices()
         },
     )?;
     report.check(
-        "a pod with fewer devices than networks does not start, and says why",
+        "a pod with fewer devices than networks does not start, with an event",
         || fixture.refuses(),
     )?;
     report.check("networks get the devices of claims", || {
         fixture.gives_claimed()
     })?;
     report.check(
-        "a network gets the device of a claim that the pod names",
+        "a network gets the device of an existing claim that the pod names",
         || fixture.gives_named(),
     )?;
-    report.check("networks get the device of a claim for a resource", || {
-        fixture.gives_extended()
-    })?;
-    report.check("networks get the devices of a claim by its name", || {
-        fixture.gives_by_claim()
-    })?;
     report.check(
-        "a running pod gets a network with a device of its own",
-        || fixture.plugs(),
+        "a network gets the device of a claim for an extended resource",
+        || fixture.gives_extended(),
     )?;
-    report.check("without the kubelet's socket its notes tell", || {
-        fixture.reads_notes()
-    })?;
+    report.check(
+        "a network gets the device of a claim that its definition names",
+        || fixture.gives_by_claim(),
+    )?;
+    report.check(
+        "hot plug gives a network the free device of a running pod",
+        || fixture.hot_plug(),
+    )?;
+    report.check(
+        "without the kubelet's socket its checkpoint is read",
+        || fixture.reads_checkpoint(),
+    )?;
     report.check("deleted pods leave nothing", || {
         let pods = [
             "ordered", "claimed", "named", "extended", "reserved", "noted",
@@ -130,11 +133,11 @@ impl DevicesFixture<'_> {
         .map(drop)
     }
 
-    /// A pod whose containers want so many devices each.
+    /// Returns a pod with one container per element of `devices`, which requests that many devices.
     fn pod(&self, name: &str, networks: &str, devices: &[u8]) -> Value {
         let mut pod = objects::pod(name, &self.cluster.server().name, Some(networks));
         let containers = devices.iter().enumerate().map(|(index, count)| {
-            // The names are not in the order of the containers.
+            // Sorting by name gives another order than that of the containers.
             let name = format!("c{}", 9 - index);
             let limits = json!({device_plugin::RESOURCE: count.to_string()});
             json!({"name": name, "image": IMAGE, "imagePullPolicy": "Never", "resources": {"limits": limits}})
@@ -143,8 +146,8 @@ impl DevicesFixture<'_> {
         pod
     }
 
-    /// All pods but the last: they come up beside each other.
-    fn make(&self) -> anyhow::Result<()> {
+    /// Creates all pods but the last together, so that they start at the same time.
+    fn create_pods(&self) -> anyhow::Result<()> {
         let template = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "nics"},
             "spec": {"spec": dra::request(dra::CLASS, 2)},
@@ -189,29 +192,29 @@ impl DevicesFixture<'_> {
         let (first, second) = (of("c9")?, of("c8")?);
         ensure!(
             first > second,
-            "the order of {first:?} and {second:?} is that of all"
+            "{first:?} and {second:?} are in the order of all devices"
         );
-        let told = drivers::attached_devices(cluster.server(), "ordered")?;
-        let ids: Vec<_> = told.values().cloned().collect();
+        let attached = drivers::attached_devices(cluster.server(), "ordered")?;
+        let ids: Vec<_> = attached.values().cloned().collect();
         ensure!(
             ids == [&first[..], &second].concat(),
-            "containers have {first:?} and {second:?}, networks {told:?}"
+            "containers have {first:?} and {second:?}, networks {attached:?}"
         );
-        drivers::ensure_status(cluster, "ordered", &told)
+        drivers::ensure_status(cluster, "ordered", &attached)
     }
 
     fn refuses(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        sh::until(60, "an event says why", || {
+        sh::until(60, "an event has the reason", || {
             let events = cluster.get(&["events", "--field-selector=involvedObject.name=short"])?;
             let mut events = events["items"].as_array().into_iter().flatten();
-            let says = |event: &Value| {
+            let has_reason = |event: &Value| {
                 let message = event["message"].as_str().unwrap_or_default();
                 event["source"]["component"] == "multus"
                     && message.contains(device_plugin::RESOURCE)
                     && message.contains("the pod has 1")
             };
-            ensure!(events.any(says), "no event does");
+            ensure!(events.any(has_reason), "no event of the pod has it");
             Ok(())
         })?;
         cluster.delete(&["short".to_owned()])
@@ -220,20 +223,20 @@ impl DevicesFixture<'_> {
     fn gives_claimed(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         cluster.ensure_interfaces("claimed", &["eth0", "net1", "net2"])?;
-        let told = drivers::attached_devices(cluster.server(), "claimed")?;
-        let mut ids: Vec<_> = told.values().map(String::as_str).collect();
+        let attached = drivers::attached_devices(cluster.server(), "claimed")?;
+        let mut ids: Vec<_> = attached.values().map(String::as_str).collect();
         let expected = drivers::claimed_devices(cluster, "claimed")?;
         ensure!(
             ids == expected && ids.len() == 2,
-            "the claim has {expected:?}, networks {told:?}"
+            "the claim has {expected:?}, networks {attached:?}"
         );
         let seen = drivers::devices_in_environment(cluster, ("claimed", "main"), dra::VARIABLE)?;
         ids.sort_unstable();
-        ensure!(seen == ids, "the container sees {seen:?}");
-        drivers::ensure_status(cluster, "claimed", &told)
+        ensure!(seen == ids, "the container has {seen:?}");
+        drivers::ensure_status(cluster, "claimed", &attached)
     }
 
-    /// Only the pod's spec names a claim that was there before it.
+    /// The status of a pod does not list an existing claim, only its spec does.
     fn gives_named(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         self.gives_one(("named", "main"), dra::VARIABLE)?;
@@ -242,7 +245,7 @@ impl DevicesFixture<'_> {
         Ok(())
     }
 
-    /// A container asks for the resource of a class, and the scheduler makes the claim.
+    /// A container requests the extended resource of a class, and the scheduler creates the claim.
     fn gives_extended(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         self.gives_one(("extended", "main"), dra::VARIABLE)?;
@@ -256,44 +259,44 @@ impl DevicesFixture<'_> {
         Ok(())
     }
 
-    /// The driver has no attributes for its device: as up to upstream's 4.3.0, the definition names a claim, and the runtime the device.
+    /// The device has no attributes: as in upstream up to 4.3.0, the definition names the claim, and the runtime knows the device ID.
     fn gives_by_claim(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         cluster.ensure_interfaces("reserved", &["eth0", "net1"])?;
-        let told = drivers::attached_devices(cluster.server(), "reserved")?;
+        let attached = drivers::attached_devices(cluster.server(), "reserved")?;
         ensure!(
-            told.values().eq([dra::BARE.1]),
-            "the claim has {:?}, networks {told:?}",
+            attached.values().eq([dra::BARE.1]),
+            "the claim has {:?}, networks {attached:?}",
             dra::BARE
         );
         let seen = drivers::devices_in_environment(cluster, ("reserved", "main"), dra::VARIABLE)?;
-        ensure!(seen == [dra::BARE.1], "the container sees {seen:?}");
+        ensure!(seen == [dra::BARE.1], "the container has {seen:?}");
         Ok(())
     }
 
-    /// A kubelet that does not listen has noted who has what in its checkpoint.
-    fn reads_notes(&self) -> anyhow::Result<()> {
+    /// Without its socket, the kubelet's checkpoint has the devices of the pods.
+    fn reads_checkpoint(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         std::fs::remove_file(cluster.server().path(KUBELET)).context(KUBELET)?;
         cluster.apply(&[self.pod("noted", "nic", &[1])])?;
         self.gives_one(("noted", "c9"), device_plugin::VARIABLE)
     }
 
-    /// A pod's one network has the one device that its container sees in a variable, and the status tells of it.
+    /// Fails unless the pod's only network has the only device in its container's variable, and the network status has it, too.
     fn gives_one(&self, (pod, container): (&str, &str), variable: &str) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         cluster.ensure_interfaces(pod, &["eth0", "net1"])?;
-        let told = drivers::attached_devices(cluster.server(), pod)?;
+        let attached = drivers::attached_devices(cluster.server(), pod)?;
         let seen = drivers::devices_in_environment(cluster, (pod, container), variable)?;
         ensure!(
-            told.values().eq(&seen) && seen.len() == 1,
-            "the container sees {seen:?}, networks have {told:?}"
+            attached.values().eq(&seen) && seen.len() == 1,
+            "the container has {seen:?}, networks {attached:?}"
         );
-        drivers::ensure_status(cluster, pod, &told)
+        drivers::ensure_status(cluster, pod, &attached)
     }
 
-    /// The kubelet has given the pod three devices; its second network goes, and its device is free for another.
-    fn plugs(&self) -> anyhow::Result<()> {
+    /// The pod has three devices; detaching one network frees its device for another network.
+    fn hot_plug(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let before = drivers::attached_devices(cluster.server(), "ordered")?;
         let ask = |networks: &str| {
@@ -301,11 +304,11 @@ impl DevicesFixture<'_> {
             cluster.kubectl(&["annotate", "--overwrite", "pod", "ordered", &annotation])
         };
         ask("nic,nic")?;
-        sh::until(60, "a network goes", || {
+        sh::until(60, "a network is detached", || {
             cluster.ensure_interfaces("ordered", &["eth0", "net1", "net2"])
         })?;
         ask("nic,nic,nic@late")?;
-        sh::until(60, "a network comes", || {
+        sh::until(60, "a network is attached", || {
             cluster.ensure_interfaces("ordered", &["eth0", "late", "net1", "net2"])
         })?;
         let after = drivers::attached_devices(cluster.server(), "ordered")?;

@@ -1,5 +1,5 @@
-//! Suite `discover`: real containerds of both generations with unlike configurations, and what is found on each node;
-//! then one node whose runtime moves its directories while the daemon runs. No file of a node changes that is not ours.
+//! Suite `discover`: the daemon discovers the directories of real containerds of both versions with different configurations, and follows
+//! one whose directories change while the daemon runs. No file of a node changes except ours.
 
 mod fixture;
 mod kinds;
@@ -16,8 +16,9 @@ pub(crate) const NEEDS: Needs = super::cri::NEEDS;
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     kinds::run(env, report)?;
-    report.check("a node in a container is named, and found as told", || {
-        nested::run(env)
-    })?;
+    report.check(
+        "the runtime of a node in a container is rejected by name, and found below --root",
+        || nested::run(env),
+    )?;
     moving::run(env, report)
 }

@@ -1,7 +1,7 @@
-//! Suite `service`: what `multus-distro install` does to the units that K3s and RKE2 install, on a real systemd.
+//! Suite `service`: `multus-distro install` on the units of K3s and RKE2, with a real systemd.
 //!
-//! The distros themselves cannot be had. A script has their names, writes down how it was started, and becomes containerd, which
-//! they become, too: a service that tells systemd when it is ready, or its start fails.
+//! The distros are not available here. A script with their names records its arguments and executes containerd, as the distros do, so
+//! the service has to notify systemd that it is ready, or its start fails.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -25,28 +25,28 @@ pub(crate) const NEEDS: Needs = Needs {
     modules: &[],
 };
 
-/// Where operators put programs.
+/// The directory in which operators install programs.
 const BIN: &str = "/usr/local/bin";
-/// Where the node's daemon is told about the distro.
+/// The file with which multus-distro tells the node's daemon about the distro.
 const HINT: &str = "/run/multus-distro/node.json";
-/// Of the drop-ins, ours.
+/// The file name of our drop-in.
 const DROP_IN: &str = "90-multus.conf";
 
-/// A unit as a distro's installation has it.
+/// A unit of a distro.
 struct Unit {
     name: &'static str,
     distro: &'static str,
-    /// After `ExecStart=`.
+    /// The value of `ExecStart=`.
     command: &'static str,
-    /// What the program is to see of it.
+    /// The arguments that the program gets from it.
     words: &'static [&'static str],
-    /// Below the data directory; agents have none.
+    /// The manifest's path in the data directory; agents have none.
     manifest: Option<&'static str>,
 }
 
 const MANIFEST: &str = "server/manifests/multus.yaml";
 
-/// The agent first, as long as there is nothing in the directory that it shares.
+/// The agent comes first, while the data directory, which it shares with the server, is empty.
 const ALL: [Unit; 3] = [
     Unit {
         name: "k3s-agent.service",
@@ -76,7 +76,7 @@ const ALL: [Unit; 3] = [
 ];
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
-    // What is named first ends first.
+    // The fields are dropped in this order.
     let (node, cgroup, _network) = &report.check("a node", || {
         let network = NodeNetwork::new()?;
         let node = Node::start(env, &network, 1, &[])?;
@@ -95,23 +95,26 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             unit,
         };
         let of = |what: &str| format!("{}: {what}", unit.name);
-        report.check(&of("it starts"), || {
+        report.check(&of("it starts without us"), || {
             fixture.systemd.ctl(&["start", unit.name])?;
-            fixture.runs_as_before()
+            fixture.ensure_runs()
         })?;
         report.check(
-            &of("install, and it starts in the same way, staged"),
+            &of("after install it starts with the same arguments, and charts are staged"),
             || fixture.installs(),
         )?;
-        report.check(&of("killed, it comes back staged"), || fixture.comes_back())?;
-        report.check(&of("install --remove, and it starts without us"), || {
+        report.check(
+            &of("after a kill it restarts, and charts are staged"),
+            || fixture.restarts(),
+        )?;
+        report.check(&of("after install --remove it starts without us"), || {
             fixture.removes()
         })?;
     }
     Ok(())
 }
 
-/// The programs that units start, in place of the machine's own.
+/// Installs the programs that the units start, over the machine's own.
 fn programs(env: &TestEnv, node: &Node) -> anyhow::Result<()> {
     let own = node.dir.join("programs");
     fs::create_dir_all(&own)?;
@@ -162,29 +165,29 @@ impl ServiceFixture<'_> {
         self.node.path(path)
     }
 
-    /// The distro got its own words, and is what systemd knows as the service.
-    fn runs_as_before(&self) -> anyhow::Result<()> {
+    /// Fails unless the service is active, and the distro got its own arguments.
+    fn ensure_runs(&self) -> anyhow::Result<()> {
         let Unit { name, distro, .. } = self.unit;
         let state = self.systemd.property(name, "ActiveState")?;
         let log = || fs::read_to_string(self.path(&format!("/srv/{name}.log")));
-        ensure!(state == "active", "it is {state}: {}", log()?);
+        ensure!(state == "active", "the service is {state}: {}", log()?);
         let words = fs::read_to_string(self.path(&format!("/srv/{distro}/words")))?;
         let words: Vec<_> = words.lines().collect();
         let program = format!("{BIN}/{distro}");
         let expected = [&[program.as_str()], self.unit.words].concat();
         ensure!(words == expected, "it was started as {words:?}");
         let main = self.systemd.property(name, "ExecMainStatus")?;
-        ensure!(main == "0", "it had ended with {main}");
+        ensure!(main == "0", "its former process exited with {main}");
         Ok(())
     }
 
     fn install(&self, more: &[&str]) -> anyhow::Result<String> {
         let words = ["multus-distro", "install", "--unit", self.unit.name];
         let mut command = self.node.command(words[0]);
-        let told = sh::run(command.args(&words[1..]).args(more))?;
+        let written = sh::run(command.args(&words[1..]).args(more))?;
         self.systemd.ctl(&["daemon-reload"])?;
         self.systemd.ctl(&["restart", self.unit.name])?;
-        Ok(told)
+        Ok(written)
     }
 
     fn manifest(&self) -> Option<PathBuf> {
@@ -192,7 +195,7 @@ impl ServiceFixture<'_> {
         Some(self.path(&format!("{}/{manifest}", self.unit.data_dir())))
     }
 
-    fn is_staged(&self) -> anyhow::Result<()> {
+    fn ensure_staged(&self) -> anyhow::Result<()> {
         if let Some(manifest) = self.manifest() {
             let text =
                 fs::read_to_string(&manifest).with_context(|| format!("{}", manifest.display()))?;
@@ -208,26 +211,26 @@ impl ServiceFixture<'_> {
     }
 
     fn installs(&self) -> anyhow::Result<()> {
-        let (name, place) = (self.unit.name, self.unit.drop_in());
-        let told = self.install(&[])?;
-        ensure!(told == format!("{place}\n"), "it wrote {told}");
+        let (name, drop_in) = (self.unit.name, self.unit.drop_in());
+        let written = self.install(&[])?;
+        ensure!(written == format!("{drop_in}\n"), "it wrote {written}");
         let known = self.systemd.property(name, "DropInPaths")?;
-        ensure!(known == place, "systemd knows {known}");
+        ensure!(known == drop_in, "systemd knows the drop-ins {known}");
         let started = self.systemd.property(name, "ExecStart")?;
         ensure!(
             started.contains(&format!("{BIN}/multus-distro")),
-            "it starts {started}"
+            "the unit starts {started}"
         );
-        self.runs_as_before()?;
+        self.ensure_runs()?;
         let hint: Value = serde_json::from_slice(&fs::read(self.path(HINT))?)?;
         let main: u32 = self.systemd.property(name, "MainPID")?.parse()?;
-        let is_told = hint["dataDir"] == self.unit.data_dir() && hint["pid"] == main;
-        ensure!(is_told, "the daemon is told {hint}, process {main} runs");
-        self.is_staged()
+        let is_right = hint["dataDir"] == self.unit.data_dir() && hint["pid"] == main;
+        ensure!(is_right, "the hint is {hint}, the main process is {main}");
+        self.ensure_staged()
     }
 
-    /// With what was staged gone, too: whoever starts it stages.
-    fn comes_back(&self) -> anyhow::Result<()> {
+    /// Deletes the staged manifest and kills the service: its next start stages again.
+    fn restarts(&self) -> anyhow::Result<()> {
         let name = self.unit.name;
         if let Some(manifest) = self.manifest() {
             fs::remove_file(manifest)?;
@@ -235,26 +238,29 @@ impl ServiceFixture<'_> {
         let main = || self.systemd.property(name, "MainPID");
         let before = main()?;
         self.systemd.ctl(&["kill", "--signal=KILL", name])?;
-        sh::until(30, "it is started again", || {
+        sh::until(30, "systemd restarts the service", || {
             let (state, now) = (self.systemd.property(name, "ActiveState")?, main()?);
             ensure!(
                 state == "active" && now != before,
-                "it is {state} as process {now}"
+                "the service is {state} with process {now}"
             );
             Ok(())
         })?;
-        self.runs_as_before()?;
-        self.is_staged()
+        self.ensure_runs()?;
+        self.ensure_staged()
     }
 
     fn removes(&self) -> anyhow::Result<()> {
-        let (name, place) = (self.unit.name, self.unit.drop_in());
-        let told = self.install(&["--remove"])?;
-        ensure!(told.ends_with(&format!("{place}\n")), "it wrote {told}");
+        let (name, drop_in) = (self.unit.name, self.unit.drop_in());
+        let written = self.install(&["--remove"])?;
+        ensure!(
+            written.ends_with(&format!("{drop_in}\n")),
+            "it wrote {written}"
+        );
         let known = self.systemd.property(name, "DropInPaths")?;
-        ensure!(known.is_empty(), "systemd knows {known}");
-        self.runs_as_before()?;
-        ensure!(!self.path(HINT).exists(), "{HINT} is left");
+        ensure!(known.is_empty(), "systemd knows the drop-ins {known}");
+        self.ensure_runs()?;
+        ensure!(!self.path(HINT).exists(), "{HINT} is still there");
         if let Some(manifest) = self.manifest() {
             let text = fs::read_to_string(manifest)?;
             let is_comment = |line: &str| line.starts_with('#');

@@ -250,11 +250,11 @@ impl UpgradeFixture<'_> {
         self.fixture.each(|member| {
             sh::until(120, "our daemon is the only one", || {
                 let images = self.ready_images(member)?;
-                let pods = self.pods_on(member)?;
                 ensure!(
                     images == expected,
                     "the images of ready daemons are {images:?}"
                 );
+                let pods = self.pods_on(member)?;
                 ensure!(pods.len() == 1, "there are {} daemons", pods.len());
                 Ok(())
             })

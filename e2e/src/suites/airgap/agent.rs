@@ -1,4 +1,4 @@
-//! Where a distro on the node imports images from.
+//! The directory from which a distro imports images.
 
 use std::process::Command;
 
@@ -8,14 +8,14 @@ use super::{
 };
 use crate::test_env::TestEnv;
 
-/// A distro on the node, with nothing of ours.
+/// A distro on the node, without files of ours.
 pub(super) struct Agent {
     distro: &'static str,
     data_dir: String,
 }
 
 impl Agent {
-    /// The data directory is its own.
+    /// Returns a distro with a data directory of its own.
     pub(super) fn new(distro: &'static str, name: &str) -> Self {
         Self {
             distro,
@@ -23,8 +23,8 @@ impl Agent {
         }
     }
 
-    /// The program under test with a folder, on the node.
-    pub(super) fn install(
+    /// Returns the command `multus-distro images install` for a copied directory.
+    pub(super) fn install_command(
         &self,
         env: &TestEnv,
         fixture: &AirgapFixture,
@@ -36,7 +36,7 @@ impl Agent {
         Ok(command)
     }
 
-    /// What it would import.
+    /// Lists the files that the distro would import.
     pub(super) fn images(&self, fixture: &AirgapFixture) -> anyhow::Result<Vec<String>> {
         let dir = self.path("");
         if !fixture.node.path(&dir).exists() {
@@ -45,7 +45,7 @@ impl Agent {
         fixture.node.list(&dir)
     }
 
-    /// A file among them.
+    /// Returns the path of such a file.
     pub(super) fn path(&self, name: &str) -> String {
         format!("{}/agent/images/{name}", self.data_dir)
     }

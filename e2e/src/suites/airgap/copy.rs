@@ -1,4 +1,4 @@
-//! A folder with archives, copied on its way to a node, and what can be done to it.
+//! A copy of the release's directory of archives, which a test changes.
 
 use std::{
     fs,
@@ -8,16 +8,15 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::fixture::unpack;
+use super::fixture::decompress;
 use crate::{
     sh,
     test_env::{TestEnv, arch, sha256},
 };
 
-/// A copied folder of archives.
 pub(super) struct Copy {
     pub(super) dir: PathBuf,
-    /// The name of this machine's archive.
+    /// The file name of this machine's archive.
     pub(super) archive: String,
 }
 
@@ -39,8 +38,8 @@ impl Copy {
         self.dir.join(&self.archive)
     }
 
-    /// Writes sums that fit what is there, as somebody would who repairs the wrong thing.
-    pub(super) fn seal(&self) -> anyhow::Result<()> {
+    /// Writes sums that match the changed files, as a user may who repairs the wrong file.
+    pub(super) fn rewrite_sums(&self) -> anyhow::Result<()> {
         let sums = format!("sha256sum-{}.txt", arch());
         let old = fs::read_to_string(self.dir.join(&sums))?;
         let names = old.lines().filter_map(|line| line.split_once("  "));
@@ -53,13 +52,13 @@ impl Copy {
         Ok(fs::write(self.dir.join(sums), new)?)
     }
 
-    /// Unpacks the archive, changes it, and packs it again.
+    /// Decompresses the archive, changes it, and compresses it again.
     pub(super) fn repack(
         &self,
         change: impl FnOnce(&Path) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let plain = self.dir.with_extension("tar");
-        unpack(&self.archive(), &plain)?;
+        decompress(&self.archive(), &plain)?;
         change(&plain)?;
         let mut zstd = Command::new("zstd");
         zstd.args(["--force", "--quiet", "-o"]);
@@ -73,18 +72,18 @@ impl Copy {
             .map(|line| format!("{line}\n"))
             .collect();
         fs::write(sums, kept.concat())?;
-        self.seal()
+        self.rewrite_sums()
     }
 }
 
-/// Has tar do something to an archive.
+/// Runs tar on an archive.
 pub(super) fn tar(words: &[&str], archive: &Path) -> anyhow::Result<()> {
-    let (what, names) = words.split_first().context("tar is told what to do")?;
+    let (what, names) = words.split_first().context("tar needs an operation")?;
     let mut command = Command::new("tar");
     sh::run(command.args([what, "--file"]).arg(archive).args(names)).map(drop)
 }
 
-/// The path of an archive's largest entry.
+/// Returns the path of an archive's largest entry.
 pub(super) fn largest(plain: &Path) -> anyhow::Result<String> {
     let mut tar = Command::new("tar");
     let list = sh::run(tar.args(["--list", "--verbose", "--file"]).arg(plain))?;

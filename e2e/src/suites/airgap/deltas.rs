@@ -1,4 +1,4 @@
-//! From a former release to this one: what is new is little, and the full archive comes back to the last bit.
+//! A delta between a former release and this one: it is small, and applying it gives the full archive bit by bit.
 
 use std::{
     fs,
@@ -26,12 +26,12 @@ pub(super) fn run(
     let packed = format!("multus-airgap-images-{}.tar.zst", arch());
     let piece = delta.join(format!("multus-airgap-delta-{}.tar.zst", arch()));
     let full = env.dist.join("airgap").join(&packed);
-    report.check("a former release, whose daemon was another", || {
+    report.check("a former release with another daemon is built", || {
         make_former(env, fixture, &former)
     })?;
-    report.check("what is new since then is little", || {
+    report.check("the delta from it to this release is small", || {
         let (base, out) = (text(&former)?, text(&env.dist)?);
-        let told = fixture.xtask(&[
+        let output = fixture.xtask(&[
             "airgap",
             "bundle",
             "--base",
@@ -44,16 +44,19 @@ pub(super) fn run(
             text(&delta)?,
             "--json",
         ])?;
-        let (little, all) = (fs::metadata(&piece)?.len(), fs::metadata(&full)?.len());
-        ensure!(little * 4 < all, "{little} bytes of {all}");
-        let told: Vec<Value> = serde_json::from_str(&told)?;
-        let is_told = |one: &Value| {
+        let (delta_size, full_size) = (fs::metadata(&piece)?.len(), fs::metadata(&full)?.len());
+        ensure!(
+            delta_size * 4 < full_size,
+            "{delta_size} bytes of {full_size}"
+        );
+        let files: Vec<Value> = serde_json::from_str(&output)?;
+        let is_delta = |one: &Value| {
             one["path"]
                 .as_str()
                 .is_some_and(|path| piece == Path::new(path))
-                && one["size"] == little
+                && one["size"] == delta_size
         };
-        ensure!(told.iter().any(is_told), "{told:?} has no such archive");
+        ensure!(files.iter().any(is_delta), "{files:?} has no such archive");
         Ok(())
     })?;
     let apply = |base: &Path, piece: &Path, out: &Path| {
@@ -70,7 +73,7 @@ pub(super) fn run(
     };
     let base = former.join("airgap").join(&packed);
     report.check(
-        "the full archive comes back to the last bit, in both forms",
+        "applying the delta gives the full archive bit by bit, in both formats",
         || {
             for ending in ["zst", "gz"] {
                 let name = packed.replace("zst", ending);
@@ -78,15 +81,15 @@ pub(super) fn run(
                 let words = apply(&base, &piece, &out)?;
                 fixture.xtask(&words.each_ref().map(String::as_str))?;
                 let expected = fs::read(env.dist.join("airgap").join(&name))?;
-                ensure!(fs::read(&out)? == expected, "{name} has other bytes");
+                ensure!(fs::read(&out)? == expected, "{name} has different bytes");
             }
             Ok(())
         },
     )?;
-    report.check("another base, and a damaged delta, are refused", || {
+    report.check("a wrong base and a damaged delta are refused", || {
         let out = env.dir.join("never.tar.zst");
         let words = apply(&full, &piece, &out)?;
-        fixture.refused(
+        fixture.ensure_refused(
             &words.each_ref().map(String::as_str),
             "the delta is for the archive",
         )?;
@@ -94,8 +97,8 @@ pub(super) fn run(
         let bytes = fs::read(&piece)?;
         fs::write(&damaged, &bytes[..bytes.len() - 100])?;
         let words = apply(&base, &damaged, &out)?;
-        fixture.refused(&words.each_ref().map(String::as_str), "damaged")?;
-        ensure!(!out.exists(), "something was written");
+        fixture.ensure_refused(&words.each_ref().map(String::as_str), "damaged")?;
+        ensure!(!out.exists(), "a file was written");
         Ok(())
     })?;
     report.check(
@@ -113,7 +116,7 @@ pub(super) fn run(
             bytes[at] ^= 0xff;
             fs::write(&program, bytes)?;
             let words = ["verify", "--explain", text(&env.dist)?, text(&other)?];
-            fixture.refused(&words, &format!("bin/{}/multus-shim at byte {at}:", arch()))?;
+            fixture.ensure_refused(&words, &format!("bin/{}/multus-shim at byte {at}:", arch()))?;
             let same =
                 fixture.xtask(&["verify", "--explain", text(&env.dist)?, text(&env.dist)?])?;
             ensure!(same.starts_with("the same"), "{same}");
@@ -122,7 +125,7 @@ pub(super) fn run(
     )
 }
 
-/// The same programs but for a word at the daemon's end.
+/// Builds a release of the same programs, but for a few bytes at the end of the daemon.
 fn make_former(env: &TestEnv, fixture: &AirgapFixture, former: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(former)?;
     let (from, to) = (env.dist.join("bin"), former.join("bin"));

@@ -1,4 +1,4 @@
-//! One node with a registry and two runtimes, and the program under test on it.
+//! A node with a registry, on which `cargo xtask`'s program and both versions of containerd run.
 
 use std::{
     fs,
@@ -14,11 +14,10 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Where the registry listens, on the node alone.
+/// The registry's address on the node's loopback.
 pub(super) const REGISTRY: &str = "127.0.0.1:5000";
-/// Who may use it.
+/// The registry's only user.
 pub(super) const USER: &str = "e2e";
-/// With what.
 pub(super) const PASSWORD: &str = "for this run alone";
 
 pub(super) struct AirgapFixture {
@@ -28,7 +27,7 @@ pub(super) struct AirgapFixture {
     _network: NodeNetwork,
 }
 
-/// A runtime with a store of its own.
+/// A containerd with a store of its own.
 pub(super) struct Store {
     socket: String,
     ctr: PathBuf,
@@ -36,11 +35,11 @@ pub(super) struct Store {
 
 impl AirgapFixture {
     pub(super) fn start(env: &TestEnv) -> anyhow::Result<Self> {
-        // Cargo puts both programs into one folder.
+        // Cargo puts both programs into one directory.
         let xtask = std::env::current_exe()?.with_file_name("xtask");
         ensure!(
             xtask.exists(),
-            "{} is missing: start this level with `cargo xtask e2e airgap`",
+            "{} is missing: start this suite with `cargo xtask e2e airgap`",
             xtask.display()
         );
         let network = NodeNetwork::new()?;
@@ -76,7 +75,7 @@ impl AirgapFixture {
         sh::until(20, "the registry answers", || self.curl(&["/v2/"])).map(drop)
     }
 
-    /// Asks the registry, logged in; the first word is the path.
+    /// Sends a request to the registry as its user; the first argument is the path.
     pub(super) fn curl(&self, words: &[&str]) -> anyhow::Result<String> {
         let (path, more) = words.split_first().context("a request has a path")?;
         let mut command = self.node.command("curl");
@@ -85,24 +84,27 @@ impl AirgapFixture {
         sh::run(command.arg(format!("http://{REGISTRY}{path}")))
     }
 
-    /// The program under test on the node, logged in.
+    /// Runs xtask on the node as the registry's user.
     pub(super) fn xtask(&self, words: &[&str]) -> anyhow::Result<String> {
         sh::run(&mut self.xtask_command(words, true))
     }
 
-    /// The same where it must fail, and must say this.
-    pub(super) fn refused(&self, words: &[&str], expected: &str) -> anyhow::Result<()> {
-        self.refused_by(&mut self.xtask_command(words, true), expected)
+    /// Runs xtask, which must fail with an error that contains `expected`.
+    pub(super) fn ensure_refused(&self, words: &[&str], expected: &str) -> anyhow::Result<()> {
+        self.ensure_fails(&mut self.xtask_command(words, true), expected)
     }
 
-    /// A command that must fail, and must say this in one line.
-    #[expect(clippy::unused_self, reason = "reads as its neighbours do")]
-    pub(super) fn refused_by(&self, command: &mut Command, expected: &str) -> anyhow::Result<()> {
+    /// Runs a command, which must fail; the last line of its stderr must contain `expected`.
+    #[expect(clippy::unused_self, reason = "callers use it as the other methods")]
+    pub(super) fn ensure_fails(&self, command: &mut Command, expected: &str) -> anyhow::Result<()> {
         let Output { status, stderr, .. } = sh::output(command, b"")?;
         let stderr = String::from_utf8_lossy(&stderr);
-        ensure!(!status.success(), "it was accepted, not refused: {stderr}");
+        ensure!(!status.success(), "the command succeeded: {stderr}");
         let last = stderr.lines().last().unwrap_or_default();
-        ensure!(last.contains(expected), "not `{expected}`: {stderr}");
+        ensure!(
+            last.contains(expected),
+            "the error lacks `{expected}`: {stderr}"
+        );
         Ok(())
     }
 
@@ -123,28 +125,28 @@ impl AirgapFixture {
         command
     }
 
-    /// skopeo on the node, logged in at the registry.
+    /// Runs skopeo on the node.
     pub(super) fn skopeo(&self, words: &[&str]) -> anyhow::Result<String> {
         let mut command = self.node.command("skopeo");
         sh::run(command.args(words))
     }
 
-    /// Lines of the registry's log with these words in them.
-    pub(super) fn asked(&self, words: &[&str]) -> anyhow::Result<usize> {
+    /// Counts the lines of the registry's log that contain all these texts.
+    pub(super) fn logged_requests(&self, words: &[&str]) -> anyhow::Result<usize> {
         let log = fs::read_to_string(&self.log)?;
         let has = |line: &&str| words.iter().all(|word| line.contains(word));
         Ok(log.lines().filter(has).count())
     }
 
-    /// A runtime with an empty store.
+    /// Starts a containerd with an empty store.
     pub(super) fn store(
         &self,
         env: &TestEnv,
-        generation: ContainerdVersion,
+        containerd_version: ContainerdVersion,
         name: &str,
     ) -> anyhow::Result<Store> {
-        let name = format!("{name}-{generation:?}").to_lowercase();
-        let (program, ctr, version) = match generation {
+        let name = format!("{name}-{containerd_version:?}").to_lowercase();
+        let (program, ctr, version) = match containerd_version {
             ContainerdVersion::V1 => ("/usr/bin/containerd".into(), "/usr/bin/ctr".into(), 2),
             ContainerdVersion::V2 => (env.bin.join("containerd"), env.bin.join("ctr"), 3),
         };
@@ -164,15 +166,15 @@ impl AirgapFixture {
         let store = Store { socket, ctr };
         sh::until(60, "containerd answers", || store.ctr(self, &["version"]))?;
         let images = store.ctr(self, &["images", "list", "--quiet"])?;
-        ensure!(images.trim().is_empty(), "the store holds {images}");
+        ensure!(images.trim().is_empty(), "the store has {images}");
         let content = store.ctr(self, &["content", "list", "--quiet"])?;
-        ensure!(content.trim().is_empty(), "the store holds {content}");
+        ensure!(content.trim().is_empty(), "the store has {content}");
         Ok(store)
     }
 }
 
 impl Store {
-    /// `ctr` of its generation, in the namespace of Kubernetes.
+    /// Runs `ctr` of the same version, in the namespace of Kubernetes.
     pub(super) fn ctr(&self, fixture: &AirgapFixture, words: &[&str]) -> anyhow::Result<String> {
         sh::run(&mut self.command(fixture, words))
     }
@@ -184,8 +186,12 @@ impl Store {
         command
     }
 
-    /// An image is there under this name and digest, with every blob, and unpacks.
-    pub(super) fn holds(&self, fixture: &AirgapFixture, reference: &str) -> anyhow::Result<()> {
+    /// Fails unless the store has an image of this name and digest with all its blobs.
+    pub(super) fn ensure_image(
+        &self,
+        fixture: &AirgapFixture,
+        reference: &str,
+    ) -> anyhow::Result<()> {
         let (name, digest) = reference.split_once('@').context("a digest is named")?;
         let found = self.ctr(fixture, &["images", "list", &format!("name=={name}")])?;
         ensure!(found.contains(digest), "{reference} is not there: {found}");
@@ -195,14 +201,14 @@ impl Store {
     }
 }
 
-/// Unpacks a `.tar.zst`, which `ctr` cannot read.
-pub(super) fn unpack(packed: &Path, to: &Path) -> anyhow::Result<()> {
+/// Decompresses a `.tar.zst`, which `ctr` cannot read.
+pub(super) fn decompress(packed: &Path, to: &Path) -> anyhow::Result<()> {
     let mut zstd = Command::new("zstd");
     zstd.args(["--decompress", "--force", "--quiet", "-o"]);
     sh::run(zstd.args([to, packed])).map(drop)
 }
 
-/// A path as a word of a command.
+/// Returns a path as an argument of a command.
 pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path of this run is text")
 }

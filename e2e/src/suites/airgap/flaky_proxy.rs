@@ -12,14 +12,13 @@ use crate::node::{Node, thread::spawn_server};
 
 /// Its address on the node's loopback.
 pub(super) const ADDRESS: &str = "127.0.0.1:5001";
-/// Connections that are answered 503, before all others.
+/// Number of connections that are answered 503, before all others.
 const REFUSED: usize = 2;
-/// Connections after those that are cut.
+/// Number of later connections that are cut.
 const CUT: usize = 3;
-/// Bytes of an answer after which a connection is cut.
+/// Bytes of a response after which a connection is cut.
 const CUT_AFTER: usize = 200_000;
 
-/// Listens until the test ends.
 pub(super) fn start(node: &Node) -> anyhow::Result<()> {
     spawn_server(
         node,

@@ -1,4 +1,4 @@
-//! `multus-distro images install`: a copied folder's archive, put where K3s and RKE2 import from, and read by a runtime from there.
+//! `multus-distro images install` puts the archive of a copied directory where K3s and RKE2 import from.
 
 use std::{fs, path::PathBuf};
 
@@ -7,7 +7,7 @@ use anyhow::ensure;
 use super::{
     agent::Agent,
     copy::Copy,
-    fixture::{AirgapFixture, text, unpack},
+    fixture::{AirgapFixture, decompress, text},
     stores::listed,
 };
 use crate::{
@@ -22,41 +22,41 @@ pub(super) fn run(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    for (distro, generation) in [
+    for (distro, containerd_version) in [
         ("k3s", ContainerdVersion::V2),
         ("rke2", ContainerdVersion::V1),
     ] {
         let agent = Agent::new(distro, &format!("{distro}-installed"));
         let archive = format!("multus-airgap-images-{}.tar.zst", arch());
         report.check(
-            &format!("images install puts the archive where {distro} imports from, once"),
+            &format!("images install puts the archive where {distro} imports from, and only once"),
             || {
                 let copy = Copy::new(env)?;
-                let told = sh::run(&mut agent.install(env, fixture, &copy)?)?;
+                let written = sh::run(&mut agent.install_command(env, fixture, &copy)?)?;
                 let expected = [&archive, ".cache.json"].map(|name| agent.path(name) + "\n");
-                ensure!(told == expected.concat(), "it wrote {told}");
+                ensure!(written == expected.concat(), "it wrote {written}");
                 let mut there = agent.images(fixture)?;
                 there.sort();
                 ensure!(there == [".cache.json", &archive], "there is {there:?}");
                 let installed = fs::read(fixture.node.path(&agent.path(&archive)))?;
                 ensure!(
                     installed == fs::read(env.dist.join("airgap").join(&archive))?,
-                    "it has other bytes"
+                    "it has different bytes"
                 );
-                let again = sh::run(&mut agent.install(env, fixture, &copy)?)?;
+                let again = sh::run(&mut agent.install_command(env, fixture, &copy)?)?;
                 ensure!(again.is_empty(), "it wrote {again} again");
                 Ok(())
             },
         )?;
         report.check(
-            &format!("containerd {generation:?} imports what was installed for {distro}"),
+            &format!("containerd {containerd_version} imports the archive that was installed for {distro}"),
             || {
                 let plain: PathBuf = env.dir.join(format!("{distro}-installed.tar"));
-                unpack(&fixture.node.path(&agent.path(&archive)), &plain)?;
-                let store = fixture.store(env, generation, &format!("installed-{distro}"))?;
+                decompress(&fixture.node.path(&agent.path(&archive)), &plain)?;
+                let store = fixture.store(env, containerd_version, &format!("installed-{distro}"))?;
                 store.ctr(fixture, &["images", "import", text(&plain)?])?;
                 for reference in listed(env)? {
-                    store.holds(fixture, &reference)?;
+                    store.ensure_image(fixture, &reference)?;
                 }
                 Ok(())
             },

@@ -1,6 +1,6 @@
-//! An image of somebody else's: found by name, locked by digest, pulled over a bad way, and carried.
+//! A third-party image: its digest is locked, it is pulled over an unreliable connection, and it becomes part of archive and lists.
 //!
-//! The charts run none today, so it is made here and put into the registry; everything else is as it would be.
+//! The charts use none today, so the suite builds one and pushes it to the registry.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text, unpack},
+    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, decompress, text},
     flaky_proxy::{self, ADDRESS},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     test_env::{TestEnv, arch, sha256},
 };
 
-/// Its name; nobody answers there but through a mirror.
+/// Its reference; the registry of this name is reachable through a mirror only.
 const NAME: &str = "registry.invalid/others/helper:1";
 const REPOSITORY: &str = "others/helper";
 
@@ -32,7 +32,7 @@ struct PullPaths {
 
 #[expect(
     clippy::too_many_lines,
-    reason = "one check after the other, each on what the former left"
+    reason = "each check uses the result of the one before"
 )]
 pub(super) fn run(
     env: &TestEnv,
@@ -46,10 +46,10 @@ pub(super) fn run(
         out: env.dir.join("with-others"),
     };
     let digest = report.check(
-        "somebody else's image for two architectures is in the registry",
+        "a third-party image for two architectures is in the registry",
         || publish(env, fixture),
     )?;
-    report.check("update locks its digest, asking a mirror", || {
+    report.check("airgap update locks its digest, through a mirror", || {
         let text_of = "schema = 1\nown = \"docker.io/multusrs/\"\n[features]\ncertificates = \"perNodeCertificate.enabled=true\"\n";
         fs::write(&paths.images, format!("{text_of}[[image]]\nreference = \"{NAME}\"\nfeature = \"certificates\"\n"))?;
         let helm = env.bin.join("helm");
@@ -80,36 +80,39 @@ pub(super) fn run(
         fetched.with_context(|| answer.to_string())
     };
     report.check(
-        "a pull goes on where the way broke off, and waits where it is busy",
+        "airgap pull resumes after a broken connection, and waits after 503",
         || {
             flaky_proxy::start(&fixture.node)?;
             let ranges = ["GET /v2/others/helper/blobs/", "206"];
-            let before = fixture.asked(&ranges)?;
+            let before = fixture.logged_requests(&ranges)?;
             let fetched = pull(ADDRESS)?;
-            ensure!(fetched > 400_000, "{fetched} bytes came");
-            let resumed = fixture.asked(&ranges)? - before;
-            ensure!(resumed > 1, "{resumed} answers of the registry were rests");
+            ensure!(fetched > 400_000, "only {fetched} bytes were fetched");
+            let resumed = fixture.logged_requests(&ranges)? - before;
+            ensure!(resumed > 1, "{resumed} requests resumed a download");
             Ok(())
         },
     )?;
-    report.check("a second pull asks nobody", || {
-        let before = fixture.asked(&["GET /v2/"])?;
+    report.check("a second pull sends no request", || {
+        let before = fixture.logged_requests(&["GET /v2/"])?;
         let fetched = pull("127.0.0.1:1")?;
-        ensure!(fetched == 0, "{fetched} bytes came again");
+        ensure!(fetched == 0, "{fetched} bytes were fetched again");
         ensure!(
-            fixture.asked(&["GET /v2/"])? == before,
-            "the registry was asked"
+            fixture.logged_requests(&["GET /v2/"])? == before,
+            "the registry got a request"
         );
         Ok(())
     })?;
-    report.check("what nobody fetched is not left out but named", || {
-        let words = images(&paths, "/nowhere")?;
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
-        copy_programs(env, &paths)?;
-        fixture.refused(&words, "fetch it with `cargo xtask airgap pull`")
-    })?;
     report.check(
-        "it is in layout, archive and lists, and explain tells its feature",
+        "an image that was not pulled is an error, and named",
+        || {
+            let words = images(&paths, "/nowhere")?;
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            copy_programs(env, &paths)?;
+            fixture.ensure_refused(&words, "fetch it with `cargo xtask airgap pull`")
+        },
+    )?;
+    report.check(
+        "the image is in layout, archive and lists, and explain names its feature",
         || {
             let words = images(&paths, text(&paths.store)?)?;
             fixture.xtask(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
@@ -138,7 +141,7 @@ pub(super) fn run(
             let packed = paths
                 .out
                 .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
-            unpack(&packed, &plain)?;
+            decompress(&packed, &plain)?;
             let store = fixture.store(env, ContainerdVersion::V1, "others")?;
             store.ctr(fixture, &["images", "import", text(&plain)?])?;
             let list = paths
@@ -147,7 +150,7 @@ pub(super) fn run(
             let list = fs::read_to_string(list)?;
             ensure!(list.lines().count() == 2 && list.contains(NAME), "{list}");
             for reference in list.lines() {
-                store.holds(fixture, reference)?;
+                store.ensure_image(fixture, reference)?;
             }
             Ok(())
         },
@@ -175,7 +178,7 @@ fn copy_programs(env: &TestEnv, paths: &PullPaths) -> anyhow::Result<()> {
     sh::run(Command::new("cp").arg("--recursive").args([from, to])).map(drop)
 }
 
-/// One manifest that serves two architectures, under an index; returns the index's digest.
+/// Pushes one manifest for two architectures with an index; returns the index's digest.
 fn publish(env: &TestEnv, fixture: &AirgapFixture) -> anyhow::Result<String> {
     let image = Image {
         name: "helper",

@@ -1,4 +1,4 @@
-//! The registry: a push, a second one that sends nothing, and what others find there.
+//! Pushing to a registry: a second push sends nothing, and other programs find images and charts there.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ const CHARTS: [&str; 4] = [
     "k3s-multus-crd",
 ];
 
-/// Pushes, and returns the bytes that were sent.
+/// Pushes; returns the number of sent bytes.
 fn push(fixture: &AirgapFixture, words: &[&str]) -> anyhow::Result<u64> {
     let answer = fixture.xtask(&[&["airgap", "push", "--json"], words].concat())?;
     let answer: Value = serde_json::from_str(&answer)?;
@@ -31,39 +31,40 @@ fn push(fixture: &AirgapFixture, words: &[&str]) -> anyhow::Result<u64> {
 
 #[expect(
     clippy::too_many_lines,
-    reason = "one check after the other, each on what the former left"
+    reason = "each check uses the result of the one before"
 )]
 pub(super) fn run(
     env: &TestEnv,
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    report.check("who is not let in is told how to log in", || {
+    report.check("without a login the error says how to log in", || {
         let words = ["airgap", "push", REGISTRY, "--dist", text(&env.dist)?];
-        let mut nobody = fixture.xtask_command(&words, false);
-        fixture.refused_by(&mut nobody, "give --user and MULTUS_REGISTRY_PASSWORD")?;
-        let mut stranger = fixture.xtask_command(&words, true);
-        stranger.env("MULTUS_REGISTRY_PASSWORD", "wrong");
-        fixture.refused_by(&mut stranger, "does not let this user")
+        let mut anonymous = fixture.xtask_command(&words, false);
+        fixture.ensure_fails(&mut anonymous, "give --user and MULTUS_REGISTRY_PASSWORD")?;
+        let mut wrong_password = fixture.xtask_command(&words, true);
+        wrong_password.env("MULTUS_REGISTRY_PASSWORD", "wrong");
+        fixture.ensure_fails(&mut wrong_password, "does not let this user")
     })?;
     report.check(
-        "a push sends images and charts, a second one nothing",
+        "a push sends images and charts, a second push nothing",
         || {
             let dist = text(&env.dist)?;
             let place = format!("oci://{REGISTRY}");
             let sent = push(fixture, &[&place, "--dist", dist])?;
             ensure!(sent > 1_000_000, "{sent} bytes were sent");
-            let uploads = fixture.asked(&["PUT /v2/"])?;
-            ensure!(uploads > 0, "the registry took nothing");
+            let uploads = fixture.logged_requests(&["PUT /v2/"])?;
+            ensure!(uploads > 0, "the registry got no upload");
             let again = push(fixture, &[REGISTRY, "--dist", dist])?;
             ensure!(again == 0, "{again} bytes were sent again");
-            let more = fixture.asked(&["PUT /v2/"])? + fixture.asked(&["POST /v2/"])?;
-            let first = uploads + fixture.asked(&["POST /v2/"])?;
-            ensure!(more == first, "the registry was given something again");
+            let more = fixture.logged_requests(&["PUT /v2/"])?
+                + fixture.logged_requests(&["POST /v2/"])?;
+            let first = uploads + fixture.logged_requests(&["POST /v2/"])?;
+            ensure!(more == first, "the registry got another upload");
             Ok(())
         },
     )?;
-    report.check("a login that docker left is used", || {
+    report.check("a login in docker's configuration is used", || {
         let config = fixture.node.dir.join("docker");
         fs::create_dir_all(&config)?;
         let login = base64::Engine::encode(
@@ -76,7 +77,7 @@ pub(super) fn run(
         let mut command = fixture.xtask_command(&words, false);
         sh::run(command.env("DOCKER_CONFIG", &config)).map(drop)
     })?;
-    report.check("skopeo finds the digests of the list", || {
+    report.check("skopeo finds the digests of the image list", || {
         for reference in release_images(env)? {
             let (name, digest) = reference.split_once('@').context("a digest is named")?;
             let name = name.trim_start_matches("docker.io/");
@@ -96,60 +97,57 @@ pub(super) fn run(
         Ok(())
     })?;
     report.check(
-        "one archive alone can be pushed, below a path, as a mirror has it",
+        "a single archive can be pushed below a path, as in a mirror",
         || {
             let archive = env
                 .dist
                 .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
             let place = format!("{REGISTRY}/mirror");
             let words = [place.as_str(), "--archive", text(&archive)?];
-            ensure!(push(fixture, &words)? > 0, "nothing was sent");
-            ensure!(push(fixture, &words)? == 0, "something was sent again");
+            ensure!(push(fixture, &words)? > 0, "no bytes were sent");
+            ensure!(push(fixture, &words)? == 0, "bytes were sent again");
             fixture
                 .curl(&["/v2/mirror/multusrs/multus/tags/list"])
                 .map(drop)
         },
     )?;
-    report.check(
-        "Helm pulls the charts, and they are the release's bytes",
-        || {
-            let logins = fixture.node.dir.join("helm-logins.json");
-            let helm = |words: &[&str]| {
-                let mut command = fixture.node.command(env.bin.join("helm"));
-                command.arg("--registry-config").arg(&logins).args(words);
-                sh::run(&mut command)
-            };
+    report.check("Helm pulls the charts with the release's bytes", || {
+        let logins = fixture.node.dir.join("helm-logins.json");
+        let helm = |words: &[&str]| {
+            let mut command = fixture.node.command(env.bin.join("helm"));
+            command.arg("--registry-config").arg(&logins).args(words);
+            sh::run(&mut command)
+        };
+        helm(&[
+            "registry",
+            "login",
+            REGISTRY,
+            "--plain-http",
+            "--username",
+            USER,
+            "--password",
+            PASSWORD,
+        ])?;
+        let (version, folder) = (env.version()?, env.dir.join("charts"));
+        fs::create_dir_all(&folder)?;
+        for name in CHARTS {
+            let from = format!("oci://{REGISTRY}/charts/{name}");
+            let to = text(&folder)?;
             helm(&[
-                "registry",
-                "login",
-                REGISTRY,
+                "pull",
+                &from,
+                "--version",
+                &version,
                 "--plain-http",
-                "--username",
-                USER,
-                "--password",
-                PASSWORD,
+                "--destination",
+                to,
             ])?;
-            let (version, folder) = (env.version()?, env.dir.join("charts"));
-            fs::create_dir_all(&folder)?;
-            for name in CHARTS {
-                let from = format!("oci://{REGISTRY}/charts/{name}");
-                let to = text(&folder)?;
-                helm(&[
-                    "pull",
-                    &from,
-                    "--version",
-                    &version,
-                    "--plain-http",
-                    "--destination",
-                    to,
-                ])?;
-                let pulled = fs::read(folder.join(format!("{name}-{version}.tgz")))?;
-                ensure!(
-                    pulled == fs::read(env.chart(name)?)?,
-                    "{name} has other bytes"
-                );
-            }
-            Ok(())
-        },
-    )
+            let pulled = fs::read(folder.join(format!("{name}-{version}.tgz")))?;
+            ensure!(
+                pulled == fs::read(env.chart(name)?)?,
+                "{name} has different bytes"
+            );
+        }
+        Ok(())
+    })
 }

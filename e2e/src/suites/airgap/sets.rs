@@ -1,4 +1,4 @@
-//! The image sets: charts, lock, lists and archives name the same images.
+//! The sets of images: charts, lock, lists and archives name the same ones.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ pub(super) fn run(
 ) -> Result<(), CheckFailed> {
     let helm = env.bin.join("helm");
     report.check(
-        "the lock is what real Helm renders under every combination",
+        "the lock has the images that real Helm renders with every combination of features",
         || {
             let helm = text(&helm)?;
             fixture
@@ -26,7 +26,7 @@ pub(super) fn run(
         },
     )?;
     report.check(
-        "an image that the charts do not run, or one that is not locked, is named",
+        "an image that no chart uses, or that is not locked, is an error and named",
         || {
             let helm = text(&helm)?;
             let lock = env.dir.join("other.lock");
@@ -44,14 +44,14 @@ pub(super) fn run(
                 &lock,
                 format!("core {own} built\ncore docker.io/x/y:1 built\n"),
             )?;
-            fixture.refused(&words, "docker.io/x/y:1 is in it, and nothing runs it")?;
+            fixture.ensure_refused(&words, "docker.io/x/y:1 is in it, and nothing runs it")?;
             fs::write(&lock, "")?;
             let name = own.replace("@VERSION@", &env.version()?);
-            fixture.refused(&words, &format!("{name} is not in it"))
+            fixture.ensure_refused(&words, &format!("{name} is not in it"))
         },
     )?;
     report.check(
-        "lists and archive name the images of the lock, and explain tells their bytes",
+        "lists and archive have the images of the lock, and explain prints their sizes",
         || {
             let dist = text(&env.dist)?;
             let rows = fixture.xtask(&["airgap", "explain", "--out", dist, "--json"])?;
@@ -67,7 +67,7 @@ pub(super) fn run(
                 let list = String::from_utf8(env.read(&format!("airgap/{list}"))?)?;
                 ensure!(
                     list.lines().eq(names.iter().copied()),
-                    "{list} is not {names:?}"
+                    "the list has {list}, explain {names:?}"
                 );
             }
             for row in &rows {

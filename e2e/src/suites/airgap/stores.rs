@@ -1,4 +1,4 @@
-//! Empty stores: the archive is imported, the registry is pulled from through a mirror.
+//! Empty stores of containerd: the archive is imported, and images are pulled from the registry through a mirror.
 
 use std::{fs, process::Command};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const GENERATIONS: [ContainerdVersion; 2] = [ContainerdVersion::V1, ContainerdVersion::V2];
 
-/// The lines of this machine's list.
+/// Returns the image references for this machine's architecture.
 pub(super) fn listed(env: &TestEnv) -> anyhow::Result<Vec<String>> {
     let list = env.read(&format!("airgap/multus-images.linux-{}.txt", arch()))?;
     Ok(String::from_utf8(list)?
@@ -31,25 +31,25 @@ pub(super) fn import(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    for generation in GENERATIONS {
+    for containerd_version in GENERATIONS {
         report.check(
-            &format!("containerd {generation:?} imports the archive whole"),
+            &format!("containerd {containerd_version} imports the complete archive"),
             || {
-                let store = fixture.store(env, generation, "import")?;
+                let store = fixture.store(env, containerd_version, "import")?;
                 let archive = env.image_archive()?;
                 store.ctr(fixture, &["images", "import", text(&archive)?])?;
                 for reference in listed(env)? {
-                    store.holds(fixture, &reference)?;
+                    store.ensure_image(fixture, &reference)?;
                 }
                 Ok(())
             },
         )?;
         report.check(
-            &format!("containerd {generation:?} refuses an archive that lacks a blob, or is cut"),
+            &format!("containerd {containerd_version} refuses an archive that lacks a blob or is truncated"),
             || {
-                let store = fixture.store(env, generation, "refuse")?;
+                let store = fixture.store(env, containerd_version, "refuse")?;
                 let sparse = sparse(env)?;
-                fixture.refused_by(
+                fixture.ensure_fails(
                     &mut store.command(fixture, &["images", "import", text(&sparse)?]),
                     "not found",
                 )?;
@@ -58,13 +58,13 @@ pub(super) fn import(
                 fs::write(&cut, &bytes[..bytes.len() / 2])?;
                 let mut command = store.command(fixture, &["images", "import", text(&cut)?]);
                 let output = sh::output(&mut command, b"")?;
-                ensure!(!output.status.success(), "a cut archive is imported");
+                ensure!(!output.status.success(), "it imported a truncated archive");
                 Ok(())
             },
         )?;
     }
     report.check(
-        "skopeo reads the packed archive, and the unpacked one as docker's",
+        "skopeo reads the compressed archive as OCI's and the decompressed one as docker's",
         || {
             let packed = env
                 .dist
@@ -85,7 +85,7 @@ pub(super) fn import(
     )
 }
 
-/// The archive without its largest blob.
+/// Copies the archive without its largest blob.
 fn sparse(env: &TestEnv) -> anyhow::Result<std::path::PathBuf> {
     let (plain, sparse) = (env.image_archive()?, env.dir.join("sparse.tar"));
     let blob = largest(&plain)?;
@@ -104,12 +104,12 @@ pub(super) fn pull(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    for generation in GENERATIONS {
+    for containerd_version in GENERATIONS {
         report.check(
-            &format!("containerd {generation:?} pulls the images through a mirror configuration"),
+            &format!("containerd {containerd_version} pulls the images through a mirror"),
             || {
-                let store = fixture.store(env, generation, "pull")?;
-                let hosts = format!("/var/lib/containerd/hosts-{generation:?}");
+                let store = fixture.store(env, containerd_version, "pull")?;
+                let hosts = format!("/var/lib/containerd/hosts-{containerd_version:?}");
                 let login = base64::Engine::encode(
                     &base64::engine::general_purpose::STANDARD,
                     format!("{USER}:{PASSWORD}"),
@@ -121,15 +121,15 @@ pub(super) fn pull(
                     ),
                 )?;
                 let blobs = ["GET /v2/multusrs/", "/blobs/"];
-                let before = fixture.asked(&blobs)?;
+                let before = fixture.logged_requests(&blobs)?;
                 for reference in release_images(env)? {
                     let (name, _) = reference.split_once('@').unwrap_or_default();
                     store.ctr(fixture, &["images", "pull", "--hosts-dir", &hosts, name])?;
-                    store.holds(fixture, &reference)?;
+                    store.ensure_image(fixture, &reference)?;
                 }
-                // What was there already would prove nothing.
-                let came = fixture.asked(&blobs)? - before;
-                ensure!(came > 1, "{came} blobs were asked for");
+                // Without requests for blobs the images would have been in the store already.
+                let pulled = fixture.logged_requests(&blobs)? - before;
+                ensure!(pulled > 1, "{pulled} blobs were requested");
                 Ok(())
             },
         )?;
@@ -137,7 +137,7 @@ pub(super) fn pull(
     Ok(())
 }
 
-/// What a registry has: the list of all architectures, whose digests are those of indexes.
+/// Returns the image references for all architectures, with the digests of indexes, as a registry has them.
 pub(super) fn release_images(env: &TestEnv) -> anyhow::Result<Vec<String>> {
     let list = String::from_utf8(env.read("airgap/multus-images.txt")?)?;
     Ok(list.lines().map(str::to_owned).collect())

@@ -1,4 +1,4 @@
-//! Copies that went wrong: each is refused where it is checked and where it is installed, and the file is named.
+//! Damaged copies: verify and install refuse each one and name the file.
 
 use std::{fs, process::Command};
 
@@ -20,38 +20,38 @@ pub(super) fn run(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    report.check("a whole copy is sound", || {
+    report.check("airgap verify accepts an undamaged copy", || {
         let copy = Copy::new(env)?;
         fixture
             .xtask(&["airgap", "verify", text(&copy.dir)?])
             .map(drop)
     })?;
     let agent = Agent::new("k3s", "k3s-refused");
-    let mut refused = |what: &str, named: Named, change: Change| {
-        report.check(&format!("a copy is refused by name: {what}"), || {
+    let mut refused = |what: &str, errors: Errors, damage: Damage| {
+        report.check(&format!("a damaged copy is refused: {what}"), || {
             let copy = Copy::new(env)?;
-            change(&copy)?;
-            fixture.refused(&["airgap", "verify", text(&copy.dir)?], &named(&copy)[0])?;
-            let mut install = agent.install(env, fixture, &copy)?;
-            fixture.refused_by(&mut install, &named(&copy)[1])?;
+            damage(&copy)?;
+            fixture.ensure_refused(&["airgap", "verify", text(&copy.dir)?], &errors(&copy)[0])?;
+            let mut install = agent.install_command(env, fixture, &copy)?;
+            fixture.ensure_fails(&mut install, &errors(&copy)[1])?;
             let there = agent.images(fixture)?;
-            ensure!(there.is_empty(), "{there:?} is installed");
+            ensure!(there.is_empty(), "{there:?} was installed");
             Ok(())
         })
     };
-    let archive: Named = |copy| [copy.archive.clone(), copy.archive.clone()];
+    let archive: Errors = |copy| [copy.archive.clone(), copy.archive.clone()];
     refused("truncated", archive, half)?;
-    refused("truncated, with sums to match", archive, |copy| {
+    refused("truncated, with matching sums", archive, |copy| {
         half(copy)?;
-        copy.seal()
+        copy.rewrite_sums()
     })?;
-    refused("sparse: a blob is not in it", archive, |copy| {
+    refused("a blob is missing", archive, |copy| {
         copy.repack(|plain| {
             let blob = largest(plain)?;
             tar(&["--delete", &blob], plain)
         })
     })?;
-    refused("sparse: a file with holes", archive, |copy| {
+    refused("a sparse file inside", archive, |copy| {
         copy.repack(|plain| {
             let holes = plain.with_extension("holes");
             fs::File::create(&holes)?.set_len(1 << 20)?;
@@ -62,7 +62,7 @@ pub(super) fn run(
             sh::run(command.arg("--directory").arg(folder).arg(name)).map(drop)
         })
     })?;
-    refused("sparse: its bytes are holes", archive, |copy| {
+    refused("its bytes are replaced by holes", archive, |copy| {
         let len = fs::metadata(copy.archive())?.len();
         fs::File::create(copy.archive())?.set_len(len)?;
         Ok(())
@@ -76,7 +76,7 @@ pub(super) fn run(
             ]
         },
         |copy| {
-            // All that differs is the name: what is for this machine claims to be for another one.
+            // Only the name differs: the archive for this machine has the name of another architecture.
             for entry in fs::read_dir(&copy.dir)? {
                 let path = entry?.path();
                 let name = path.file_name().context("a name")?.to_string_lossy();
@@ -88,8 +88,8 @@ pub(super) fn run(
             Ok(fs::write(sums, text)?)
         },
     )?;
-    let other_form: Named = |copy| [(); 2].map(|()| copy.archive.replace(".zst", ".gz"));
-    refused("swapped with its other form", other_form, |copy| {
+    let other_form: Errors = |copy| [(); 2].map(|()| copy.archive.replace(".zst", ".gz"));
+    refused("swapped with its other format", other_form, |copy| {
         let gz = copy.archive().with_extension("gz");
         let bytes = fs::read(&gz)?;
         fs::rename(copy.archive(), gz)?;
@@ -120,10 +120,10 @@ pub(super) fn run(
     )
 }
 
-/// What `airgap verify` and what `images install` must say.
-type Named = fn(&Copy) -> [String; 2];
-/// How a copy goes wrong.
-type Change = fn(&Copy) -> anyhow::Result<()>;
+/// Returns text of the errors of `airgap verify` and of `images install`.
+type Errors = fn(&Copy) -> [String; 2];
+/// Damages a copy.
+type Damage = fn(&Copy) -> anyhow::Result<()>;
 
 fn half(copy: &Copy) -> anyhow::Result<()> {
     let bytes = fs::read(copy.archive())?;

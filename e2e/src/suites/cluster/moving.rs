@@ -72,11 +72,15 @@ impl ClusterFixture<'_> {
         nothing_left(&self.cluster.members[CHANGING].node)
     }
 
-    fn change(&mut self, generation: ContainerdVersion, paths: NodePaths) -> anyhow::Result<()> {
+    fn change(
+        &mut self,
+        containerd_version: ContainerdVersion,
+        paths: NodePaths,
+    ) -> anyhow::Result<()> {
         let (env, member) = (self.env, &mut self.cluster.members[CHANGING]);
         let left = member
             .runtime
-            .restart_as(env, &member.node, (generation, paths))?;
+            .restart_as(env, &member.node, (containerd_version, paths))?;
         let (node, now) = (&member.node, &member.runtime.paths);
         let ours = |paths: &NodePaths| {
             [

@@ -1,4 +1,4 @@
-//! A node to look at: whatever lies on it, a containerd with whatever configuration, and the hash of every file.
+//! An empty node on which tests put files and a containerd with any configuration.
 
 use std::{
     fs,
@@ -17,10 +17,9 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Where every containerd here keeps its content: not a file of the node's.
+/// The content directory of every containerd here, which is left out of the hashes.
 pub(super) const ROOT: &str = "/var/lib/containerd";
 
-/// The node; its namespaces and its runtime go with it.
 pub(super) struct DiscoverFixture {
     pub(super) node: Node,
     daemon: PathBuf,
@@ -28,7 +27,7 @@ pub(super) struct DiscoverFixture {
 }
 
 impl DiscoverFixture {
-    /// An empty node.
+    /// Starts an empty node.
     pub(super) fn new(env: &TestEnv) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let before = env.dir.join("n1");
@@ -42,15 +41,15 @@ impl DiscoverFixture {
         })
     }
 
-    /// Starts containerd with a configuration that lies on the node.
+    /// Starts containerd with a configuration file of the node.
     pub(super) fn containerd(
         &self,
         env: &TestEnv,
-        generation: ContainerdVersion,
+        containerd_version: ContainerdVersion,
         config: &str,
         socket: &str,
     ) -> anyhow::Result<Service> {
-        let service = runtime::serve(env, &self.node, generation, config)?;
+        let service = runtime::serve(env, &self.node, containerd_version, config)?;
         sh::until(60, "containerd answers", || {
             let mut ctr = self.node.command("/usr/bin/ctr");
             sh::run(ctr.args(["--address", socket, "version"]))
@@ -58,7 +57,7 @@ impl DiscoverFixture {
         Ok(service)
     }
 
-    /// What `multus-daemon discover` tells, as JSON and as text, before anything is installed.
+    /// Runs `multus-daemon discover`; returns its output as JSON and as text.
     pub(super) fn discover(&self, words: &[&str]) -> anyhow::Result<(Value, String)> {
         let ask = |more: &[&str]| {
             let mut command = self.node.command(&self.daemon);
@@ -69,11 +68,11 @@ impl DiscoverFixture {
             Ok(text)
         };
         let json = ask(&["--json"])?;
-        let json = serde_json::from_str(&json).context("discover --json is no JSON")?;
+        let json = serde_json::from_str(&json).context("discover --json printed no JSON")?;
         Ok((json, ask(&[])?))
     }
 
-    /// A program that nobody runs.
+    /// Writes files that stand for plugins into a directory.
     pub(super) fn plugins(&self, dir: &str) -> anyhow::Result<()> {
         use std::os::unix::fs::PermissionsExt as _;
         for name in ["bridge", "host-local", "loopback", "portmap"] {
@@ -84,12 +83,12 @@ impl DiscoverFixture {
         Ok(())
     }
 
-    /// Every file and link of the node but containerd's own.
+    /// Hashes the node's files except containerd's content.
     pub(super) fn hashes(&self) -> anyhow::Result<FileHashes> {
         FileHashes::of(&self.node, &[ROOT])
     }
 
-    /// Makes a link, with its folder.
+    /// Creates a symbolic link and its directory.
     pub(super) fn link(&self, target: &str, path: &str) -> anyhow::Result<()> {
         let place = self.node.path(path);
         fs::create_dir_all(place.parent().unwrap_or(Path::new("/")))?;

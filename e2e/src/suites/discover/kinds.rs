@@ -1,4 +1,4 @@
-//! One look at each kind of node. The runtime's own word says what is right, and its files have to come to the same.
+//! Discovery on each kind of node: the runtime's answer and its configuration files must give the same directories.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -19,52 +19,58 @@ const USUAL: (&str, &str) = ("/opt/cni/bin", "/etc/cni/net.d");
 /// A kind of node.
 struct Kind {
     name: &'static str,
-    generation: ContainerdVersion,
-    /// containerd's configuration: where it is, and what is in it beside its own paths.
+    containerd_version: ContainerdVersion,
+    /// containerd's configuration: its path, and its content besides root, state and socket.
     config: String,
     head: String,
     tables: String,
-    /// Further files.
+    /// Further files of the node.
     files: Vec<(String, String)>,
     socket: &'static str,
-    /// Where the shim goes, and where configurations are.
+    /// The expected directories of the shim and of configurations.
     expected: (String, String),
-    /// Words of the report.
-    says: &'static [&'static str],
+    /// Texts of discover's output; without any, discover must have no notes.
+    notes: &'static [&'static str],
 }
 
 pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     for kind in kinds() {
-        let name = format!("containerd {:?}: {}", kind.generation, kind.name);
+        let name = format!("containerd {}: {}", kind.containerd_version, kind.name);
         report.check(&name, || kind.check(env))?;
     }
     report.check(
-        "a read-only plugin directory is passed over, or told",
+        "a read-only plugin directory is skipped when there is another, and noted",
         || read_only(env),
     )?;
-    report.check("a runtime without CRI is no runtime of pods", || {
-        without_cri(env)
-    })?;
-    report.check("no runtime: one line that says where was looked", || {
-        let (json, text) = DiscoverFixture::new(env)?.discover(&["--root", "/"])?;
-        ensure!(json["dirs"].is_null(), "{json}");
-        says(&text, &["nothing is there", "criSocket"])
-    })
+    report.check("a runtime without CRI is rejected", || without_cri(env))?;
+    report.check(
+        "without a runtime, one line says where discover searched",
+        || {
+            let (json, text) = DiscoverFixture::new(env)?.discover(&["--root", "/"])?;
+            ensure!(json["dirs"].is_null(), "{json}");
+            ensure_contains(&text, &["nothing is there", "criSocket"])
+        },
+    )
 }
 
 impl Kind {
-    /// A node whose containerd has the tables of K3s at their place.
-    fn of(name: &'static str, generation: ContainerdVersion, version: u8, tables: String) -> Self {
+    /// Returns a node of K3s with these tables in containerd's configuration.
+    fn of(
+        name: &'static str,
+        containerd_version: ContainerdVersion,
+        version: u8,
+        tables: String,
+    ) -> Self {
         Self {
             name,
-            generation,
+            containerd_version,
             config: format!("{K3S}/agent/etc/containerd/config.toml"),
             head: format!("version = {version}\n"),
             tables,
             files: Vec::new(),
             socket: K3S_SOCKET,
             expected: (USUAL.0.to_owned(), USUAL.1.to_owned()),
-            says: &[],
+            notes: &[],
         }
     }
 
@@ -73,7 +79,7 @@ impl Kind {
         self
     }
 
-    /// A drop-in, and the line that imports it.
+    /// Adds a drop-in, and the line that imports it.
     fn with(mut self, import: &str, path: &str, text: String) -> Self {
         self.head = format!("{}imports = [\"{import}\"]\n", self.head);
         self.files.push((path.to_owned(), text));
@@ -87,7 +93,7 @@ impl Kind {
         fixture
             .node
             .write(&format!("{conf}/10-primary.conflist"), "{}")?;
-        // What K3s leaves on nodes that do not use it, or not any more.
+        // K3s leaves these links on nodes that do not use them, or no longer.
         fixture.link(HASH, &format!("{K3S}/data/current"))?;
         fixture.link(
             &format!("{K3S}/data/{HASH}/bin/cni"),
@@ -105,28 +111,28 @@ impl Kind {
                 == (&Value::from(bin.as_str()), &Value::from(conf.as_str())),
             "expected {bin} and {conf}: {text}"
         );
-        let told = |sources: &[&str]| {
+        let evidence = |sources: &[&str]| {
             let list = json["evidence"].as_array().context("no evidence")?;
             let found = list.iter().find(|one| {
                 let source = one["source"].as_str().unwrap_or_default();
                 sources.contains(&source)
             });
-            let found = found.with_context(|| format!("nothing is told by {sources:?}: {text}"))?;
+            let found = found.with_context(|| format!("no evidence from {sources:?}: {text}"))?;
             anyhow::Ok((found["binDirs"].clone(), found["confDir"].clone()))
         };
-        let (used, files) = (told(&["cniConfig", "config"])?, told(&["file"])?);
+        let (used, files) = (evidence(&["cniConfig", "config"])?, evidence(&["file"])?);
         ensure!(
             used == files,
             "the runtime uses {used:?}, its files were read as {files:?}: {text}"
         );
-        says(&text, self.says)?;
+        ensure_contains(&text, self.notes)?;
         ensure!(
-            !self.says.is_empty() || json["notes"] == serde_json::json!([]),
-            "there is nothing to note: {text}"
+            !self.notes.is_empty() || json["notes"] == serde_json::json!([]),
+            "discover has notes: {text}"
         );
         let now = fixture.hashes()?;
         now.ensure_equal(&before)
-            .context("looking changed the node")
+            .context("discover changed the node")
     }
 
     fn start(&self, env: &TestEnv, fixture: &DiscoverFixture) -> anyhow::Result<()> {
@@ -137,7 +143,7 @@ impl Kind {
         );
         fixture.node.write(&self.config, config)?;
         fixture
-            .containerd(env, self.generation, &self.config, self.socket)
+            .containerd(env, self.containerd_version, &self.config, self.socket)
             .map(drop)
     }
 }
@@ -242,7 +248,7 @@ fn kinds() -> Vec<Kind> {
         )
         .expects("/opt/cni/drop", &agent),
         Kind {
-            says: &["takes `io.containerd.grpc.v1.cri` from", "alone"],
+            notes: &["takes `io.containerd.grpc.v1.cri` from", "alone"],
             ..Kind::of(
                 "a drop-in replaces the whole table",
                 V1,
@@ -269,7 +275,7 @@ fn kinds() -> Vec<Kind> {
         )
         .expects(&stable, &agent),
         Kind {
-            says: &["`bin_dir` means nothing to containerd 2.4"],
+            notes: &["`bin_dir` means nothing to containerd 2.4"],
             ..Kind::of(
                 "`bin_dir` in version 3",
                 V2,
@@ -279,7 +285,7 @@ fn kinds() -> Vec<Kind> {
             .expects(USUAL.0, &agent)
         },
         Kind {
-            says: &[
+            notes: &[
                 "runtime handler kata take their network from /etc/cni/kata.d",
                 "loads 2 configurations",
             ],
@@ -295,7 +301,7 @@ fn kinds() -> Vec<Kind> {
         Kind {
             socket: "/run/elsewhere/containerd.sock",
             config: "/var/lib/rancher/elsewhere.toml".to_owned(),
-            ..Kind::of("a socket at no usual place", V2, 3, String::new())
+            ..Kind::of("a socket at an unusual path", V2, 3, String::new())
         },
     ]
 }
@@ -317,7 +323,7 @@ fn read_only(env: &TestEnv) -> anyhow::Result<()> {
     kind.start(env, &fixture)?;
     let (json, text) = fixture.discover(&["--root", "/"])?;
     ensure!(json["dirs"]["installDir"] == first, "{text}");
-    says(&text, &["/opt/cni/bin is read-only", "second directory"])?;
+    ensure_contains(&text, &["/opt/cni/bin is read-only", "second directory"])?;
     fixture.plugins(second)?;
     let (json, text) = fixture.discover(&["--root", "/"])?;
     ensure!(json["dirs"]["installDir"] == second, "{text}");
@@ -335,7 +341,7 @@ fn without_cri(env: &TestEnv) -> anyhow::Result<()> {
         json["dirs"].is_null() && json["runtime"].is_null(),
         "{text}"
     );
-    says(
+    ensure_contains(
         &text,
         &[
             "refused Version",
@@ -344,9 +350,9 @@ fn without_cri(env: &TestEnv) -> anyhow::Result<()> {
     )
 }
 
-fn says(text: &str, parts: &[&str]) -> anyhow::Result<()> {
+fn ensure_contains(text: &str, parts: &[&str]) -> anyhow::Result<()> {
     for part in parts {
-        ensure!(text.contains(part), "`{part}` is not said: {text}");
+        ensure!(text.contains(part), "the output lacks `{part}`: {text}");
     }
     Ok(())
 }

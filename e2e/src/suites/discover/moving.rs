@@ -38,7 +38,7 @@ const USUAL: (&str, &str) = ("/opt/cni/bin", "/etc/cni/net.d");
 
 pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     use ContainerdVersion::{V1, V2};
-    let mut fixture = report.check("a node of k3s with containerd One runs our pod", || {
+    let mut fixture = report.check("a k3s node with containerd 1.6 runs our pod", || {
         MovingFixture::new(env)
     })?;
     let (stable, hash, agent) = (
@@ -46,10 +46,12 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         fixture.paths.plugins.clone().unwrap_or_default(),
         fixture.paths.conf_dir.clone(),
     );
-    report.check("the daemon finds its place", || fixture.start_daemon(env))?;
-    for (name, generation, bin, conf) in [
+    report.check("the daemon installs its files", || {
+        fixture.start_daemon(env)
+    })?;
+    for (name, containerd_version, bin, conf) in [
         (
-            "an upgrade to containerd Two with a hash directory",
+            "an upgrade to containerd 2.x with a hash directory",
             V2,
             hash.as_str(),
             agent.as_str(),
@@ -66,19 +68,21 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         ("flannel off again", V2, USUAL.0, USUAL.1),
     ] {
         report.check(
-            &format!("{name}: new place first, then the old one is cleaned"),
-            || fixture.moves(env, generation, bin, conf),
+            &format!(
+                "{name}: files are installed in the new directories before the old ones are removed"
+            ),
+            || fixture.move_to(env, containerd_version, bin, conf),
         )?;
     }
-    report.check("the plugin directory is replaced from above", || {
-        fixture.replaced()
+    report.check("the plugin directory is renamed away and replaced", || {
+        fixture.replace_plugin_directory()
     })?;
     report.check(
-        "the configuration directory is wiped, and the primary returns",
-        || fixture.wiped(),
+        "the configuration directory is deleted, and the default network is restored",
+        || fixture.delete_configuration_directory(),
     )?;
     report.check("uninstall leaves every file as it was", || {
-        fixture.ends(env)
+        fixture.uninstall(env)
     })
 }
 
@@ -88,7 +92,7 @@ struct MovingFixture {
     containerd: Service,
     daemon: Option<Service>,
     paths: NodePaths,
-    /// The node without us.
+    /// The files of the node before our daemon.
     before: FileHashes,
 }
 
@@ -99,7 +103,7 @@ impl MovingFixture {
         let control = ControlPlane::start(node, Components::ApiServer)?;
         objects::definitions(env, &control, node, &[objects::storage()])?;
         let runtime = Runtime::start(env, node, Layout::K3s, ContainerdVersion::V1)?;
-        // The other paths that the runtime will be told of, so that nothing but us changes files from here on.
+        // The files of all later configurations exist from here on, so that only the daemon changes files.
         let primary = layout::primary("1.0.0", node.number);
         for conf in [OTHER, USUAL.1] {
             node.write(&format!("{conf}/{PRIMARY}"), &primary)?;
@@ -116,8 +120,8 @@ impl MovingFixture {
             before: FileHashes::default(),
             base,
         };
-        for generation in [ContainerdVersion::V1, ContainerdVersion::V2] {
-            for (bin, conf) in fixture.moments() {
+        for containerd_version in [ContainerdVersion::V1, ContainerdVersion::V2] {
+            for (bin, conf) in fixture.directories() {
                 let paths = NodePaths {
                     bin_dir: bin.clone(),
                     conf_dir: conf.clone(),
@@ -127,8 +131,8 @@ impl MovingFixture {
                     plugins: None,
                     config: String::new(),
                 };
-                let text = layout::containerd(generation, &paths, IMAGE);
-                let path = config(generation, &bin, &conf);
+                let text = layout::containerd(containerd_version, &paths, IMAGE);
+                let path = config(containerd_version, &bin, &conf);
                 fixture.base.node.write(&path, text)?;
             }
         }
@@ -136,8 +140,8 @@ impl MovingFixture {
         Ok(fixture)
     }
 
-    /// Every pair of directories that there will be.
-    fn moments(&self) -> Vec<(String, String)> {
+    /// Returns every pair of directories that the runtime will use.
+    fn directories(&self) -> Vec<(String, String)> {
         let hash = self.paths.plugins.clone().unwrap_or_default();
         let (stable, agent) = (self.paths.bin_dir.clone(), self.paths.conf_dir.clone());
         vec![
@@ -148,7 +152,7 @@ impl MovingFixture {
         ]
     }
 
-    /// The node's files, those of its containerd apart.
+    /// Hashes the node's files except containerd's.
     fn hashes(&self) -> anyhow::Result<FileHashes> {
         let others = [ROOT, &self.paths.root, "/var/lib/multus"];
         FileHashes::of(&self.base.node, &others)
@@ -177,11 +181,11 @@ impl MovingFixture {
                 DAEMON_CONFIG,
             ]))
         })?;
-        self.is_at(&self.paths.bin_dir, &self.paths.conf_dir)
+        self.wait_for_files_in(&self.paths.bin_dir, &self.paths.conf_dir)
     }
 
-    /// Fails until our two files are at these paths, at no other, and everything else is as it was.
-    fn is_at(&self, bin: &str, conf: &str) -> anyhow::Result<()> {
+    /// Waits until our two files are in these directories alone, and all other files are as before.
+    fn wait_for_files_in(&self, bin: &str, conf: &str) -> anyhow::Result<()> {
         sh::until(
             60,
             &format!("our files are in {bin} and {conf} alone"),
@@ -195,30 +199,32 @@ impl MovingFixture {
         )
     }
 
-    /// The runtime is restarted with these directories; at no moment is there no configuration of ours, or one without its shim.
-    fn moves(
+    /// Restarts the runtime with these directories; fails if at any time a configuration of ours or its shim was missing.
+    fn move_to(
         &mut self,
         env: &TestEnv,
-        generation: ContainerdVersion,
+        containerd_version: ContainerdVersion,
         bin: &str,
         conf: &str,
     ) -> anyhow::Result<()> {
         let node = &self.base.node;
         let path = |dir: &str, name: &str| node.path(&format!("{dir}/{name}"));
-        let watch = Watch::start(Moments {
-            old: [self.present(CONFIGURATION)?, self.present(SHIM)?],
+        let watch = Watch::start(MovedFiles {
+            old: [self.find(CONFIGURATION)?, self.find(SHIM)?],
             new: [path(conf, CONFIGURATION), path(bin, SHIM)],
         });
         node.end(&self.containerd, "TERM")?;
-        let config = config(generation, bin, conf);
+        let config = config(containerd_version, bin, conf);
         let socket = self.paths.socket.clone();
-        self.containerd = self.base.containerd(env, generation, &config, &socket)?;
-        self.is_at(bin, conf)?;
+        self.containerd = self
+            .base
+            .containerd(env, containerd_version, &config, &socket)?;
+        self.wait_for_files_in(bin, conf)?;
         watch.end()
     }
 
-    /// Where the file of ours is.
-    fn present(&self, name: &str) -> anyhow::Result<PathBuf> {
+    /// Returns the path of our file of this name.
+    fn find(&self, name: &str) -> anyhow::Result<PathBuf> {
         let hashes = self.hashes()?;
         let found = hashes
             .paths()
@@ -227,8 +233,8 @@ impl MovingFixture {
         Ok(self.base.node.path(found))
     }
 
-    /// As an installer that builds a folder aside and renames it into place.
-    fn replaced(&mut self) -> anyhow::Result<()> {
+    /// Replaces the plugin directory as an installer does that prepares another directory and renames it.
+    fn replace_plugin_directory(&mut self) -> anyhow::Result<()> {
         let node = &self.base.node;
         node.run(&["mkdir", "-p", "/opt/cni/new"])?;
         node.run(&[
@@ -241,52 +247,53 @@ impl MovingFixture {
             "-c",
             "mv /opt/cni/bin /opt/cni/gone && mv /opt/cni/new /opt/cni/bin && rm -r /opt/cni/gone",
         ])?;
-        self.is_at(USUAL.0, USUAL.1)
+        self.wait_for_files_in(USUAL.0, USUAL.1)
     }
 
-    /// As a reset of the primary network does it.
-    fn wiped(&mut self) -> anyhow::Result<()> {
+    /// Deletes the configuration directory as a reset of the default network does.
+    fn delete_configuration_directory(&mut self) -> anyhow::Result<()> {
         let node = &self.base.node;
         let primary = format!("{}/{PRIMARY}", USUAL.1);
         let text = fs::read(node.path(&primary))?;
         node.run(&["rm", "-r", USUAL.1])?;
         sh::until(60, "the configuration is back", || {
             let path = format!("{}/{CONFIGURATION}", USUAL.1);
-            ensure!(node.path(&path).exists(), "{path} is gone");
+            ensure!(node.path(&path).exists(), "{path} is missing");
             Ok(())
         })?;
         node.write(&primary, text)?;
-        self.is_at(USUAL.0, USUAL.1)
+        self.wait_for_files_in(USUAL.0, USUAL.1)
     }
 
-    fn ends(&mut self, env: &TestEnv) -> anyhow::Result<()> {
+    fn uninstall(&mut self, env: &TestEnv) -> anyhow::Result<()> {
         let node = &self.base.node;
         let daemon = self.daemon.take().context("the daemon runs")?;
         node.end(&daemon, "TERM")?;
-        self.is_at(USUAL.0, USUAL.1)?;
+        self.wait_for_files_in(USUAL.0, USUAL.1)?;
         let mut uninstall = node.command(env.program("multus-daemon"));
         sh::run(uninstall.args(["uninstall", "--root", "/", "--config", DAEMON_CONFIG]))?;
         self.hashes()?.ensure_equal(&self.before)?;
         let own = node.list("/var/lib/multus/bin")?;
-        ensure!(own.is_empty(), "left in our own folder: {own:?}");
+        ensure!(own.is_empty(), "our own directory still has {own:?}");
         Ok(())
     }
 }
 
-/// Where containerd's configuration of these directories is.
-fn config(generation: ContainerdVersion, bin: &str, conf: &str) -> String {
-    let name = format!("{generation:?}{bin}{conf}").replace('/', "-");
+/// Returns the path of containerd's configuration with these directories.
+fn config(containerd_version: ContainerdVersion, bin: &str, conf: &str) -> String {
+    let name = format!("{containerd_version:?}{bin}{conf}").replace('/', "-");
     format!("/etc/rancher/{name}.toml")
 }
 
-/// Configuration and shim, where they are and where they will be.
-struct Moments {
+/// The paths of configuration and shim, before and after a move.
+struct MovedFiles {
     old: [PathBuf; 2],
     new: [PathBuf; 2],
 }
 
-impl Moments {
-    /// What a pod that starts now would miss. The order of the looks is that of the steps, so that none falls between two of them.
+impl MovedFiles {
+    /// Returns the file that a pod which starts now would miss. The checks are in the order of the daemon's steps, so that no step between two
+    /// checks looks like a missing file.
     fn missing(&self) -> Option<&'static str> {
         let ([old, old_shim], [new, new_shim]) = (&self.old, &self.new);
         let no_old_shim = !old_shim.exists();
@@ -303,19 +310,19 @@ impl Moments {
     }
 }
 
-/// Looks all the time whether something is missing.
+/// Checks continuously whether a file is missing.
 struct Watch {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<Option<&'static str>>,
 }
 
 impl Watch {
-    fn start(moments: Moments) -> Self {
+    fn start(files: MovedFiles) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             while !seen.load(Ordering::Relaxed) {
-                if let Some(missing) = moments.missing() {
+                if let Some(missing) = files.missing() {
                     return Some(missing);
                 }
                 thread::yield_now();
@@ -329,7 +336,7 @@ impl Watch {
         self.stop.store(true, Ordering::Relaxed);
         let missing = self.thread.join();
         let missing = missing.map_err(|_| anyhow::anyhow!("the watch ended early"))?;
-        ensure!(missing.is_none(), "there was a moment with {missing:?}");
+        ensure!(missing.is_none(), "for a moment there was {missing:?}");
         Ok(())
     }
 }

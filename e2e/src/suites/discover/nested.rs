@@ -1,4 +1,4 @@
-//! A node in a container on a node, as kind and k3d make them: a file tree and a process namespace of its own.
+//! A node in a container, as with kind and k3d: it has a root directory and a process namespace of its own.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const INNER: &str = "/run/inner";
 const SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 const CONFIG: &str = "/etc/containerd-inner.toml";
 
-/// From outside the inner runtime is named and not taken; looked at as it is told, it is found.
+/// Discover rejects the inner runtime by name, and finds it with `--root`.
 pub(super) fn run(env: &TestEnv) -> anyhow::Result<()> {
     let fixture = DiscoverFixture::new(env)?;
     start(&fixture)?;
@@ -49,7 +49,7 @@ pub(super) fn run(env: &TestEnv) -> anyhow::Result<()> {
     })
 }
 
-/// The inner node's tree is the machine's with a layer of its own.
+/// Starts the inner node, whose root directory is an overlay over the machine's.
 fn start(fixture: &DiscoverFixture) -> anyhow::Result<()> {
     let (node, root) = (&fixture.node, format!("{INNER}/root"));
     for name in ["upper", "work", "root"] {
