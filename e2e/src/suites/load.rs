@@ -1,8 +1,8 @@
-//! Suite `load`: a full node. Bursts, plugins that hang, an API server that hangs or asks for patience, a journal of a whole node,
-//! and a container runtime that stops to answer, on the programs of the release, a real containerd and a real API server.
+//! Suite `load`: a full node. Bursts, hung plugins, an API server that hangs or answers 429, a journal with an entry for every pod, and a
+//! silent container runtime, with the release's programs, a real containerd and a real API server.
 //!
-//! Plugins are scripts that make no interface: this level is about the daemon's limits, not about networks. Each case is independent;
-//! after one that failed, the next one gets a new node.
+//! The plugins are scripts that create no interface: this suite is about the daemon's limits, not about networks. Cases are independent;
+//! after a failed one the next case gets a new node.
 
 mod container;
 mod fixture;
@@ -17,7 +17,7 @@ use http::Method;
 
 use self::{
     container::{Container, Outcome, finish},
-    fixture::{LoadFixture, PRIMARY_PLUGIN, SECOND_PLUGIN, SOFT_LIMIT, begun, pod_name},
+    fixture::{LoadFixture, PRIMARY_PLUGIN, SECOND_PLUGIN, SOFT_LIMIT, pod_name, started_calls},
 };
 use crate::{
     control_plane::{http_proxy::RequestFault, objects},
@@ -30,21 +30,21 @@ use crate::{
 
 pub(crate) const NEEDS: Needs = super::cri::NEEDS;
 
-/// Containers of a burst, and DELs of a node that was rebooted.
+/// Containers of a burst, and entries of the journal.
 const MANY: usize = 250;
-/// Containers whose plugin hangs: as many pods as a kubelet runs by default.
+/// Containers whose plugin hangs: the most pods that a kubelet runs by default.
 const HUNG: usize = 110;
-/// The most memory of the daemon with a burst at env, in kB.
+/// The most memory of the daemon during a burst, in kB.
 const PEAK_MEMORY: u64 = 24 * 1024;
-/// STATUS answers within, whatever the daemon is at.
+/// Time in which STATUS answers, whatever the daemon is doing.
 const STATUS_WITHIN: Duration = Duration::from_secs(1);
-/// A daemon with a full journal is ready within.
+/// Time in which a daemon with a full journal is ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// A runtime is silent for longer than the daemon's period between two looks at it.
+/// Time of the runtime's silence: longer than the period in which the daemon checks the runtime.
 const SILENCE: Duration = Duration::from_secs(40);
 const LONG_SILENCE: Duration = Duration::from_secs(130);
 
-/// One case, by name.
+/// The name and the function of a case; the function's argument is `--long`.
 type Case = (
     &'static str,
     fn(&LoadFixture<'_>, bool) -> anyhow::Result<()>,
@@ -53,23 +53,26 @@ type Case = (
 const CASES: &[Case] = &[
     ("burst: 250 ADDs at once under 1024 files", burst),
     (
-        "hung plugin: STATUS answers beside 110 containers that wait",
+        "hung plugin: STATUS answers while 110 containers wait",
         hung_plugin,
     ),
     (
-        "hung patch: the next connection carries the status",
+        "hung patch: the daemon patches the status on another connection",
         hung_patch,
     ),
     ("busy API server: Retry-After is respected", busy_api_server),
-    ("caller gone: its DEL leaves the queue", caller_gone),
-    ("journal: 250 entries hold up their own pods alone", journal),
     (
-        "silent runtime: pods come and go, nothing is removed",
+        "cancelled caller: its DEL leaves the queue",
+        cancelled_caller,
+    ),
+    ("journal: 250 entries delay only their own pods", journal),
+    (
+        "silent runtime: pods start and end, and no file is removed",
         silent_runtime,
     ),
 ];
 
-/// Runs the cases whose names contain `case`, each of them whatever became of the others.
+/// Runs the cases whose names contain `case`; a failed one does not end the suite.
 pub(crate) fn run(
     env: &TestEnv,
     case: Option<&str>,
@@ -81,7 +84,7 @@ pub(crate) fn run(
         let found = CASES.iter().any(|(name, _)| wanted(name));
         ensure!(
             found,
-            "no case is named with `{}`",
+            "no case has `{}` in its name",
             case.unwrap_or_default()
         );
         Ok(())
@@ -104,7 +107,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// All requests are at the daemon at the same time: the first plugin of each waits until the last one is there.
+/// The daemon has all requests at the same time: the first plugin of each waits until the last request has arrived.
 fn burst(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let containers = Container::many(MANY, "burst");
     let mut gate = fixture.close_gate(PRIMARY_PLUGIN, "ADD")?;
@@ -118,12 +121,12 @@ fn burst(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let others: Vec<_> = limits.map(|call| &call.soft_limit).collect();
     ensure!(
         others.is_empty(),
-        "{} plugins had another soft limit than {SOFT_LIMIT}: {}",
+        "{} plugins had another soft limit of open files than {SOFT_LIMIT}: {}",
         others.len(),
         others[0]
     );
-    fixture.all_well("DEL", &containers)?;
-    fixture.is_clean()?;
+    fixture.all_succeed("DEL", &containers)?;
+    fixture.wait_until_clean()?;
     let peak = fixture.peak_memory()?;
     say(&format!("        peak memory of the daemon: {peak} kB"));
     ensure!(peak < PEAK_MEMORY, "{peak} kB, more than {PEAK_MEMORY} kB");
@@ -143,7 +146,7 @@ fn hung_plugin(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
                 Outcome::Refused(error) => bail!("STATUS: {error}"),
             }
         }
-        fixture.is_ready()?;
+        fixture.ensure_ready()?;
         times.sort();
         Ok(times)
     });
@@ -151,11 +154,11 @@ fn hung_plugin(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     finish("ADD", &containers, running)?;
     let times = answered?;
     say(&format!("        STATUS took {times:.1?}"));
-    // The machine may be busy with other things, and then some of them take longer.
+    // The median, because other processes of the machine may delay some of the answers.
     let median = times[times.len() / 2];
     ensure!(median < STATUS_WITHIN, "STATUS took {times:?}");
-    fixture.all_well("DEL", &containers)?;
-    fixture.is_clean()
+    fixture.all_succeed("DEL", &containers)?;
+    fixture.wait_until_clean()
 }
 
 fn hung_patch(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
@@ -169,12 +172,12 @@ fn hung_patch(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let added = fixture.call("ADD", &container);
     fixture.proxy.clear_fault();
     let took = start.elapsed();
-    is_attached(fixture, &container, added?)?;
+    ensure_attached(fixture, &container, added?)?;
     let patches = fixture.proxy.requests(&Method::PATCH, &path).len() - before;
     say(&format!("        ADD took {took:.1?}, {patches} patches"));
-    ensure!(patches >= 2, "the status was patched {patches} times");
-    fixture.well("DEL", &container)?;
-    fixture.is_clean()
+    ensure!(patches >= 2, "{patches} patches were sent");
+    fixture.succeed("DEL", &container)?;
+    fixture.wait_until_clean()
 }
 
 fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
@@ -186,7 +189,7 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     fixture.proxy.set_fault(Method::PATCH, &path, fault);
     let added = fixture.call("ADD", &container);
     fixture.proxy.clear_fault();
-    is_attached(fixture, &container, added?)?;
+    ensure_attached(fixture, &container, added?)?;
     let seen = fixture.proxy.requests(&Method::PATCH, &path);
     let patches = &seen[before..];
     let waited = patches.last().context("no patch")?.at - patches[0].at;
@@ -199,12 +202,12 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
         "{} patches in {waited:?}",
         patches.len()
     );
-    fixture.well("DEL", &container)?;
-    fixture.is_clean()
+    fixture.succeed("DEL", &container)?;
+    fixture.wait_until_clean()
 }
 
-/// An ADD has succeeded, the status is written, and no network was undone on the way.
-fn is_attached(
+/// Fails unless an ADD has succeeded, the network status is written, and no network was rolled back.
+fn ensure_attached(
     fixture: &LoadFixture<'_>,
     container: &Container,
     added: Outcome,
@@ -213,18 +216,18 @@ fn is_attached(
         bail!("ADD: {error}");
     }
     let networks = objects::status(&fixture.pod(container.pod)?)?;
-    ensure!(networks.len() == 2, "the status names {networks:?}");
     let calls = fixture.calls()?;
     let of_container = calls.iter().filter(|call| call.container == container.id);
-    let mut undone = of_container.filter(|call| call.verb == "DEL");
-    ensure!(undone.next().is_none(), "a network was undone");
+    let mut dels = of_container.filter(|call| call.verb == "DEL");
+    ensure!(dels.next().is_none(), "a network was rolled back");
+    ensure!(networks.len() == 2, "the status has {networks:?}");
     Ok(())
 }
 
-fn caller_gone(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
-    let kept = Container::new(HUNG, "caller gone");
-    fixture.well("ADD", &kept)?;
-    let containers = Container::many(HUNG, "beside a caller that goes");
+fn cancelled_caller(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
+    let kept = Container::new(HUNG, "cancelled caller");
+    fixture.succeed("ADD", &kept)?;
+    let containers = Container::many(HUNG, "next to a cancelled caller");
     let mut gate = fixture.close_gate(SECOND_PLUGIN, "ADD")?;
     let running = fixture.start_all("ADD", &containers)?;
     let gone = fixture.wait_connections(HUNG).and_then(|()| {
@@ -236,49 +239,52 @@ fn caller_gone(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     gate.open()?;
     finish("ADD", &containers, running)?;
     gone?;
-    // Whatever was queued before this one has begun when it ends.
-    fixture.all_well("DEL", &containers)?;
+    // When these DELs end, the daemon has started everything that was queued before them.
+    fixture.all_succeed("DEL", &containers)?;
     let calls = fixture.calls()?;
-    let deleted = begun(&calls, SECOND_PLUGIN, "DEL").contains_key(kept.id.as_str());
-    ensure!(!deleted, "the DEL ran although its caller was gone");
-    ensure!(fixture.has_state(&kept.id), "the container was forgotten");
-    fixture.well("DEL", &kept)?;
-    fixture.is_clean()
+    let deleted = started_calls(&calls, SECOND_PLUGIN, "DEL").contains_key(kept.id.as_str());
+    ensure!(!deleted, "the DEL ran although its caller was killed");
+    ensure!(fixture.has_state(&kept.id), "the state was deleted");
+    fixture.succeed("DEL", &kept)?;
+    fixture.wait_until_clean()
 }
 
-/// A node comes back with a DEL written down for each container, and its plugin is slow.
+/// The daemon starts with a journaled DEL for each container, and the plugin is slow.
 fn journal(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let containers = Container::many(MANY, "journal");
-    // As over time, not as a burst.
+    // Not as a burst, since pods start over time.
     for some in containers.chunks(25) {
-        fixture.all_well("ADD", some)?;
+        fixture.all_succeed("ADD", some)?;
     }
     fixture.stop()?;
-    fixture.all_well("DEL", &containers)?;
+    fixture.all_succeed("DEL", &containers)?;
     let entries = fixture.journal()?.len();
-    ensure!(entries == MANY, "{entries} DELs are written down");
+    ensure!(entries == MANY, "the journal has {entries} entries");
     let slow = fixture.slow_down(SECOND_PLUGIN, "DEL")?;
     fixture.launch()?;
     let took = fixture.wait_ready(180)?;
     say(&format!("        ready after {took:.1?}"));
     let other = Container::new(MANY, "journal");
-    fixture.well("ADD", &other)?;
+    fixture.succeed("ADD", &other)?;
     let left = fixture.journal()?.len();
     say(&format!("        {left} entries left after the first ADD"));
     ensure!(took < READY_WITHIN, "ready after {took:?}");
     ensure!(left > 0, "the ADD of another pod waited for all entries");
-    // A pod whose entry nobody has begun with.
+    // A pod whose journaled DEL has not started.
     let calls = fixture.calls()?;
-    let begun = begun(&calls, SECOND_PLUGIN, "DEL");
+    let begun = started_calls(&calls, SECOND_PLUGIN, "DEL");
     let waiting = containers.iter().rev();
     let waiting = waiting.filter(|container| !begun.contains_key(container.id.as_str()));
-    let old = waiting.clone().next().context("all entries have begun")?;
+    let old = waiting
+        .clone()
+        .next()
+        .context("all journaled DELs have started")?;
     let new = Container::new(old.pod, "journal, its next container");
     let added = fixture.start("ADD", &new)?;
     fs::remove_file(slow)?;
     let mut outcome = added.outcome()?;
     sh::until(120, "the pod's ADD succeeds", || {
-        if outcome.is_for_later() {
+        if outcome.is_retriable() {
             outcome = fixture.call("ADD", &new)?;
         }
         match &outcome {
@@ -302,15 +308,15 @@ fn journal(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
         ensure!(left == 0, "{left} entries are left");
         Ok(())
     })?;
-    fixture.all_well("DEL", &[other, new])?;
-    fixture.is_clean()
+    fixture.all_succeed("DEL", &[other, new])?;
+    fixture.wait_until_clean()
 }
 
 fn silent_runtime(fixture: &LoadFixture<'_>, is_long: bool) -> anyhow::Result<()> {
     let kept = Container::new(0, "silent runtime");
-    fixture.well("ADD", &kept)?;
+    fixture.succeed("ADD", &kept)?;
     let silence = if is_long { LONG_SILENCE } else { SILENCE };
-    // Its socket still takes connections, by way of the kernel's queue.
+    // The kernel's queue still accepts connections to the socket of the stopped runtime.
     let cycles = fixture
         .node
         .while_stopped(&fixture.runtime.containerd, |_| {
@@ -318,23 +324,23 @@ fn silent_runtime(fixture: &LoadFixture<'_>, is_long: bool) -> anyhow::Result<()
             let mut cycles = 0;
             while start.elapsed() < silence {
                 let container = Container::new(1, &format!("silent runtime {cycles}"));
-                fixture.well("ADD", &container)?;
-                fixture.well("DEL", &container)?;
-                fixture.is_ready()?;
+                fixture.succeed("ADD", &container)?;
+                fixture.succeed("DEL", &container)?;
+                fixture.ensure_ready()?;
                 cycles += 1;
-                // The runtime has to be silent for a time, and nothing else is to be waited for.
+                // This loop lasts as long as the silence; it waits for no condition.
                 thread::sleep(Duration::from_millis(500));
             }
             Ok(cycles)
         })?;
-    say(&format!("        {cycles} pods came and went"));
+    say(&format!("        {cycles} pods started and ended"));
     for file in [GENERATED.to_owned(), format!("{BIN_DIR}/multus-shim")] {
         ensure!(fixture.node.path(&file).exists(), "{file} was removed");
     }
-    ensure!(fixture.has_state(&kept.id), "a container was forgotten");
     let calls = fixture.calls()?;
-    let deleted = begun(&calls, SECOND_PLUGIN, "DEL").contains_key(kept.id.as_str());
-    ensure!(!deleted, "a container that runs was detached");
-    fixture.well("DEL", &kept)?;
-    fixture.is_clean()
+    let deleted = started_calls(&calls, SECOND_PLUGIN, "DEL").contains_key(kept.id.as_str());
+    ensure!(!deleted, "a running container was detached");
+    ensure!(fixture.has_state(&kept.id), "the state was deleted");
+    fixture.succeed("DEL", &kept)?;
+    fixture.wait_until_clean()
 }

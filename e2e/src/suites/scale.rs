@@ -1,8 +1,8 @@
 //! Suite `scale`: hundreds of real daemons, each as a node of its own, against one real API server and etcd on this machine.
 //!
-//! What a node costs the API server is measured at the daemons' start, while nothing happens, and when the API server is killed and
-//! started again; the figures are printed and written to `figures.json`. `docs/scale.md` has those of a release, and what follows
-//! from them. Times depend on the machine; numbers of requests, bytes and CPU hardly do.
+//! The suite measures the load of a node on the API server at the daemons' start, while the cluster is idle, and when the API server is
+//! killed and restarted. It prints the figures and writes them to `figures.json`. `docs/scale.md` has those of a release, and conclusions.
+//! Times depend on the machine; numbers of requests, bytes and CPU hardly do.
 
 mod audit;
 mod fleet;
@@ -25,47 +25,46 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// How large it is.
 #[derive(Debug, clap::Args)]
 #[group(id = "scale")]
 pub(crate) struct Options {
-    /// scale: so many nodes, each with ten pods
+    /// scale: number of nodes, each with ten pods
     #[arg(long, value_name = "N", default_value_t = 300)]
     nodes: usize,
 }
 
-/// All daemons are ready within, and have their watches again after the API server is: on two cores, in seconds.
+/// Seconds in which all daemons are ready, and have their watches again after the API server is ready: on two cores.
 const WITHIN: u64 = 180;
-/// Requests of a node at its daemon's start: two lists and two watches, the DaemonSet, and a little.
+/// The most requests of a node at its daemon's start: two lists, two watches, the DaemonSet, and a few retries.
 const START_REQUESTS: usize = 8;
-/// Requests of a node while the API server is away and comes back: those that it sees.
+/// The most requests of a node that a restarted API server gets.
 const RESTART_REQUESTS: usize = 12;
-/// Lists of pods that an API server asks of etcd for itself.
-const MOST_OWN_LISTS: f64 = 5.0;
-/// How long nothing happens; the long time is longer than a watch.
+/// The most lists of pods that an API server reads from etcd for its own cache.
+const MOST_LISTS_FROM_ETCD: f64 = 5.0;
+/// Time of the idle phase; with `--long` longer than a watch lasts.
 const IDLE: Duration = Duration::from_mins(1);
 const LONG_IDLE: Duration = Duration::from_mins(11);
-/// How long the API server is measured without a daemon.
+/// Time of the phase without daemons.
 const WITHOUT: Duration = Duration::from_secs(30);
 
-/// What a phase took from all parts.
+/// What the components used in a phase.
 struct Phase {
     name: &'static str,
     seconds: f64,
     requests: Requests,
-    /// To the API server, and from it.
+    /// Bytes to the API server, and from it.
     bytes: [u64; 2],
-    /// Seconds of API server and etcd.
+    /// CPU seconds of API server and etcd.
     cpu: [f64; 2],
-    /// Seconds of all daemons.
+    /// CPU seconds of all daemons.
     daemons: f64,
-    /// Lists of pods that etcd served, those of the API server itself with them.
+    /// Lists of pods that the API server read from etcd, including those for its own cache.
     etcd_lists: f64,
-    /// Why it did not end in time.
+    /// The reason why the phase did not end in time.
     failure: Option<anyhow::Error>,
 }
 
-/// Counters at one moment.
+/// The counters at one time.
 struct Reading {
     at: Instant,
     bytes: [u64; 2],
@@ -85,7 +84,7 @@ impl Reading {
         })
     }
 
-    /// What has been used since; `seconds` is how long the phase took.
+    /// Returns the differences since this reading, for a phase that took `seconds`.
     fn until(self, name: &'static str, now: &Self, seconds: f64, requests: Requests) -> Phase {
         Phase {
             name,
@@ -127,30 +126,35 @@ pub(crate) fn run(
     );
     if ended.is_ok() {
         let time = if is_long { LONG_IDLE } else { IDLE };
-        let idle = report.check("nothing happens", || rest("idle", &fleet, &mut audit, time))?;
+        let idle = report.check("the cluster is idle", || {
+            rest("idle", &fleet, &mut audit, time)
+        })?;
         phases.push(idle);
         let restarted = restart(&fleet, &mut audit);
-        let name = "the API server is killed, and every daemon watches again";
+        let name = "the API server is killed and restarted, and every daemon has its watches again";
         ended = measured(&mut phases, restarted, name, report);
     }
     report.check("figures", || tell(env, &fleet, &phases))?;
     ended?;
-    // Each by itself: a figure that is too high says nothing of the others.
+    // Every check runs, because a figure that is too high says nothing about the others.
     for (name, judge) in [
         (
-            "few requests at a start",
+            "a start needs few requests",
             few_at_start as fn(&Fleet<'_>, &[Phase]) -> anyhow::Result<()>,
         ),
-        ("few requests after a restart", few_after_restart),
-        ("no list in pieces, and none from etcd", lists_from_cache),
-        ("hardly a request while idle", quiet_while_idle),
+        (
+            "a restart of the API server needs few requests",
+            few_after_restart,
+        ),
+        ("no list is paginated or read from etcd", lists_from_cache),
+        ("idle daemons send hardly a request", quiet_while_idle),
     ] {
         let _ = report.check(name, || judge(&fleet, &phases));
     }
     Ok(())
 }
 
-/// Keeps the figures of a phase, and reports whether it ended in time.
+/// Records the figures of a phase, and reports whether it ended in time.
 fn measured(
     phases: &mut Vec<Phase>,
     phase: anyhow::Result<Phase>,
@@ -181,7 +185,7 @@ fn start(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     })
 }
 
-/// Measures for a time in which the test does nothing.
+/// Measures a phase in which the test does nothing.
 fn rest(
     name: &'static str,
     fleet: &Fleet<'_>,
@@ -196,11 +200,11 @@ fn rest(
     Ok(before.until(name, &now, time.as_secs_f64(), requests))
 }
 
-/// The time counts from the moment when the API server is ready again.
+/// Measures the phase from the time at which the restarted API server is ready.
 fn restart(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     let mut before = Reading::take(fleet)?;
     fleet.restart_server()?;
-    // The server is a new process, whose counters begin with its start.
+    // The API server is a new process, and its counters begin at 0.
     before.cpu[0] = 0.0;
     before.etcd_lists = 0.0;
     let ready = Instant::now();
@@ -217,7 +221,7 @@ fn restart(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<Phase> {
     })
 }
 
-/// Waits until each node's pods are watched, and as many watches of definitions are there.
+/// Waits until every daemon has its watch of pods, and there are as many watches of network definitions.
 fn wait_watches(
     fleet: &Fleet<'_>,
     audit: &mut Audit,
@@ -299,22 +303,22 @@ fn few(fleet: &Fleet<'_>, phase: &Phase, most: usize) -> anyhow::Result<()> {
 fn lists_from_cache(_: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
     let limited: usize = phases
         .iter()
-        .map(|phase| phase.requests.limited_lists())
+        .map(|phase| phase.requests.paginated_lists())
         .sum();
     ensure!(
         limited == 0,
-        "{limited} lists have a limit, and many API servers read those from etcd"
+        "{limited} lists are paginated, and many API servers read those from etcd"
     );
-    // The API server fills its cache from there, once or twice.
+    // The API server fills its own cache from etcd, once or twice.
     let start = phases[1].etcd_lists;
     ensure!(
-        start < MOST_OWN_LISTS,
-        "etcd served {start} lists of pods at the start"
+        start < MOST_LISTS_FROM_ETCD,
+        "{start} lists of pods were read from etcd at the start"
     );
     Ok(())
 }
 
-/// Watches end after five to ten minutes, so less than one a minute and node is begun again.
+/// Watches end after five to ten minutes, so a node starts fewer than one per minute.
 fn quiet_while_idle(fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
     let idle = &phases[2];
     let total = idle.requests.total();

@@ -1,4 +1,4 @@
-//! A container of a pod: the shim's calls for it, many at a time.
+//! A container of a pod, and calls of the shim for many containers at the same time.
 
 use std::{
     io::Write as _,
@@ -15,36 +15,35 @@ use crate::{
     test_env,
 };
 
-/// The code that asks a runtime to try again.
+/// The CNI error code "try again later".
 const TRY_AGAIN_LATER: u64 = 11;
 
-/// One container.
 #[derive(Debug, Clone)]
 pub(super) struct Container {
     pub(super) pod: usize,
     pub(super) id: String,
 }
 
-/// What a call of the shim printed.
+/// The outcome of a call of the shim.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// A result; `null` where the verb has none.
+    /// A result; `null` when the verb has none.
     Done(Value),
     /// A CNI error.
     Refused(Value),
 }
 
-/// A call of the shim under way.
+/// A call of the shim in progress.
 pub(super) struct Running(Child);
 
 impl Container {
-    /// A container of a pod; `name` tells it from all others.
+    /// Returns a new container of a pod; `name` must be unique in the run.
     pub(super) fn new(pod: usize, name: &str) -> Self {
         let id = test_env::sha256(format!("{name} {pod}").as_bytes());
         Self { pod, id }
     }
 
-    /// Those of the first pods.
+    /// Returns a new container for each of the first pods.
     pub(super) fn many(count: usize, name: &str) -> Vec<Self> {
         (0..count).map(|pod| Self::new(pod, name)).collect()
     }
@@ -67,31 +66,28 @@ impl Container {
 }
 
 impl LoadFixture<'_> {
-    /// Starts a call.
     pub(super) fn start(&self, verb: &str, container: &Container) -> anyhow::Result<Running> {
         let mut command = self.node.command(shim());
         command.envs(container.environment(self, verb));
         self.run(command)
     }
 
-    /// Runs a call to its end.
     pub(super) fn call(&self, verb: &str, container: &Container) -> anyhow::Result<Outcome> {
         self.start(verb, container)?.outcome()
     }
 
     /// Runs a call that has to succeed.
-    pub(super) fn well(&self, verb: &str, container: &Container) -> anyhow::Result<Value> {
-        self.start(verb, container)?.well(verb, container)
+    pub(super) fn succeed(&self, verb: &str, container: &Container) -> anyhow::Result<Value> {
+        self.start(verb, container)?.succeed(verb, container)
     }
 
-    /// `STATUS`, which is about no container.
     pub(super) fn status(&self) -> anyhow::Result<Outcome> {
         let mut command = self.node.command(shim());
         command.envs([("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)]);
         self.run(command)?.outcome()
     }
 
-    /// Starts a call for each container, all at the same time.
+    /// Starts a call for each container at the same time.
     pub(super) fn start_all(
         &self,
         verb: &str,
@@ -101,12 +97,12 @@ impl LoadFixture<'_> {
         containers.iter().map(start).collect()
     }
 
-    /// Runs a call for each container, all at the same time; each has to succeed.
-    pub(super) fn all_well(&self, verb: &str, containers: &[Container]) -> anyhow::Result<()> {
+    /// Runs a call for each container at the same time; each has to succeed.
+    pub(super) fn all_succeed(&self, verb: &str, containers: &[Container]) -> anyhow::Result<()> {
         finish(verb, containers, self.start_all(verb, containers)?)
     }
 
-    /// Starts a call that the test can end before its answer: as a service of the node.
+    /// Starts a call as a service of the node, so that the test can kill it.
     pub(super) fn start_caller(
         &self,
         verb: &str,
@@ -131,14 +127,13 @@ impl LoadFixture<'_> {
             .spawn()
             .context("cannot start the shim")?;
         let mut stdin = child.stdin.take().context("stdin is piped")?;
-        // A shim that ends early says why on stdout.
+        // A shim that does not read its stdin prints the reason on stdout.
         let _ = stdin.write_all(&config);
         Ok(Running(child))
     }
 }
 
 impl Running {
-    /// Waits for the end.
     pub(super) fn outcome(self) -> anyhow::Result<Outcome> {
         let output = self.0.wait_with_output()?;
         let document = match output.stdout.as_slice() {
@@ -151,14 +146,14 @@ impl Running {
         }
         ensure!(
             document["code"].is_u64(),
-            "{}: {document}, without an error document",
+            "{}: {document} is no error document",
             output.status
         );
         Ok(Outcome::Refused(document))
     }
 
-    /// Waits for the end, which has to be a success.
-    pub(super) fn well(self, verb: &str, container: &Container) -> anyhow::Result<Value> {
+    /// Waits for the end of the call, which has to succeed.
+    pub(super) fn succeed(self, verb: &str, container: &Container) -> anyhow::Result<Value> {
         match self.outcome()? {
             Outcome::Done(result) => Ok(result),
             Outcome::Refused(error) => bail!("{verb} of {}: {error}", pod_name(container.pod)),
@@ -167,13 +162,13 @@ impl Running {
 }
 
 impl Outcome {
-    /// Whether a runtime is asked to try again.
-    pub(super) fn is_for_later(&self) -> bool {
+    /// Returns whether the error asks the runtime to try again later.
+    pub(super) fn is_retriable(&self) -> bool {
         matches!(self, Self::Refused(error) if error["code"] == TRY_AGAIN_LATER)
     }
 }
 
-/// Waits for all; the error counts those that failed.
+/// Waits for all calls; the error counts those that failed.
 pub(super) fn finish(
     verb: &str,
     containers: &[Container],
@@ -181,7 +176,7 @@ pub(super) fn finish(
 ) -> anyhow::Result<()> {
     let mut failures = Vec::new();
     for (container, running) in containers.iter().zip(running) {
-        match running.well(verb, container) {
+        match running.succeed(verb, container) {
             Ok(result) if verb == "ADD" && result["ips"][0]["address"] != "10.66.0.2/24" => {
                 failures.push(format!("{verb} of {}: {result}", pod_name(container.pod)));
             }
@@ -199,7 +194,7 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// The daemon puts it there.
+/// Returns the path at which the daemon installs the shim.
 fn shim() -> String {
     format!("{BIN_DIR}/multus-shim")
 }

@@ -1,4 +1,5 @@
-//! A node with a real containerd that runs the daemon's pod, an API server behind a proxy, many pods, and plugins that wait on demand.
+//! A node with a real containerd that has a sandbox for the daemon, an API server behind a proxy, many pods, and plugins that wait on
+//! demand.
 
 use std::{
     cell::RefCell,
@@ -33,22 +34,20 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// The soft limit of open files that the daemon starts with, as most runtimes give it to a container.
+/// The daemon's soft limit of open files at its start, which most runtimes set for containers.
 pub(super) const SOFT_LIMIT: &str = "1024";
-/// How many pods there are.
 pub(super) const PODS: usize = 260;
-/// The plugin of the primary network, and of the one that each pod asks for.
+/// The plugins of the default network and of the network that each pod requests.
 pub(super) const PRIMARY_PLUGIN: &str = "load-primary";
 pub(super) const SECOND_PLUGIN: &str = "load-second";
-/// Where daemons keep what they know of containers.
+/// The daemon's state directory.
 const STATE: &str = "/var/lib/cni/multus";
-/// Where the plugins record their calls and find their gates.
-const FOLDER: &str = "/run/load";
+/// The directory of the plugins' record and of their gates.
+const DIRECTORY: &str = "/run/load";
 const SOCKET: &str = "/run/multus/multus.sock";
 /// The uid of the daemon's pod.
 const POD_UID: &str = "8f1f2f5e-0000-4000-8000-000000001d0a";
 
-/// Everything that the cases work with.
 pub(super) struct LoadFixture<'a> {
     pub(super) node: Node,
     pub(super) proxy: HttpProxy,
@@ -61,7 +60,7 @@ pub(super) struct LoadFixture<'a> {
     _network: NodeNetwork,
 }
 
-/// One line of the plugins' record.
+/// One line of the record of calls that the plugins write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Call {
     /// `begin` or `end`.
@@ -103,7 +102,7 @@ impl<'a> LoadFixture<'a> {
         fixture.with_pods()
     }
 
-    /// Makes the pods, and a network namespace for each.
+    /// Creates the pods, and a network namespace for each.
     fn with_pods(mut self) -> anyhow::Result<Self> {
         let mut namespaces = String::new();
         for number in 0..PODS {
@@ -122,7 +121,7 @@ impl<'a> LoadFixture<'a> {
         Ok(self)
     }
 
-    /// Starts a daemon as the pod that the runtime runs.
+    /// Starts a daemon with the pod uid of the sandbox.
     pub(super) fn launch(&self) -> anyhow::Result<()> {
         let kubeconfig = self.node.dir.join("daemon.conf");
         let server = format!("https://127.0.0.1:{}", http_proxy::PORT);
@@ -149,11 +148,11 @@ impl<'a> LoadFixture<'a> {
         }
     }
 
-    /// Waits until the daemon is ready; how long that took.
+    /// Waits until the daemon is ready; returns how long that took.
     pub(super) fn wait_ready(&self, seconds: u64) -> anyhow::Result<Duration> {
         let start = Instant::now();
         sh::until(seconds, "the daemon is ready", || {
-            self.is_ready()?;
+            self.ensure_ready()?;
             let generated = self.node.path(GENERATED);
             ensure!(generated.exists(), "ready without {GENERATED}");
             Ok(())
@@ -161,14 +160,14 @@ impl<'a> LoadFixture<'a> {
         Ok(start.elapsed())
     }
 
-    /// Fails unless the daemon says that it is ready.
-    pub(super) fn is_ready(&self) -> anyhow::Result<()> {
+    /// Fails unless the daemon is ready.
+    pub(super) fn ensure_ready(&self) -> anyhow::Result<()> {
         http::send(&self.node.path(SOCKET), "GET", "/readyz", "", b"")?
             .well()
             .map(drop)
     }
 
-    /// The most memory that the daemon has had resident, in kB.
+    /// Returns the peak resident memory of the daemon in kB.
     pub(super) fn peak_memory(&self) -> anyhow::Result<u64> {
         let daemon = self.daemon.borrow();
         let pid = daemon.as_ref().context("no daemon was started")?.pid;
@@ -179,10 +178,10 @@ impl<'a> LoadFixture<'a> {
         Ok(number.parse()?)
     }
 
-    /// Connections that somebody has to the daemon's socket, accepted or queued.
+    /// Counts the connections to the daemon's socket, accepted or queued.
     pub(super) fn connections(&self) -> anyhow::Result<usize> {
         let table = fs::read_to_string(self.node.path("/proc/1/net/unix"))?;
-        // Connected sockets have a state other than that of a listener (01), and the listener's path.
+        // The accepted side has the path of the listener, whose own state is 01.
         let is_connection = |line: &&str| {
             let words: Vec<_> = line.split_whitespace().collect();
             words.len() == 8
@@ -192,18 +191,18 @@ impl<'a> LoadFixture<'a> {
         Ok(table.lines().filter(is_connection).count())
     }
 
-    /// Waits until so many connections are there.
+    /// Waits until there are exactly `count` connections.
     pub(super) fn wait_connections(&self, count: usize) -> anyhow::Result<()> {
-        sh::until(60, &format!("{count} requests are at the daemon"), || {
+        sh::until(60, &format!("the daemon has {count} connections"), || {
             let now = self.connections()?;
-            ensure!(now == count, "there are {now}");
+            ensure!(now == count, "it has {now}");
             Ok(())
         })
     }
 
-    /// What the plugins recorded so far, oldest first.
+    /// Returns the calls of plugins so far, oldest first.
     pub(super) fn calls(&self) -> anyhow::Result<Vec<Call>> {
-        let text = fs::read_to_string(self.node.path(&format!("{FOLDER}/calls")));
+        let text = fs::read_to_string(self.node.path(&format!("{DIRECTORY}/calls")));
         let text = text.unwrap_or_default();
         let read = |line: &str| {
             let mut words = line.split(' ').map(str::to_owned);
@@ -219,9 +218,9 @@ impl<'a> LoadFixture<'a> {
         text.lines().map(read).collect()
     }
 
-    /// From now on this plugin waits with this verb until the gate is opened.
+    /// Makes a plugin wait in a verb until the gate is opened.
     pub(super) fn close_gate(&self, plugin: &str, verb: &str) -> anyhow::Result<Gate> {
-        let path = format!("{FOLDER}/{plugin}.{verb}");
+        let path = format!("{DIRECTORY}/{plugin}.{verb}");
         self.node.run(&["mkfifo", &path])?;
         Ok(Gate {
             path: self.node.path(&path),
@@ -229,27 +228,27 @@ impl<'a> LoadFixture<'a> {
         })
     }
 
-    /// From now on this plugin takes two seconds with this verb, until the file is removed.
+    /// Makes a plugin take two seconds for a verb, until the returned file is deleted.
     pub(super) fn slow_down(&self, plugin: &str, verb: &str) -> anyhow::Result<PathBuf> {
-        let path = format!("{FOLDER}/{plugin}.{verb}.slow");
+        let path = format!("{DIRECTORY}/{plugin}.{verb}.slow");
         self.node.write(&path, "")?;
         Ok(self.node.path(&path))
     }
 
-    /// The DELs that shims have written down.
+    /// Lists the entries of the DEL journal.
     pub(super) fn journal(&self) -> anyhow::Result<Vec<String>> {
         let names = self.node.list(&format!("{STATE}/.multus-rs/pending"))?;
         let is_entry = |name: &String| api::journal::is_entry(name);
         Ok(names.into_iter().filter(is_entry).collect())
     }
 
-    /// Whether the daemon knows a container.
+    /// Returns whether the state has a container.
     pub(super) fn has_state(&self, container: &str) -> bool {
         self.node.path(&format!("{STATE}/{container}")).exists()
     }
 
-    /// Fails while containers have left anything.
-    pub(super) fn is_clean(&self) -> anyhow::Result<()> {
+    /// Waits until nothing of containers is left.
+    pub(super) fn wait_until_clean(&self) -> anyhow::Result<()> {
         sh::until(60, "nothing is left", || {
             let left = inspect::pod_artifacts(&self.node)?;
             ensure!(left.is_empty(), "{} files: {:?}", left.len(), left.first());
@@ -257,7 +256,7 @@ impl<'a> LoadFixture<'a> {
         })
     }
 
-    /// A pod as the API server has it.
+    /// Reads a pod from the API server.
     pub(super) fn pod(&self, number: usize) -> anyhow::Result<Value> {
         let path = format!("/api/v1/namespaces/default/pods/{}", pod_name(number));
         self.api.request("GET", &path, &Value::Null)?.json()
@@ -268,19 +267,19 @@ impl<'a> LoadFixture<'a> {
     }
 }
 
-/// The name of a pod and of its network namespace.
+/// Returns the name of a pod, which is also that of its network namespace.
 pub(super) fn pod_name(number: usize) -> String {
     format!("load-{number}")
 }
 
-/// Where plugins wait; whoever waits when it goes away goes on.
+/// A named pipe at which plugins wait; dropping it opens it.
 pub(super) struct Gate {
     path: PathBuf,
     open: Option<File>,
 }
 
 impl Gate {
-    /// Lets all go on, and whoever comes later.
+    /// Lets all waiting plugins continue, and later ones pass.
     pub(super) fn open(&mut self) -> anyhow::Result<()> {
         let file = File::options().read(true).write(true).open(&self.path);
         self.open = Some(file.with_context(|| self.path.display().to_string())?);
@@ -303,15 +302,19 @@ fn install_plugins(node: &Node) -> anyhow::Result<()> {
         node.write(&path, include_bytes!("plugin.sh"))?;
         fs::set_permissions(node.path(&path), fs::Permissions::from_mode(0o755))?;
     }
-    node.write(&format!("{FOLDER}/calls"), "")?;
+    node.write(&format!("{DIRECTORY}/calls"), "")?;
     let primary = json!({
         "cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": PRIMARY_PLUGIN}],
     });
     node.write(PRIMARY, primary.to_string())
 }
 
-/// How often each container was called, by verb, for a plugin.
-pub(super) fn begun<'a>(calls: &'a [Call], plugin: &str, verb: &str) -> BTreeMap<&'a str, usize> {
+/// Counts the started calls of a plugin with a verb, by container.
+pub(super) fn started_calls<'a>(
+    calls: &'a [Call],
+    plugin: &str,
+    verb: &str,
+) -> BTreeMap<&'a str, usize> {
     let mut count = BTreeMap::new();
     for call in calls {
         if call.moment == "begin" && call.plugin == plugin && call.verb == verb {

@@ -1,4 +1,4 @@
-//! The API server's audit log, as far as it tells which requests the daemons sent.
+//! The daemons' requests in the API server's audit log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,26 +10,26 @@ use std::{
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-/// The log, read as it grows.
+/// The log, and the part of it that is read already.
 pub(super) struct Audit {
     file: PathBuf,
     offset: u64,
-    /// Requests that were counted, by audit id.
+    /// The audit IDs of the counted requests.
     known: BTreeSet<String>,
 }
 
-/// Requests of a phase.
+/// Counters of requests.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Requests {
-    /// Number by kind: verb, resource, and how it was asked for.
+    /// Number by kind: verb, resource, and parameters of lists and watches.
     pub(super) kinds: BTreeMap<String, usize>,
-    /// Number by second.
+    /// Number per second.
     seconds: BTreeMap<String, usize>,
-    /// Number of answers that are no success, by code.
+    /// Number of failed requests by status code.
     pub(super) refused: BTreeMap<u64, usize>,
-    /// Nodes whose pods are watched.
+    /// Field selectors of watches of pods: one per node.
     pub(super) pod_watches: BTreeSet<String>,
-    /// Started watches of definitions.
+    /// Number of started watches of network definitions.
     pub(super) definition_watches: usize,
 }
 
@@ -42,7 +42,7 @@ impl Audit {
         }
     }
 
-    /// Adds what was logged since the last look.
+    /// Counts the requests that were logged since the last call.
     pub(super) fn read(&mut self, requests: &mut Requests) -> anyhow::Result<()> {
         let mut file = File::open(&self.file)
             .with_context(|| format!("cannot read {}", self.file.display()))?;
@@ -56,7 +56,7 @@ impl Audit {
                 return Ok(());
             }
             self.offset += u64::try_from(count)?;
-            // A server that was killed leaves half a line.
+            // A killed API server leaves an incomplete line.
             let Ok(event) = serde_json::from_str::<Value>(&line) else {
                 continue;
             };
@@ -116,13 +116,13 @@ impl Requests {
         self.kinds.values().sum()
     }
 
-    /// The most requests of one second.
+    /// Returns the most requests in one second.
     pub(super) fn peak(&self) -> usize {
         self.seconds.values().max().copied().unwrap_or_default()
     }
 
-    /// Lists in pieces, which older API servers read from etcd.
-    pub(super) fn limited_lists(&self) -> usize {
+    /// Counts paginated lists, which older API servers read from etcd.
+    pub(super) fn paginated_lists(&self) -> usize {
         let limited = |kind: &&String| kind.starts_with("list ") && kind.contains(" limit=");
         let kinds = self.kinds.keys().filter(limited);
         kinds.map(|kind| self.kinds[kind]).sum()
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_by_what_they_ask_for() {
+    fn kinds_have_verb_resource_and_parameters() {
         let pods = json!({"verb": "list", "objectRef": {"resource": "pods"}});
         check("/api/v1/pods", pods.clone(), "list pods");
         check(

@@ -1,4 +1,4 @@
-//! Many daemons on one machine, each with a root directory of its own, and the API server that all of them ask.
+//! Many daemons on one machine, each with a root directory of its own, and their API server.
 
 use std::{fs, path::PathBuf, thread};
 
@@ -14,19 +14,18 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Pods of each node, which are objects that nobody runs.
+/// Pods of each node: objects without containers.
 pub(super) const PODS_PER_NODE: usize = 10;
 /// Network definitions of the cluster.
 pub(super) const DEFINITIONS: usize = 20;
-/// Where the daemons' roots are on the machine's only node.
+/// The directory of the daemons' root directories.
 const ROOTS: &str = "/run/scale";
 const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
-/// The daemons' identity, as the chart gives it to their pods.
+/// The user name of the daemons' service account.
 const USER: &str = "system:serviceaccount:kube-system:multus";
-/// Threads that make objects.
-const MAKERS: usize = 4;
+/// Threads that create pods.
+const CREATORS: usize = 4;
 
-/// The daemons and what they ask.
 pub(super) struct Fleet<'a> {
     pub(super) node: Node,
     pub(super) control: ControlPlane,
@@ -37,12 +36,12 @@ pub(super) struct Fleet<'a> {
     _watches: InotifyLimit,
 }
 
-/// The kernel's limit of inotify instances of a user, raised while daemons of many nodes run as one user.
+/// The kernel's limit of inotify instances per user, raised while the daemons of many nodes run as one user.
 struct InotifyLimit(String);
 
 impl InotifyLimit {
     const FILE: &str = "/proc/sys/fs/inotify/max_user_instances";
-    /// A daemon has a handful.
+    /// Enough for hundreds of daemons with a few instances each.
     const RAISED: &str = "16384";
 
     fn raise() -> anyhow::Result<Self> {
@@ -60,12 +59,12 @@ impl Drop for InotifyLimit {
 }
 
 impl<'a> Fleet<'a> {
-    /// Starts the API server and makes all objects; no daemon runs yet.
+    /// Starts the API server and creates all objects, without a daemon.
     pub(super) fn new(env: &'a TestEnv, nodes: usize) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let node = Node::start(env, &network, 1, &[&env.bin])?;
         let policy = env.dir.join("audit-policy.json");
-        // What the daemons ask, and nothing else.
+        // Only the requests of the daemons are logged.
         let rules = json!([{"level": "Metadata", "users": [USER]}, {"level": "None"}]);
         let text = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules});
         fs::write(&policy, text.to_string())?;
@@ -83,15 +82,15 @@ impl<'a> Fleet<'a> {
             _network: network,
             _watches: InotifyLimit::raise()?,
         };
-        fleet.define()?;
-        fleet.make_pods()?;
-        fleet.make_roots()?;
+        fleet.create_objects()?;
+        fleet.create_pods()?;
+        fleet.create_roots()?;
         fleet.count_bytes()?;
         Ok(fleet)
     }
 
-    /// Account, DaemonSet and network definitions.
-    fn define(&self) -> anyhow::Result<()> {
+    /// Creates service account, DaemonSet and network definitions, and writes the account's token.
+    fn create_objects(&self) -> anyhow::Result<()> {
         let definitions: Vec<_> = (0..DEFINITIONS)
             .map(|number| {
                 let config = json!({
@@ -112,10 +111,11 @@ impl<'a> Fleet<'a> {
         self.node.write(&format!("{ACCOUNT}/token"), token.trim())
     }
 
-    /// Pods with as many fields as those of a real cluster have.
-    fn make_pods(&self) -> anyhow::Result<()> {
+    /// Creates pods with as many fields as in a real cluster.
+    fn create_pods(&self) -> anyhow::Result<()> {
         let make = |maker: usize| {
-            for number in (0..self.nodes * PODS_PER_NODE).filter(|number| number % MAKERS == maker)
+            for number in
+                (0..self.nodes * PODS_PER_NODE).filter(|number| number % CREATORS == maker)
             {
                 let (name, node) = (format!("pod-{number}"), node_name(number / PODS_PER_NODE));
                 let path = "/api/v1/namespaces/default/pods";
@@ -126,18 +126,18 @@ impl<'a> Fleet<'a> {
             anyhow::Ok(())
         };
         thread::scope(|scope| {
-            let makers: Vec<_> = (0..MAKERS)
+            let makers: Vec<_> = (0..CREATORS)
                 .map(|maker| scope.spawn(move || make(maker)))
                 .collect();
             for maker in makers {
                 let outcome = maker.join();
-                outcome.map_err(|_| anyhow::anyhow!("a maker of pods panicked"))??;
+                outcome.map_err(|_| anyhow::anyhow!("a thread that creates pods panicked"))??;
             }
             Ok(())
         })
     }
 
-    fn make_roots(&self) -> anyhow::Result<()> {
+    fn create_roots(&self) -> anyhow::Result<()> {
         let primary = layout::primary("1.0.0", 1);
         for number in 0..self.nodes {
             let root = format!("{ROOTS}/{number}");
@@ -149,7 +149,7 @@ impl<'a> Fleet<'a> {
             .write(&format!("{ROOTS}/config.json"), config.to_string())
     }
 
-    /// Daemons reach the API server by another address than the test does, and what passes there is counted.
+    /// Adds packet counters for the address by which daemons, and not the test, reach the API server.
     fn count_bytes(&self) -> anyhow::Result<()> {
         let address = self.node.address();
         for words in [
@@ -164,7 +164,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Bytes to and from the API server so far, with the headers of TCP and IP.
+    /// Returns the bytes to and from the API server so far, including the headers of TCP and IP.
     pub(super) fn bytes(&self) -> anyhow::Result<[u64; 2]> {
         let text = self
             .node
@@ -178,7 +178,7 @@ impl<'a> Fleet<'a> {
         Ok([of("dpt:6443")?, of("spt:6443")?])
     }
 
-    /// Starts all daemons, one right after the other.
+    /// Starts all daemons.
     pub(super) fn start(&self) -> anyhow::Result<()> {
         let logs = self.env.dir.join("log/daemons");
         fs::create_dir_all(&logs)?;
@@ -205,13 +205,13 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Waits until each daemon is ready, asking one at a time.
+    /// Waits until each daemon is ready, one after the other.
     pub(super) fn wait_ready(&self, seconds: u64) -> anyhow::Result<()> {
         let mut ready = 0;
         sh::until(seconds, "all daemons are ready", || {
             while ready < self.nodes {
                 self.is_ready(ready)
-                    .with_context(|| format!("{ready} are, the next one is not"))?;
+                    .with_context(|| format!("{ready} are ready, the next one is not"))?;
                 ready += 1;
             }
             Ok(())
@@ -226,10 +226,10 @@ impl<'a> Fleet<'a> {
             .map(drop)
     }
 
-    /// The sum of a counter of the API server over all series whose labels contain `labels`.
+    /// Returns the sum of an API server's metric over all series whose labels contain `labels`.
     pub(super) fn metric(&self, name: &str, labels: &str) -> anyhow::Result<f64> {
-        // A server that has too much to do refuses it for a while.
-        let answer = sh::until(60, "the API server tells its metrics", || {
+        // An overloaded API server refuses this request for a while.
+        let answer = sh::until(60, "the API server serves its metrics", || {
             self.api.request("GET", "/metrics", &Value::Null)
         })?;
         let text = answer.text();
@@ -241,17 +241,17 @@ impl<'a> Fleet<'a> {
         Ok(values.sum())
     }
 
-    /// Seconds of CPU that API server and etcd have used since each was started.
+    /// Returns the CPU seconds of API server and etcd since their starts.
     pub(super) fn cpu(&self) -> anyhow::Result<[f64; 2]> {
         let [server, etcd] = self.control.processes();
         Ok([self.cpu_of(server)?, self.cpu_of(etcd)?])
     }
 
     fn cpu_of(&self, pid: u32) -> anyhow::Result<f64> {
-        /// Ticks of a second in `/proc`, on every architecture.
+        /// Ticks per second in `/proc`, the same on every architecture.
         const TICKS: f64 = 100.0;
         let stat = fs::read_to_string(self.node.path(&format!("/proc/{pid}/stat")))?;
-        // The second word is in brackets and may hold anything.
+        // The second word is the name of the process, in brackets and with any characters.
         let rest = stat.rsplit(") ").next().unwrap_or_default();
         let words = rest.split(' ').skip(11).take(2);
         let ticks: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
@@ -259,7 +259,7 @@ impl<'a> Fleet<'a> {
         Ok(ticks.iter().sum::<f64>() / TICKS)
     }
 
-    /// CPU of all daemons in seconds, and the mean of their resident memory in kB.
+    /// Returns the CPU seconds of all daemons, and the mean of their resident memory in kB.
     pub(super) fn daemons(&self) -> anyhow::Result<(f64, f64)> {
         let (mut cpu, mut memory, mut count) = (0.0, 0.0, 0.0);
         for name in self.node.list("/proc")? {
@@ -285,7 +285,7 @@ impl<'a> Fleet<'a> {
         Ok((cpu, memory / f64::max(count, 1.0)))
     }
 
-    /// Kills the API server and starts it again; returns once it is ready.
+    /// Kills the API server, restarts it, and waits until it is ready.
     pub(super) fn restart_server(&self) -> anyhow::Result<()> {
         self.control.stop_server(&self.node)?;
         self.control.start_server(&self.node, Components::ApiServer)
@@ -300,7 +300,7 @@ fn node_name(number: usize) -> String {
     format!("scale-{number}")
 }
 
-/// The daemons' account with what the chart grants it, and their DaemonSet.
+/// Returns the daemons' service account with the rights that the chart grants it, and their DaemonSet.
 fn account() -> Vec<Value> {
     let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
     let read = &["get", "list", "watch"];
@@ -326,7 +326,7 @@ fn account() -> Vec<Value> {
     ]
 }
 
-/// A pod with the fields of a usual Deployment's.
+/// Returns a pod with the fields that pods of a Deployment usually have.
 fn pod(name: &str, node: &str) -> Value {
     let variables: Vec<_> = (0..10)
         .map(|number| json!({"name": format!("SETTING_{number}"), "value": format!("the value of setting {number}")}))
@@ -359,7 +359,7 @@ fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// What a kubelet and a daemon write into it.
+/// Returns the status of such a pod, as written by kubelet and daemon.
 fn status(number: usize) -> Value {
     let address = format!("10.244.{}.{}", number / 250, number % 250);
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z"});
