@@ -1,6 +1,6 @@
-//! `bench`: ours beside upstream's programs and beside the floor, in one run, side by side round by round.
+//! Suite `bench`: measures our programs, upstream's programs and the floor, which is the plugins without a multiplexer, in turn.
 //!
-//! A row is one number of each side; those with a target have a verdict. What the numbers mean is in `docs/performance.md`.
+//! A row has one number per side; rows with a target have a verdict. `docs/performance.md` explains the numbers.
 
 mod alone;
 pub(crate) mod api_server;
@@ -28,26 +28,26 @@ use crate::{
     test_env::{self, TestEnv},
 };
 
-/// The plugin that answers at once.
+/// The plugin that answers immediately.
 const PLUGIN: &str = "bench-plugin";
 
-/// What `bench` is told beside the release.
+/// Options of this suite.
 #[derive(Debug, clap::Args)]
 #[group(id = "bench")]
 pub(crate) struct Options {
-    /// bench: how often each side is measured; 7, or 3 with --short or --cluster, unless given
+    /// bench: number of rounds; by default 7, or 3 with --short or --cluster
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// bench: a real node with kubelet and containerd, instead of the daemon alone
+    /// bench: measure a real node with kubelet and containerd instead of the daemon alone
     #[arg(long)]
     cluster: bool,
-    /// bench: few rounds, and a verdict only on what is the same on every machine; fails above twice a target
+    /// bench: few rounds, and verdicts only on rows that do not depend on the machine; fails above twice a target
     #[arg(long)]
     short: bool,
-    /// bench: the rows in JSON into this file
+    /// bench: write the rows in JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// bench: a picture of the rows into this file
+    /// bench: write a picture of the rows to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ impl Options {
         self.rounds.unwrap_or(usual)
     }
 
-    /// Programs that must be there.
+    /// Returns the programs that the suite runs.
     pub(crate) fn needs(&self) -> &'static Needs {
         if self.cluster {
             &crate::suites::cluster::NEEDS
@@ -71,7 +71,7 @@ impl Options {
     }
 }
 
-/// Measures, prints the table, and fails in the short form on a row that is far over its target.
+/// Measures and prints the table; the short form fails when a row is more than twice its target.
 pub(crate) fn run(
     env: &TestEnv,
     options: &Options,
@@ -99,26 +99,26 @@ pub(crate) fn run(
         }
         Ok(())
     })?;
-    report.check("every row that has a target was measured", || {
-        none(&rows, form, Verdict::Missing)
+    report.check("every row with a target was measured", || {
+        ensure_no(&rows, form, Verdict::Missing)
     })?;
     if options.short {
         report.check("no row is more than twice its target", || {
-            none(&rows, form, Verdict::FarOver)
+            ensure_no(&rows, form, Verdict::FarOver)
         })?;
     }
     Ok(())
 }
 
-/// Fails if a row has that verdict.
-fn none(rows: &[Row], form: Form, verdict: Verdict) -> anyhow::Result<()> {
+/// Fails when a row has this verdict.
+fn ensure_no(rows: &[Row], form: Form, verdict: Verdict) -> anyhow::Result<()> {
     let with = rows.iter().filter(|row| row.verdict(form) == verdict);
     let names: Vec<_> = with.map(|row| row.name.as_str()).collect();
     ensure!(names.is_empty(), "{}", names.join(", "));
     Ok(())
 }
 
-/// Everything that was measured, for programs.
+/// Returns the rows and the machine as JSON.
 fn document(rows: &[Row], form: Form) -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_far_over_is_named() {
-        assert!(none(&rows()[..1], Form::Short, Verdict::FarOver).is_ok());
-        let error = none(&rows(), Form::Short, Verdict::FarOver).unwrap_err();
+    fn rows_far_over_their_target_are_named() {
+        assert!(ensure_no(&rows()[..1], Form::Short, Verdict::FarOver).is_ok());
+        let error = ensure_no(&rows(), Form::Short, Verdict::FarOver).unwrap_err();
         assert_eq!(error.to_string(), "far");
     }
 
     #[test]
-    fn the_document_names_form_machine_and_rows() {
+    fn document_has_form_machine_and_rows() {
         let document = document(&rows(), Form::Short);
         assert_eq!(document["schema"], 1);
         assert_eq!(document["form"], "short");

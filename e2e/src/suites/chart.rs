@@ -1,5 +1,5 @@
-//! Suite `chart`: real Helm on the packed charts, beside the published ones and on a real API server; a real Go toolchain on the
-//! bindata.
+//! Suite `chart`: the packed charts with real Helm, compared with the published ones and on a real API server; the bindata with a real Go
+//! toolchain.
 
 mod admission;
 mod bindata;
@@ -45,7 +45,7 @@ const CHARTS: [&str; 4] = [
     "k3s-multus",
     "k3s-multus-crd",
 ];
-/// Values that are refused, and a word of the cure.
+/// Invalid values with a text of the hint.
 const REFUSED: &[(&str, &str)] = &[
     (
         "image.repository=rancher/hardened-multus-cni",
@@ -78,57 +78,60 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             Ok(())
         })?;
     }
-    report.check("helm template: both names render the same objects", || {
-        same_objects(env)
-    })?;
-    report.check("every value does what its row says", || values::each(env))?;
-    report.check("what is not there is refused with its cure", || {
-        refused(env)
-    })?;
     report.check(
-        "the published values file is accepted but for what it must not say",
+        "helm template: the charts of both distros render the same objects",
+        || same_objects(env),
+    )?;
+    report.check("every value has the outcome of its row", || {
+        values::each(env)
+    })?;
+    report.check("invalid values are refused with a hint", || refused(env))?;
+    report.check(
+        "the published values file is accepted except for thin mode and images",
         || values::published(env),
     )?;
-    report.check("HelmChartConfig lies over HelmChart", || {
+    report.check("a HelmChartConfig overrides the HelmChart", || {
         values::layers(env)
     })?;
     report.check(
-        "the published chart's objects are in ours, or for a reason not",
+        "our chart has every field of the published chart, or a reason",
         || superset::compare(env),
     )?;
     defects::run(env, report)?;
-    report.check("certificates bring an approver, and take rights", || {
-        certificates(env)
-    })?;
     report.check(
-        "helm test is a pod of the release's image with rights of its own, and no part of an installation",
+        "certificates add an approver and reduce the account's rights",
+        || certificates(env),
+    )?;
+    report.check(
+        "helm test runs a pod of the release's image with rights of its own, and nothing of it is installed",
         || release_test::objects(env),
     )?;
-    report.check("helm reads the index, and its digests hold", || index(env))?;
+    report.check("the index has the digests of the charts", || index(env))?;
     report.check(
-        "a Go program finds the packed charts in bindata and embed tree",
+        "a Go program reads the packed charts from bindata and embed tree",
         || bindata::consumer(env),
     )?;
     let tree = report.check(
-        "a distro's tree: make download, go generate, go build",
+        "a distro's source tree builds: make download, go generate, go build",
         || consumers::build(env),
     )?;
-    report.check("its program stages the charts as K3s does", || {
+    report.check("the built program stages the charts as K3s does", || {
         tree.stages(env)
     })?;
-    report.check("it serves the charts", || tree.serves(env))?;
-    report.check("make download refuses what is not locked", || {
-        tree.refuses()
-    })?;
+    report.check("the built program serves the charts", || tree.serves(env))?;
     report.check(
-        "K3s' chart is derived from the published ones, and differs in nothing else",
+        "make download refuses a file with another digest than the lock",
+        || tree.refuses(),
+    )?;
+    report.check(
+        "a derived chart differs from the published one only as requested",
         || derived::compare(env),
     )?;
     report.check("helm finds every version in a merged repository", || {
         derived::repository(env)
     })?;
     let server = report.check("a real API server starts", || server::Server::start(env))?;
-    server.apply(env, report)?;
+    server.apply_charts(env, report)?;
     notes::run(env, &server, report)?;
     admission::run(env, &server, report)?;
     oci::run(env, &server, report)?;
@@ -146,7 +149,7 @@ fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
         let text = |name: &str| render::text(env, name, &env.chart(name)?, everything);
         ensure!(
             text(&rke2)?.replace("rke2-multus", "k3s-multus") == text(&k3s)?,
-            "the charts differ in more than their name"
+            "the charts differ in more than their names"
         );
     }
     let objects = render::ours(env, "rke2-multus", &[])?;
@@ -192,7 +195,7 @@ fn refused(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Off by default; the service account keeps its rights until it is told to lose them.
+/// Certificates are off by default; the service account keeps its rights unless `exclusive` is set.
 fn certificates(env: &TestEnv) -> anyhow::Result<()> {
     let (enabled, exclusive) = (
         "--set=perNodeCertificate.enabled=true",
@@ -224,13 +227,13 @@ fn certificates(env: &TestEnv) -> anyhow::Result<()> {
         );
         ensure!(
             found == (approvers, groups, accounts),
-            "{values:?} give {found:?} Deployments, groups and accounts"
+            "{values:?}: there are {found:?} Deployments, groups and accounts"
         );
     }
     Ok(())
 }
 
-/// Each chart is listed once, with the digest of its file.
+/// Fails unless the index has each chart with the digest of its file.
 fn index(env: &TestEnv) -> anyhow::Result<()> {
     let index = String::from_utf8(env.read("charts/index.yaml")?)?;
     for name in CHARTS {

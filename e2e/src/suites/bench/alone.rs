@@ -1,4 +1,4 @@
-//! The daemon alone: no runtime and no kubelet, a plugin that answers at once, an API server that costs nothing.
+//! The daemon without runtime and kubelet: a plugin that answers immediately, an API server that uses next to no CPU.
 
 use std::path::Path;
 
@@ -24,17 +24,17 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Networks that pods have.
+/// Numbers of networks of the pods.
 const NETWORKS: [usize; 2] = [1, 3];
-/// How many verbs are under way at once in a burst.
+/// Numbers of concurrent calls in a burst.
 const CONCURRENCY: [usize; 2] = [8, 64];
 
-/// How often what is done in a round.
+/// Numbers of calls in a round.
 struct Counts {
     rounds: u32,
-    /// One after the other.
+    /// Calls one after the other.
     calls: usize,
-    /// In a burst.
+    /// Calls in a burst.
     burst: usize,
     bridges: usize,
 }
@@ -59,7 +59,7 @@ impl Counts {
     }
 }
 
-/// Values of one thing, by side: a value for each round.
+/// The values of one measurement by side, one per round.
 #[derive(Debug, Default)]
 struct Values {
     ours: Vec<f64>,
@@ -72,8 +72,8 @@ impl Values {
         Row::new(name, unit, [&self.ours, &self.peer, &self.floor])
     }
 
-    fn of(&mut self, who: usize) -> &mut Vec<f64> {
-        if who == 0 {
+    fn of(&mut self, side: usize) -> &mut Vec<f64> {
+        if side == 0 {
             &mut self.ours
         } else {
             &mut self.peer
@@ -81,7 +81,6 @@ impl Values {
     }
 }
 
-/// Everything that is measured here.
 #[derive(Debug, Default)]
 struct Measured {
     /// By [`NETWORKS`].
@@ -91,7 +90,7 @@ struct Measured {
     /// By [`CONCURRENCY`].
     adds: [Values; 2],
     dels: [Values; 2],
-    /// How much faster 64 at once are than 8.
+    /// Rate with 64 concurrent calls divided by that with 8.
     adds_scale: Values,
     dels_scale: Values,
     list_peak: Values,
@@ -122,40 +121,40 @@ pub(super) fn measure(
     })?;
     report.check("daemons that list 3,000 pods", || {
         for round in 0..=counts.rounds {
-            for who in order(round, sides.len()) {
-                let listed = sides[who].list().with_context(|| side(who))?;
-                // The first round warms caches.
+            for side in order(round, sides.len()) {
+                let listed = sides[side].list().with_context(|| side_name(side))?;
+                // The first round only fills caches.
                 if round > 0 {
-                    measured.list_peak.of(who).push(megabytes(listed.peak));
+                    measured.list_peak.of(side).push(megabytes(listed.peak));
                     measured
                         .list_start
-                        .of(who)
+                        .of(side)
                         .push(1e3 * listed.start.as_secs_f64());
                     measured
                         .list_after
-                        .of(who)
+                        .of(side)
                         .push(1e3 * listed.after.as_secs_f64());
                 }
             }
         }
         Ok(())
     })?;
-    report.check("daemons that are ready, and idle", || {
-        for (who, one) in sides.iter_mut().enumerate() {
+    report.check("ready and idle daemons", || {
+        for (side, one) in sides.iter_mut().enumerate() {
             one.start()
-                .with_context(|| format!("{}: {}", side(who), one.log().display()))?;
-            measured.idle_memory.of(who).push(megabytes(one.memory()?));
-            let memory = one.shim_memory(5).with_context(|| side(who))?;
+                .with_context(|| format!("{}: {}", side_name(side), one.log().display()))?;
+            measured.idle_memory.of(side).push(megabytes(one.memory()?));
+            let memory = one.shim_memory(5).with_context(|| side_name(side))?;
             measured
                 .shim_memory
-                .of(who)
+                .of(side)
                 .extend(memory.into_iter().map(megabytes));
         }
         Ok(())
     })?;
     for round in 0..=counts.rounds {
         let name = match round {
-            0 => "a round that does not count".to_owned(),
+            0 => "a round to fill caches, which does not count".to_owned(),
             round => format!("round {round} of {}", counts.rounds),
         };
         report.check(&name, || {
@@ -173,7 +172,7 @@ pub(super) fn measure(
     Ok(measured.rows())
 }
 
-/// Sides change places each round, so that none always finds what the other left in the caches.
+/// Returns the order of the sides, which changes each round, so that no side always finds the other's data in the caches.
 fn order(round: u32, sides: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..sides).collect();
     if !round.is_multiple_of(2) {
@@ -182,11 +181,11 @@ fn order(round: u32, sides: usize) -> Vec<usize> {
     order
 }
 
-fn side(who: usize) -> &'static str {
-    if who == 0 { "ours" } else { "peer" }
+fn side_name(side: usize) -> &'static str {
+    if side == 0 { "ours" } else { "peer" }
 }
 
-/// One round: everything once on each side, and on the floor.
+/// Measures everything once on each side, and on the floor.
 fn round(
     sides: &mut [Side],
     round: u32,
@@ -196,7 +195,7 @@ fn round(
     let order = order(round, sides.len());
     for (index, networks) in NETWORKS.into_iter().enumerate() {
         let network = Network::Instant(networks);
-        // The plugin itself: as often as the daemon runs it.
+        // The floor is the plugin alone, times the number of runs in an ADD.
         let containers = sides[0].batch(counts.calls, network);
         let plugin = sides[0].direct("ADD", containers)?;
         let (plugin_wall, plugin_cpu) = (median(plugin.walls()), mean(&plugin.cpus()));
@@ -204,50 +203,55 @@ fn round(
         let (runs, calls) = (networks as f64, counts.calls as f64);
         values.wall[index].floor.push(1e3 * runs * plugin_wall);
         values.cpu[index].floor.push(1e3 * runs * plugin_cpu);
-        for &who in &order {
-            let one = &mut sides[who];
+        for &side in &order {
+            let one = &mut sides[side];
             let containers = one.batch(counts.calls, network);
             let before = one.cpu()?;
-            let times = one.verb("ADD", containers, 1).with_context(|| side(who))?;
+            let times = one
+                .verb("ADD", containers, 1)
+                .with_context(|| side_name(side))?;
             let cpu = (one.cpu()? - before) / calls - runs * plugin_cpu;
-            one.verb("DEL", containers, 1).with_context(|| side(who))?;
-            values.cpu[index].of(who).push(1e3 * cpu);
-            values.wall[index].of(who).push(1e3 * median(times.walls()));
+            one.verb("DEL", containers, 1)
+                .with_context(|| side_name(side))?;
+            values.cpu[index].of(side).push(1e3 * cpu);
+            values.wall[index]
+                .of(side)
+                .push(1e3 * median(times.walls()));
             if networks == 1 {
-                values.shim_add.of(who).push(1e3 * mean(&times.cpus()));
+                values.shim_add.of(side).push(1e3 * mean(&times.cpus()));
                 let version = one
                     .verb("VERSION", containers, 1)
-                    .with_context(|| side(who))?;
+                    .with_context(|| side_name(side))?;
                 values
                     .shim_version
-                    .of(who)
+                    .of(side)
                     .push(1e3 * mean(&version.cpus()));
             }
         }
     }
     bridge(sides, &order, counts, values)?;
-    for &who in &order {
-        let one = &mut sides[who];
+    for &side in &order {
+        let one = &mut sides[side];
         let mut rates = Vec::new();
         for (index, concurrency) in CONCURRENCY.into_iter().enumerate() {
             let containers = one.batch(counts.burst, Network::Instant(1));
             let adds = one
                 .verb("ADD", containers, concurrency)
-                .with_context(|| side(who))?;
+                .with_context(|| side_name(side))?;
             let dels = one
                 .verb("DEL", containers, concurrency)
-                .with_context(|| side(who))?;
-            values.adds[index].of(who).push(adds.rate());
-            values.dels[index].of(who).push(dels.rate());
+                .with_context(|| side_name(side))?;
+            values.adds[index].of(side).push(adds.rate());
+            values.dels[index].of(side).push(dels.rate());
             rates.push((adds.rate(), dels.rate()));
         }
-        values.adds_scale.of(who).push(rates[1].0 / rates[0].0);
-        values.dels_scale.of(who).push(rates[1].1 / rates[0].1);
+        values.adds_scale.of(side).push(rates[1].0 / rates[0].0);
+        values.dels_scale.of(side).push(rates[1].1 / rates[0].1);
     }
     Ok(())
 }
 
-/// The bridge, directly and through each side.
+/// Measures the bridge plugin directly and through each side.
 fn bridge(
     sides: &mut [Side],
     order: &[usize],
@@ -259,12 +263,15 @@ fn bridge(
     let times = sides[0].direct("ADD", containers)?;
     sides[0].direct("DEL", containers)?;
     values.bridge.floor.push(wall(&times));
-    for &who in order {
-        let one = &mut sides[who];
+    for &side in order {
+        let one = &mut sides[side];
         let containers = one.batch(counts.bridges, Network::Bridge);
-        let times = one.verb("ADD", containers, 1).with_context(|| side(who))?;
-        one.verb("DEL", containers, 1).with_context(|| side(who))?;
-        values.bridge.of(who).push(wall(&times));
+        let times = one
+            .verb("ADD", containers, 1)
+            .with_context(|| side_name(side))?;
+        one.verb("DEL", containers, 1)
+            .with_context(|| side_name(side))?;
+        values.bridge.of(side).push(wall(&times));
     }
     Ok(())
 }
@@ -300,7 +307,7 @@ impl Measured {
         self.shim_version.take(other.shim_version);
     }
 
-    /// The rows with their targets.
+    /// Returns the rows with their targets.
     fn rows(&self) -> Vec<Row> {
         let networks = |count: usize| {
             if count == 1 {
@@ -314,7 +321,7 @@ impl Measured {
             let name = format!("daemon's CPU per ADD, {}", networks(count));
             let row = self.cpu[index].row(name.clone(), "ms");
             rows.push(row.clone().with(Target::portable(PeerRatio, AtMost, 0.2)));
-            // Without a peer: as many times what the plugins themselves take.
+            // A target that needs no peer: a multiple of the plugins' own CPU time.
             let own = row.without_peer(format!("{name}, by the plugins' own"));
             rows.push(own.with(Target::portable(FloorRatio, AtMost, CPU_BY_PLUGIN[index])));
         }
@@ -359,13 +366,13 @@ impl Measured {
     }
 }
 
-/// What an ADD may take over the plugin, in milliseconds, and what each further network may.
+/// The most milliseconds of an ADD on top of the plugin, and of each further network.
 const FIRST_NETWORK: f64 = 2.5;
 const FURTHER_NETWORK: f64 = 0.8;
-/// What the daemon may take by the CPU of the plugins themselves, with 1 and 3 networks, where there is no peer: about a fifth of what
-/// upstream's v4.3.0 takes on the machine on which this plugin takes 0.14 ms.
+/// The most CPU time of the daemon divided by that of the plugins, with 1 and 3 networks, when there is no peer: about a fifth of
+/// upstream's v4.3.0 on the machine on which this plugin takes 0.14 ms.
 const CPU_BY_PLUGIN: [f64; 2] = [6.0, 3.0];
-/// Two rates that differ by less are the same: so much do runs of one program differ.
+/// Smallest ratio of two equal rates: two runs of one program differ by up to 10 %.
 const SAME_SPEED: f64 = 0.9;
 
 #[cfg(test)]
@@ -373,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_change_places() {
+    fn order_of_sides_changes_each_round() {
         assert_eq!(
             (order(0, 2), order(1, 2), order(1, 1)),
             (vec![0, 1], vec![1, 0], vec![0])
@@ -381,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_of_the_daemon_alone_has_a_row() {
+    fn every_target_has_a_row() {
         let rows = Measured::default().rows();
         let targets: Vec<_> = rows
             .iter()

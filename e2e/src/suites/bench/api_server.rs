@@ -1,7 +1,7 @@
-//! An API server with as much of Kubernetes as a daemon reads and writes: it holds a fixed set of pods and network definitions,
-//! and takes next to nothing of the machine, so that what is measured beside it is the daemon.
+//! An API server with only the parts of Kubernetes that a daemon uses: a fixed set of pods and network definitions. It uses next to no
+//! CPU, so that the measurements are of the daemon.
 //!
-//! It is this very program under an argument of its own, in the daemon's node. It checks nothing that a real one checks.
+//! It is this program in another role, in the daemon's node. It does no checks of a real API server.
 
 use std::{
     convert::Infallible,
@@ -42,11 +42,11 @@ use super::pods;
 
 /// The argument that makes this program the server.
 pub(crate) const NAME: &str = "bench-api-server";
-/// Bytes that are handed over at once.
+/// Bytes of a list that are sent at once.
 const CHUNK: usize = 64 << 10;
 
-/// Serves until it is ended: `bench-api-server PORT PODS NODE FOLDER`, with the certificate in that folder. When a list of pods was
-/// read to its end, the moment goes into its file `listed`.
+/// Serves until it is killed: `bench-api-server PORT PODS NODE DIRECTORY`, with the certificate in that directory. When a client has read
+/// a list of pods to its end, the server writes the time to the file `listed` of the directory.
 pub(crate) fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let words: Vec<_> = words
         .map(|word| word.to_string_lossy().into_owned())
@@ -84,7 +84,7 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
             stream.set_nodelay(true)?;
             let (acceptor, server) = (acceptor.clone(), Arc::clone(&server));
             tokio::spawn(async move {
-                // Clients may go whenever they like.
+                // A client may close the connection at any time.
                 let Ok(stream) = acceptor.accept(stream).await else {
                     return;
                 };
@@ -104,19 +104,19 @@ struct Server {
     pods: Vec<Value>,
     definitions: Vec<Value>,
     version: AtomicU64,
-    /// Who is told of changes of pods, and whether of their metadata alone.
+    /// Watches of pods, each with whether it wants metadata only.
     watches: Mutex<Vec<(bool, UnboundedSender<Part>)>>,
     listed: PathBuf,
 }
 
-/// A piece of an answer.
+/// A part of a response.
 enum Part {
     Bytes(Bytes),
-    /// All pods have been read.
+    /// The end of a list of pods.
     Listed,
 }
 
-/// An answer that comes in pieces.
+/// A response body that is sent in parts.
 struct Parts {
     parts: UnboundedReceiver<Part>,
     listed: PathBuf,
@@ -136,7 +136,7 @@ impl Body for Parts {
                 Poll::Ready(Some(Part::Listed)) => {
                     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                     let now = now.map_or(0, |since| since.as_nanos());
-                    // Without it the measurement fails with a reason.
+                    // Without the file the measurement fails with a reason.
                     let _ = fs::write(&self.listed, now.to_string());
                     continue;
                 }
@@ -147,11 +147,11 @@ impl Body for Parts {
     }
 }
 
-/// A question, as far as it matters.
-struct Question<'a> {
+/// The relevant parts of a request.
+struct ApiRequest<'a> {
     path: Vec<&'a str>,
     query: &'a str,
-    /// Whether metadata is enough.
+    /// Whether the client requests metadata only.
     is_partial: bool,
 }
 
@@ -162,19 +162,19 @@ impl Server {
             .headers
             .get(ACCEPT)
             .and_then(|value| value.to_str().ok());
-        let question = Question {
+        let request = ApiRequest {
             path: head.uri.path().trim_matches('/').split('/').collect(),
             query: head.uri.query().unwrap_or_default(),
             is_partial: accept.is_some_and(|accept| accept.contains("as=PartialObjectMetadata")),
         };
         let is_read = head.method == Method::GET;
-        match (question.path.as_slice(), is_read) {
+        match (request.path.as_slice(), is_read) {
             (["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"], true) => {
-                self.list(&question, ("v1", "Pod"), &self.pods, true)
+                self.list(&request, ("v1", "Pod"), &self.pods, true)
             }
             (["api", "v1", "namespaces", _, "pods", name, rest @ ..], _) => {
                 drain(body).await;
-                self.pod(name, is_read || rest.is_empty(), &question)
+                self.pod(name, is_read || rest.is_empty(), &request)
             }
             (["apis", "k8s.cni.cncf.io", "v1", rest @ ..], true) => {
                 let kind = ("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition");
@@ -186,14 +186,14 @@ impl Server {
                             .find(|one| one["metadata"]["name"] == *name);
                         found.map_or_else(|| self.absent(), |one| self.one(one))
                     }
-                    _ => self.list(&question, kind, &self.definitions, false),
+                    _ => self.list(&request, kind, &self.definitions, false),
                 }
             }
             (["apis", "apps", "v1", "namespaces", _, "daemonsets"], true) => {
-                self.list(&question, ("apps/v1", "DaemonSet"), &[], false)
+                self.list(&request, ("apps/v1", "DaemonSet"), &[], false)
             }
             ([.., "events"], false) => {
-                // What a client wrote it can read.
+                // The response is the client's own event, in the client's format.
                 let kind = head
                     .headers
                     .get(CONTENT_TYPE)
@@ -209,13 +209,13 @@ impl Server {
         }
     }
 
-    /// A pod is read, or its status written: then those who watch learn of it.
-    fn pod(&self, name: &str, is_read: bool, question: &Question<'_>) -> Response<Parts> {
+    /// Reads a pod, or accepts a write of its status and notifies the watches.
+    fn pod(&self, name: &str, is_read: bool, request: &ApiRequest<'_>) -> Response<Parts> {
         let Some(pod) = self.pods.iter().find(|pod| pod["metadata"]["name"] == name) else {
             return self.absent();
         };
         if is_read {
-            return self.one(&view(pod, question.is_partial));
+            return self.one(&view(pod, request.is_partial));
         }
         let mut pod = pod.clone();
         let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
@@ -226,22 +226,22 @@ impl Server {
             watch.send(Part::Bytes(event)).is_ok()
         });
         drop(watches);
-        self.one(&view(&pod, question.is_partial))
+        self.one(&view(&pod, request.is_partial))
     }
 
-    /// A list, a watch, or a watch that begins with a list.
+    /// Serves a list, a watch, or a watch with initial events.
     fn list(
         &self,
-        question: &Question<'_>,
+        request: &ApiRequest<'_>,
         (api_version, kind): (&str, &str),
         objects: &[Value],
         are_pods: bool,
     ) -> Response<Parts> {
-        let has = |word: &str| question.query.split('&').any(|part| part == word);
+        let has = |word: &str| request.query.split('&').any(|part| part == word);
         let version = self.version.load(Ordering::SeqCst).to_string();
         let (to, parts) = unbounded_channel();
         let send = |part| {
-            // Who asked may be gone.
+            // The client may have closed the connection.
             let _ = to.send(part);
         };
         let end = || {
@@ -249,7 +249,7 @@ impl Server {
                 send(Part::Listed);
             }
         };
-        let (list_kind, list_version) = if question.is_partial {
+        let (list_kind, list_version) = if request.is_partial {
             ("PartialObjectMetadata", "meta.k8s.io/v1")
         } else {
             (kind, api_version)
@@ -259,7 +259,7 @@ impl Server {
                 for object in objects {
                     send(Part::Bytes(event(
                         "ADDED",
-                        &view(object, question.is_partial),
+                        &view(object, request.is_partial),
                     )));
                 }
                 let mark = json!({"kind": list_kind, "apiVersion": list_version, "metadata": {
@@ -268,17 +268,17 @@ impl Server {
                 send(Part::Bytes(event("BOOKMARK", &mark)));
                 end();
             }
-            // A watch that nobody writes to must stay open, too.
+            // A watch without events must stay open, too.
             let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
             if are_pods {
-                watches.push((question.is_partial, to));
+                watches.push((request.is_partial, to));
             } else {
                 std::mem::forget(to);
             }
         } else {
             let items: Vec<_> = objects
                 .iter()
-                .map(|object| view(object, question.is_partial))
+                .map(|object| view(object, request.is_partial))
                 .collect();
             let list = json!({
                 "kind": format!("{list_kind}List"), "apiVersion": list_version,
@@ -341,7 +341,7 @@ impl Server {
     }
 }
 
-/// Reads a request to its end.
+/// Reads a request body to its end.
 async fn drain(body: Incoming) -> Bytes {
     use http_body_util::BodyExt as _;
     body.collect()
@@ -349,7 +349,7 @@ async fn drain(body: Incoming) -> Bytes {
         .map_or_else(|_| Bytes::new(), http_body_util::Collected::to_bytes)
 }
 
-/// An object, or its metadata alone.
+/// Returns an object, or its metadata only.
 fn view(object: &Value, is_partial: bool) -> Value {
     if is_partial {
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
@@ -358,7 +358,7 @@ fn view(object: &Value, is_partial: bool) -> Value {
     }
 }
 
-/// A line of a watch.
+/// Returns a line of a watch.
 fn event(kind: &str, object: &Value) -> Bytes {
     Bytes::from(format!("{}\n", json!({"type": kind, "object": object})))
 }
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_alone_is_what_a_real_server_calls_it() {
+    fn partial_objects_have_kind_and_metadata_only() {
         let pod = json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": {}});
         let partial = view(&pod, true);
         assert_eq!(partial["kind"], "PartialObjectMetadata");

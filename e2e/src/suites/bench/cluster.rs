@@ -1,5 +1,5 @@
-//! A real node: kubelet, containerd 2.x and a network of bridge and portmap, without a multiplexer, with ours and with upstream's,
-//! each installed by its chart's default values, in turn round by round.
+//! A real node with kubelet, containerd 2.x and a default network of bridge and portmap, without a multiplexer, with ours and with
+//! upstream's, each installed by its chart with default values, in turn in each round.
 
 use std::{
     collections::BTreeMap,
@@ -41,21 +41,21 @@ use crate::{
 };
 
 const NODES: &[(Layout, ContainerdVersion)] = &[(Layout::Kubeadm, ContainerdVersion::V2)];
-/// The release on either side, as both charts are called.
+/// The name of the release and of its chart, the same on both sides.
 const NAME: &str = "rke2-multus";
 const CRD_NAME: &str = "rke2-multus-crd";
 const BIN_DIR: &str = "/opt/cni/bin";
 const CONF_DIR: &str = "/etc/cni/net.d";
-/// The network that pods ask for, and what its address range is.
+/// The second network of pods, and its addresses.
 const NETWORK: &str = "macvlan";
 const SUBNET: &str = "10.40.0.0/16";
-/// Where containerd tells its counts.
+/// The address of containerd's metrics.
 const METRICS: &str = "127.0.0.1:1338";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Longest that pods may take to come or go, in seconds.
+/// Seconds in which pods start or end.
 const PATIENCE: u64 = 180;
 
-/// What is on the node.
+/// The multiplexer on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Ours,
@@ -65,15 +65,15 @@ enum Side {
 
 struct Counts {
     rounds: u32,
-    /// One by one.
+    /// Pods one after the other.
     pods: usize,
     burst: usize,
-    /// How long nothing is done before the node counts as idle, and how long it is watched.
+    /// Time after an installation until the node counts as idle, and time of the measurement then.
     settle: Duration,
     idle: Duration,
 }
 
-/// Values of one thing, by side.
+/// The values of one measurement by side.
 #[derive(Debug, Default)]
 struct Values(BTreeMap<u8, Vec<f64>>);
 
@@ -94,7 +94,7 @@ impl Values {
         )
     }
 
-    /// The same with another floor.
+    /// Returns the row with another floor.
     fn row_over(&self, floor: &[f64], name: impl Into<String>, unit: &'static str) -> Row {
         Row::new(
             name,
@@ -104,7 +104,7 @@ impl Values {
     }
 }
 
-/// Everything that is measured here; pairs are without and with the second network.
+/// All measurements; pairs are without and with the second network.
 #[derive(Debug, Default)]
 struct Measured {
     single: [Values; 2],
@@ -113,7 +113,7 @@ struct Measured {
     plugins: [Values; 2],
     daemon: [Values; 2],
     idle: Values,
-    /// The second network's plugin called directly, wall and CPU.
+    /// Wall time and CPU time of the second network's plugin, called directly.
     direct_wall: Vec<f64>,
     direct_cpu: Vec<f64>,
 }
@@ -122,7 +122,7 @@ struct Bench<'a> {
     fixture: ClusterFixture<'a>,
     old: Option<PathBuf>,
     counts: Counts,
-    /// Of everything on the node that is not below the kubelet.
+    /// CPU time of everything on the node except the pods.
     node_account: Account,
     metered: Metered,
     pods_made: usize,
@@ -142,10 +142,10 @@ pub(super) fn measure(
         idle: Duration::from_secs(if options.short { 10 } else { 40 }),
     };
     let mut bench = report.check("a node with kubelet and containerd 2.x is Ready", || {
-        // What the node's programs use counts for this group, since they come from this process.
+        // This process is in the group, and so are the node's programs, which it starts.
         let node_account = Account::of("node", std::process::id())?;
         let mut cluster = Cluster::start(env, NODES)?;
-        count_adds(env, &mut cluster)?;
+        serve_metrics(env, &mut cluster)?;
         let fixture = ClusterFixture { env, cluster };
         let metered = Metered::new(env, &fixture.cluster.members[0].node)?;
         Ok(Bench {
@@ -157,7 +157,7 @@ pub(super) fn measure(
             pods_made: 0,
         })
     })?;
-    report.check("images and the definition of networks are there", || {
+    report.check("images and network definitions are installed", || {
         bench.prepare()
     })?;
     let mut measured = Measured::default();
@@ -166,7 +166,7 @@ pub(super) fn measure(
         if bench.old.is_some() {
             sides.push(Side::Peer);
         }
-        // Each comes first once.
+        // Another side is the first in each round.
         let first = round as usize % sides.len();
         sides.rotate_left(first);
         for side in sides {
@@ -209,7 +209,7 @@ impl Bench<'_> {
             (Side::Peer, Some(peer)) => {
                 let thick = PUBLISHED
                     .last()
-                    .context("a published chart with a daemon is known")?;
+                    .context("there is no published chart with a daemon")?;
                 let old = PublishedRelease::import(&self.fixture, thick, peer)?;
                 old.install()?;
                 old.wait_until_deployed()
@@ -222,18 +222,18 @@ impl Bench<'_> {
             return Ok(());
         }
         self.fixture.helm_uninstall(NAME)?;
-        sh::until(PATIENCE, "the daemon's pod goes", || {
-            ensure!(self.daemon()?.is_none(), "it is there");
+        sh::until(PATIENCE, "the daemon's pod is deleted", || {
+            ensure!(self.daemon()?.is_none(), "it is still there");
             Ok(())
         })?;
-        // Ours takes away what it put there; upstream's leaves both.
+        // Our daemon removes its files; upstream's leaves both.
         for file in [
             format!("{CONF_DIR}/00-multus.conf"),
             format!("{BIN_DIR}/multus-shim"),
         ] {
             let path = self.node().path(&file);
             if side == Side::Ours {
-                sh::until(60, "ours leaves the node as it was", || {
+                sh::until(60, "our daemon removes its files", || {
                     ensure!(!path.exists(), "{file} is still there");
                     Ok(())
                 })?;
@@ -245,9 +245,9 @@ impl Bench<'_> {
     }
 
     fn round(&mut self, side: Side, measured: &mut Measured) -> anyhow::Result<()> {
-        // First: nodes are busy for a while after the bursts below.
+        // Measured first, because a node is busy for a while after the bursts below.
         measured.idle.push(side, 100.0 * self.idle()?);
-        // The first pod finds everything cold.
+        // The first pod fills the caches.
         self.one_by_one(1, None)?;
         let kinds: &[Option<&str>] = match side {
             Side::None => &[None],
@@ -273,9 +273,9 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How much of a processor the node takes while nothing happens.
+    /// Returns the CPU usage of the idle node, as a share of one core.
     fn idle(&mut self) -> anyhow::Result<f64> {
-        // What an installation leaves to do is over by then.
+        // After this time the work that an installation causes is done.
         thread::sleep(self.counts.settle);
         let before = self.node_cpu()?;
         let start = Instant::now();
@@ -283,7 +283,7 @@ impl Bench<'_> {
         Ok((self.node_cpu()? - before) / start.elapsed().as_secs_f64())
     }
 
-    /// Seconds of each CNI ADD of pods that come one after the other.
+    /// Returns the seconds of each CNI ADD of pods that start one after the other.
     fn one_by_one(&mut self, count: usize, networks: Option<&str>) -> anyhow::Result<Vec<f64>> {
         let empty = self.sandboxes()?;
         let mut adds = Vec::new();
@@ -297,25 +297,25 @@ impl Bench<'_> {
             })?;
             adds.push(after.mean_since(&before)?);
         }
-        self.running(count)?;
+        self.wait_running(count)?;
         self.delete(empty)?;
         Ok(adds)
     }
 
-    /// Mean seconds of a CNI ADD of pods that come at once, and those until the last one runs.
+    /// Returns the mean seconds of a CNI ADD of pods that start at once, and the seconds until the last one runs.
     fn burst(&mut self, networks: Option<&str>) -> anyhow::Result<(f64, f64)> {
         let empty = self.sandboxes()?;
         let before = Adds::read(self.node())?;
         let start = Instant::now();
         self.create(self.counts.burst, networks)?;
-        self.running(self.counts.burst)?;
+        self.wait_running(self.counts.burst)?;
         let running = start.elapsed().as_secs_f64();
         let add = Adds::read(self.node())?.mean_since(&before)?;
         self.delete(empty)?;
         Ok((add, running))
     }
 
-    /// Seconds of processors for each pod that comes and goes: of the plugins, and of the daemon's pod without them.
+    /// Returns the CPU seconds per pod for its start and end: of the plugins, and of the daemon's pod without them.
     fn metered_burst(&mut self, networks: Option<&str>) -> anyhow::Result<(f64, f64)> {
         let empty = self.sandboxes()?;
         let group = match self.daemon()? {
@@ -326,22 +326,22 @@ impl Bench<'_> {
             None => None,
         };
         let daemon = || group.as_deref().map_or(Ok(0.0), usage::seconds);
-        self.metered.put(self.node())?;
+        self.metered.install(self.node())?;
         let (plugins_before, daemon_before) = (self.metered.seconds()?, daemon()?);
         self.create(self.counts.burst, networks)?;
-        self.running(self.counts.burst)?;
+        self.wait_running(self.counts.burst)?;
         self.delete(empty)?;
         let used = (
             self.metered.seconds()? - plugins_before,
             daemon()? - daemon_before,
         );
-        Metered::take(self.node())?;
+        Metered::remove(self.node())?;
         #[expect(clippy::cast_precision_loss, reason = "there are dozens")]
         let count = self.counts.burst as f64;
         Ok((used.0 / count, used.1 / count))
     }
 
-    /// Median seconds of the second network's plugin called directly, and its mean time of processors with its DEL.
+    /// Returns the median seconds of an ADD of the second network's plugin, called directly, and the mean CPU seconds of its ADD and DEL.
     fn direct(&self) -> anyhow::Result<(f64, f64)> {
         let node = self.node();
         let netns = "bench-direct";
@@ -369,7 +369,7 @@ impl Bench<'_> {
             walls.extend(call("ADD").run(node)?.walls());
             call("DEL").run(node)?;
         }
-        self.metered.put(node)?;
+        self.metered.install(node)?;
         let before = self.metered.seconds()?;
         for _ in 0..self.counts.pods {
             call("ADD").run(node)?;
@@ -377,18 +377,18 @@ impl Bench<'_> {
         }
         #[expect(clippy::cast_precision_loss, reason = "there are a few")]
         let cpu = (self.metered.seconds()? - before) / self.counts.pods as f64;
-        Metered::take(node)?;
+        Metered::remove(node)?;
         node.run(&["ip", "netns", "delete", netns])?;
         Ok((median(walls), cpu))
     }
 
-    /// Seconds of processors of all that runs on the node.
+    /// Returns the CPU seconds of everything on the node.
     fn node_cpu(&self) -> anyhow::Result<f64> {
         let pods = cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name));
         Ok(self.node_account.seconds()? + usage::seconds(&pods)?)
     }
 
-    /// The uid of the daemon's pod, if there is one.
+    /// Returns the uid of the daemon's pod, or `None` without one.
     fn daemon(&self) -> anyhow::Result<Option<String>> {
         let path = format!("/api/v1/namespaces/kube-system/pods?labelSelector=app%3D{NAME}");
         let pods = self
@@ -415,8 +415,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Waits until so many pods run.
-    fn running(&self, count: usize) -> anyhow::Result<()> {
+    /// Waits until `count` pods run.
+    fn wait_running(&self, count: usize) -> anyhow::Result<()> {
         sh::until(PATIENCE, "pods run", || {
             let path = format!("{PODS}?fieldSelector=status.phase%3DRunning");
             let pods = self
@@ -431,13 +431,13 @@ impl Bench<'_> {
         })
     }
 
-    /// Deletes all pods and waits until as few sandboxes are left as there were.
+    /// Deletes all pods, and waits until no more than `sandboxes` sandboxes are left.
     fn delete(&self, sandboxes: usize) -> anyhow::Result<()> {
         self.fixture
             .cluster
             .api
             .request("DELETE", PODS, &Value::Null)?;
-        sh::until(PATIENCE, "pods go", || {
+        sh::until(PATIENCE, "pods are deleted", || {
             let pods = self
                 .fixture
                 .cluster
@@ -454,15 +454,15 @@ impl Bench<'_> {
         })
     }
 
-    /// Network namespaces of pods on the node.
+    /// Counts the network namespaces of pods on the node.
     fn sandboxes(&self) -> anyhow::Result<usize> {
         let names = self.node().list("/run/netns")?;
         Ok(names.iter().filter(|name| name.starts_with("cni-")).count())
     }
 }
 
-/// Starts the node's containerd again with its counts on a port.
-fn count_adds(env: &TestEnv, cluster: &mut Cluster) -> anyhow::Result<()> {
+/// Restarts the node's containerd with its metrics on a port.
+fn serve_metrics(env: &TestEnv, cluster: &mut Cluster) -> anyhow::Result<()> {
     let Member { runtime, node, .. } = &mut cluster.members[0];
     let config = runtime.paths.config.clone();
     let text = fs::read_to_string(node.path(&config)).with_context(|| config.clone())?;
@@ -472,10 +472,10 @@ fn count_adds(env: &TestEnv, cluster: &mut Cluster) -> anyhow::Result<()> {
     )?;
     node.end(&runtime.containerd, "TERM")?;
     runtime.containerd = runtime::serve(env, node, ContainerdVersion::V2, &config)?;
-    sh::until(60, "containerd tells its counts", || Adds::read(node)).map(drop)
+    sh::until(60, "containerd serves its metrics", || Adds::read(node)).map(drop)
 }
 
-/// What containerd counted of ADDs.
+/// containerd's metrics of ADDs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Adds {
     count: f64,
@@ -498,7 +498,7 @@ impl Adds {
         Ok(Self::of(&text?))
     }
 
-    /// Before the first one there are none.
+    /// Parses the metrics, which are absent before the first ADD.
     fn of(text: &str) -> Self {
         let value = |end: &str| {
             let line = text.lines().find(|line| {
@@ -523,21 +523,24 @@ impl Adds {
     }
 }
 
-/// The folder of that name below another one.
-fn find(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+/// Finds the directory of this name below another one.
+fn find(directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 if entry.file_name() == name {
                     return Ok(entry.path());
                 }
-                folders.push(entry.path());
+                directories.push(entry.path());
             }
         }
     }
-    anyhow::bail!("no control group {name} is below {}", folder.display())
+    anyhow::bail!(
+        "there is no control group {name} below {}",
+        directory.display()
+    )
 }
 
 fn macvlan() -> Value {
@@ -601,9 +604,9 @@ impl Measured {
     }
 }
 
-/// How much slower than without a multiplexer an ADD may be.
+/// The most time of an ADD divided by that without a multiplexer.
 const SLOWER: f64 = 1.15;
-/// The same programs differ by so much from one run to the next.
+/// The most difference between two runs of the same programs.
 const NOT_ABOVE: f64 = 1.05;
 
 #[cfg(test)]
@@ -611,7 +614,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_of_containerd_are_read() {
+    fn metrics_of_containerd_are_parsed() {
         let text = "# TYPE containerd_cri_network_plugin_operations_duration_seconds_seconds histogram\n\
             containerd_cri_network_plugin_operations_duration_seconds_seconds_bucket{operation_type=\"set_up_pod\",le=\"0.1\"} 3\n\
             containerd_cri_network_plugin_operations_duration_seconds_seconds_sum{operation_type=\"set_up_pod\"} 0.5\n\
@@ -631,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_network_may_take_as_long_as_its_plugin() {
+    fn floor_with_second_network_includes_its_plugin() {
         let mut measured = Measured::default();
         measured.single[0].push(Side::None, 40.0);
         measured.single[1].push(Side::Ours, 66.0);

@@ -1,6 +1,6 @@
-//! The runtime of a bench: this very program inside a node, which starts shims and plugins itself and tells what each took.
+//! The runtime of a bench: this program in another role, inside a node, which starts shims and plugins and measures each.
 //!
-//! A command that is brought into the node one by one would cost more than what is measured.
+//! Entering the node for every call would take longer than the call itself.
 
 use std::{
     collections::BTreeMap,
@@ -22,17 +22,17 @@ use crate::{node::Node, sh};
 
 /// The argument that makes this program the driver.
 pub(crate) const NAME: &str = "bench-driver";
-/// How often, and how far apart, the memory of a program that waits is looked at.
-const LOOKS: (u32, Duration) = (10, Duration::from_millis(5));
+/// Number of readings of a waiting program's memory, and the pause between two.
+const MEMORY_READINGS: (u32, Duration) = (10, Duration::from_millis(5));
 
-/// What is run.
+/// Calls of a program.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch {
     pub(crate) program: String,
-    /// So many at once.
+    /// The number of calls at the same time.
     pub(crate) concurrency: usize,
     pub(crate) calls: Vec<Call>,
-    /// A socket on which nothing is answered: the memory of each program is read while it waits there, and then it is ended.
+    /// A socket without answers: the driver reads the memory of each program while it waits there, and then kills it.
     pub(crate) hang_on: Option<String>,
 }
 
@@ -43,27 +43,27 @@ pub(crate) struct Call {
     pub(crate) stdin: String,
 }
 
-/// What a batch took.
+/// The measurements of a batch.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// All of it, in seconds.
+    /// Seconds of the complete batch.
     pub(crate) seconds: f64,
-    pub(crate) calls: Vec<Took>,
+    pub(crate) calls: Vec<CallTimes>,
 }
 
-/// What a call took.
+/// The measurements of a call.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(crate) struct Took {
+pub(crate) struct CallTimes {
     /// Seconds from its start to its end.
     pub(crate) wall: f64,
-    /// Seconds of processors, of the program itself.
+    /// CPU seconds of the program itself.
     pub(crate) cpu: f64,
-    /// Bytes of memory, if it hung.
+    /// Bytes of memory, with `hang_on`.
     pub(crate) memory: u64,
 }
 
 impl Batch {
-    /// Runs it in a node; a call that fails is an error.
+    /// Runs the batch in a node; a failed call is an error.
     pub(crate) fn run(&self, node: &Node) -> anyhow::Result<Times> {
         let mut command = node.command(std::env::current_exe()?);
         let times = sh::feed(command.arg(NAME), serde_json::to_string(self)?.as_bytes())
@@ -81,7 +81,7 @@ impl Times {
         self.calls.iter().map(|call| call.cpu).collect()
     }
 
-    /// Calls a second.
+    /// Returns the calls per second.
     pub(crate) fn rate(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "there are hundreds")]
         let count = self.calls.len() as f64;
@@ -89,7 +89,7 @@ impl Times {
     }
 }
 
-/// Runs the batch on stdin and prints what it took.
+/// Runs the batch on stdin and prints its measurements.
 pub(crate) fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
@@ -130,13 +130,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(std::io::stdout().write_all(times.as_bytes())?)
 }
 
-fn one(program: &str, call: &Call) -> anyhow::Result<Took> {
+fn one(program: &str, call: &Call) -> anyhow::Result<CallTimes> {
     let start = Instant::now();
     let mut child = spawn(program, call)?;
     let mut stdout = String::new();
     let mut pipe = child.stdout.take().context("stdout is piped")?;
     pipe.read_to_string(&mut stdout)?;
-    // CheckFailed, but not yet gone: so long the kernel tells what it took.
+    // The process has ended but is not reaped, so its files in /proc are still there.
     let pid = Pid::from_child(&child);
     waitid(
         WaitId::Pid(pid),
@@ -146,31 +146,31 @@ fn one(program: &str, call: &Call) -> anyhow::Result<Took> {
     let cpu = run_time(child.id())?;
     let status = child.wait()?;
     ensure!(status.success(), "{status}: {stdout}");
-    Ok(Took {
+    Ok(CallTimes {
         wall,
         cpu,
         memory: 0,
     })
 }
 
-fn hung(program: &str, call: &Call, socket: &Path) -> anyhow::Result<Took> {
+fn hung(program: &str, call: &Call, socket: &Path) -> anyhow::Result<CallTimes> {
     let _ = fs::remove_file(socket);
-    let folder = socket.parent().context("a socket lies in a folder")?;
-    fs::create_dir_all(folder)?;
+    let directory = socket.parent().context("a socket lies in a directory")?;
+    fs::create_dir_all(directory)?;
     let listener = UnixListener::bind(socket)?;
     let mut child = spawn(program, call)?;
     let (_connection, _) = listener.accept()?;
     let mut memory = 0;
-    let (looks, pause) = LOOKS;
-    for _ in 0..looks {
+    let (readings, pause) = MEMORY_READINGS;
+    for _ in 0..readings {
         thread::sleep(pause);
         memory = memory.max(super::usage::resident(child.id())?);
     }
     child.kill()?;
     child.wait()?;
-    Ok(Took {
+    Ok(CallTimes {
         memory,
-        ..Took::default()
+        ..CallTimes::default()
     })
 }
 
@@ -184,12 +184,12 @@ fn spawn(program: &str, call: &Call) -> anyhow::Result<Child> {
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
     let mut stdin = child.stdin.take().context("stdin is piped")?;
-    // Who does not read its input says why on stdout.
+    // A program that does not read its stdin prints the reason on stdout.
     let _ = stdin.write_all(call.stdin.as_bytes());
     Ok(child)
 }
 
-/// Seconds that a process of one thread was on a processor, to the nanosecond.
+/// Returns the CPU seconds of a process with one thread, with nanosecond resolution.
 fn run_time(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/schedstat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

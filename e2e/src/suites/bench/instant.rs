@@ -1,6 +1,6 @@
-//! `bench-plugin`: a CNI plugin that answers at once and touches nothing, so that what is measured around it is not its own.
+//! `bench-plugin`: a CNI plugin that answers immediately and does nothing, so that measurements are of its callers.
 //!
-//! It stands alone, with nothing but the standard library: `bench` has rustc make a static program of this file.
+//! It uses only the standard library, because suite `bench` builds this file alone with rustc, as a static program.
 
 use std::{
     env,
@@ -24,7 +24,7 @@ fn main() -> io::Result<()> {
     io::stdout().write_all(answer.as_bytes())
 }
 
-/// The value of `cniVersion`.
+/// Returns the value of `cniVersion`.
 fn version(config: &str) -> Option<&str> {
     let (_, rest) = config.split_once("\"cniVersion\"")?;
     rest.split('"').nth(1)

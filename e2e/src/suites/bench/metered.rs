@@ -1,10 +1,10 @@
-//! `bench-metered`: goes into a control group that counts its time, and becomes the plugin in whose place it lies.
+//! `bench-metered`: joins a control group that accounts its CPU time, and executes the plugin that it replaces.
 //!
-//! Like `bench-plugin` it stands alone. The real plugins, and the file that names the group, are in the folder [`REAL`] beside its own.
+//! Like `bench-plugin` it is one file. The real plugins, and the file with the group's path, are in [`REAL`] next to its own directory.
 
 use std::{env, fs, io, os::unix::process::CommandExt as _, path::Path, process::Command};
 
-/// The folder of the real plugins, beside that of this program.
+/// The directory of the real plugins, next to that of this program.
 const REAL: &str = "bench-real";
 
 fn main() -> io::Result<()> {
@@ -16,7 +16,7 @@ fn main() -> io::Result<()> {
     let real = home.join(REAL);
     let group = fs::read_to_string(real.join("group"))?;
     fs::write(Path::new(group.trim()).join("cgroup.procs"), "0")?;
-    // It returns only to say why not.
+    // exec returns only an error.
     let mut plugin = Command::new(real.join(name));
     Err(plugin.args(env::args_os().skip(1)).exec())
 }

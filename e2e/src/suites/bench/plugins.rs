@@ -1,5 +1,5 @@
-//! Plugins of the bench itself: small static programs that rustc makes, since one that looks for libraries first would take longer
-//! than what is measured.
+//! Plugins of the bench: small programs that are built as static ones, because loading shared libraries would take longer than the
+//! measured calls.
 
 use std::{
     env, fs,
@@ -17,10 +17,10 @@ use crate::{
 };
 
 const BIN_DIR: &str = "/opt/cni/bin";
-/// Where the real plugins are meanwhile.
+/// The directory of the real plugins while metered ones replace them.
 const REAL: &str = "/opt/cni/bench-real";
 
-/// Builds one from its source in this folder.
+/// Builds a plugin from its source in this directory.
 pub(crate) fn build(env: &TestEnv, source: &str) -> anyhow::Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("src/suites/bench")
@@ -42,14 +42,14 @@ pub(crate) fn build(env: &TestEnv, source: &str) -> anyhow::Result<PathBuf> {
             .args([&out, &path]);
         sh::run(&mut rustc)
     };
-    // Where that target is not installed, glibc is linked in: it starts later, on every side alike.
+    // Without this target glibc is linked statically, which makes the plugin slower on every side alike.
     rustc(&["--target", &target])
         .or_else(|_| rustc(&[]))
         .with_context(|| format!("cannot build {source} of the bench"))?;
     Ok(out)
 }
 
-/// Programs in the place of a node's plugins, which go into a control group of their own and become the plugin.
+/// Replacements of a node's plugins that join a control group and execute the real plugin.
 pub(crate) struct Metered {
     program: PathBuf,
     group: PathBuf,
@@ -66,13 +66,13 @@ impl Metered {
         })
     }
 
-    /// Seconds of processors of all plugins that were called by way of these programs.
+    /// Returns the CPU seconds of all plugins that were called through the replacements.
     pub(crate) fn seconds(&self) -> anyhow::Result<f64> {
         usage::seconds(&self.group)
     }
 
-    /// Puts them in the places of the plugins.
-    pub(crate) fn put(&self, node: &Node) -> anyhow::Result<()> {
+    /// Replaces the plugins.
+    pub(crate) fn install(&self, node: &Node) -> anyhow::Result<()> {
         for name in plugins(node, BIN_DIR)? {
             let place = node.path(&format!("{BIN_DIR}/{name}"));
             fs::rename(&place, node.path(&format!("{REAL}/{name}")))?;
@@ -81,8 +81,8 @@ impl Metered {
         Ok(())
     }
 
-    /// Puts the plugins back.
-    pub(crate) fn take(node: &Node) -> anyhow::Result<()> {
+    /// Restores the plugins.
+    pub(crate) fn remove(node: &Node) -> anyhow::Result<()> {
         for name in plugins(node, REAL)? {
             fs::rename(
                 node.path(&format!("{REAL}/{name}")),
@@ -99,7 +99,7 @@ impl Drop for Metered {
     }
 }
 
-/// Everything in the folder that is a plugin and not the shim.
+/// Lists the plugins in a directory, without the shim.
 fn plugins(node: &Node, folder: &str) -> anyhow::Result<Vec<String>> {
     let mut names = node.list(folder)?;
     names.retain(|name| !matches!(name.as_str(), "multus-shim" | "passthru" | "group"));

@@ -1,30 +1,28 @@
-//! The pods and definitions of a bench: as large as a kubelet leaves them, and with names that tell how many networks they have.
+//! The pods and network definitions of a bench. Pods are as large as those of a kubelet, and their names have the number of networks.
 
 use serde_json::{Value, json};
 
 use crate::{control_plane::objects, node::runtime::IMAGE};
 
-/// Annotation that asks for networks.
+/// The annotation that requests networks.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// Pods with one and with three networks, by turns.
+/// Returns pods with one and with three networks in turn.
 pub(crate) fn all(count: usize, node: &str) -> Vec<Value> {
     (0..count)
         .map(|index| pod(index / 2, if index % 2 == 0 { 1 } else { 3 }, node))
         .collect()
 }
 
-/// The name of a pod with so many networks.
 pub(crate) fn name(index: usize, networks: usize) -> String {
     format!("pod-{networks}-{index}")
 }
 
-/// The uid of a pod.
 pub(crate) fn uid(index: usize, networks: usize) -> String {
     format!("00000000-0000-4000-{networks:04x}-{index:012x}")
 }
 
-/// Two networks of the plugin that answers at once.
+/// Returns two network definitions with the plugin that answers immediately.
 pub(crate) fn definitions() -> Vec<Value> {
     let names = ["first", "second"];
     let mut definitions = names.map(|name| {
@@ -51,7 +49,7 @@ fn pod(index: usize, networks: usize, node: &str) -> Value {
     metadata["labels"] = json!({"app.kubernetes.io/name": "bench", "app.kubernetes.io/instance": name, "pod-template-hash": "5d4f8c7b9"});
     metadata["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "bench-5d4f8c7b9",
         "uid": "11111111-0000-4000-8000-000000000000", "controller": true, "blockOwnerDeletion": true}]);
-    // Two managers, as the API server writes them for a pod of a ReplicaSet that a kubelet runs.
+    // The managed fields of a pod that a ReplicaSet has created and a kubelet runs.
     metadata["managedFields"] = json!([
         {"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
          "fieldsV1": {"f:metadata": {"f:generateName": {}, "f:annotations": {".": {}, (format!("f:{NETWORKS}")): {}}, "f:labels": {".": {}, "f:app.kubernetes.io/name": {}, "f:pod-template-hash": {}}, "f:ownerReferences": {".": {}, "k:{\"uid\":\"11111111-0000-4000-8000-000000000000\"}": {}}},

@@ -1,22 +1,21 @@
-//! One row of the result: what was measured on each side, which number of it has a target, and the verdict.
+//! One row of the result: the measurements of each side, the number with a target, and the verdict.
 
 use serde_json::{Value, json};
 
 use super::statistics::{Summary, median};
 
-/// How a number relates to its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     AtMost,
     AtLeast,
 }
 
-/// Which number is compared with the target.
+/// The number that is compared with the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// Our median, in the row's unit.
     Ours,
-    /// What ours takes more than the floor, in the row's unit.
+    /// Ours minus the floor, in the row's unit.
     OverFloor,
     /// Ours divided by the peer's.
     PeerRatio,
@@ -30,12 +29,12 @@ pub(crate) struct Target {
     pub(crate) subject: Subject,
     pub(crate) bound: Bound,
     pub(crate) limit: f64,
-    /// Whether a busy or a slower machine does not change the verdict, so that CI may judge it.
+    /// Whether the verdict is the same on a busy or slow machine, so that CI can use it.
     pub(crate) is_portable: bool,
 }
 
 impl Target {
-    /// A ratio, or bytes: the same on every machine.
+    /// Returns a target for a ratio or for bytes, which are the same on every machine.
     pub(crate) fn portable(subject: Subject, bound: Bound, limit: f64) -> Self {
         Self {
             subject,
@@ -45,7 +44,7 @@ impl Target {
         }
     }
 
-    /// A time or a rate: that of the machine the target was set on.
+    /// Returns a target for a time or a rate, which depend on the machine.
     pub(crate) fn absolute(subject: Subject, bound: Bound, limit: f64) -> Self {
         Self {
             is_portable: false,
@@ -54,7 +53,7 @@ impl Target {
     }
 }
 
-/// What becomes of a row.
+/// The verdict on a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ok,
@@ -62,11 +61,11 @@ pub(crate) enum Verdict {
     Over,
     /// It is missed by more than a factor of two.
     FarOver,
-    /// The target is a ratio to a peer, and there was none.
+    /// The target is a ratio to the peer, and there was no peer.
     NoPeer,
-    /// The row has no target, or none that counts in this form.
+    /// The row has no target, or none that applies in this form.
     NotJudged,
-    /// A side that the target needs gave no values.
+    /// A side that the target needs has no values.
     Missing,
 }
 
@@ -83,11 +82,11 @@ impl Verdict {
     }
 }
 
-/// How much is measured, and what of it is judged.
+/// The form of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Full,
-    /// For CI: targets that are the same on every machine.
+    /// For CI: few rounds, and only targets that are the same on every machine.
     Short,
 }
 
@@ -100,12 +99,12 @@ pub(crate) struct Row {
     pub(crate) peer: Option<Summary>,
     pub(crate) floor: Option<Summary>,
     pub(crate) target: Option<Target>,
-    /// The values of the three, by round.
+    /// The values of the three sides by round.
     rounds: [Vec<f64>; 3],
 }
 
 impl Row {
-    /// A row of these values; sides that were not measured have none.
+    /// Returns a row of these values; a side that was not measured has none.
     pub(crate) fn new(
         name: impl Into<String>,
         unit: &'static str,
@@ -123,7 +122,7 @@ impl Row {
         }
     }
 
-    /// The same under another name, as if there were no peer.
+    /// Returns the row under another name and without a peer.
     pub(crate) fn without_peer(self, name: String) -> Self {
         Self {
             name,
@@ -132,7 +131,7 @@ impl Row {
         }
     }
 
-    /// The same with a target.
+    /// Returns the row with a target.
     pub(crate) fn with(self, target: Target) -> Self {
         Self {
             target: Some(target),
@@ -142,8 +141,7 @@ impl Row {
 
     /// Returns the number that the target is about, or `None` when a side is missing.
     ///
-    /// Where two sides were measured in the same rounds it is the median of what each round gives: a machine that is busy in one
-    /// round is so for both.
+    /// For two sides with the same rounds it is the median of the rounds' numbers, because a machine that is busy in a round is busy for both.
     pub(crate) fn value(&self) -> Option<f64> {
         let [ours, peer, floor] = &self.rounds;
         let both = |other: &[f64], of: fn(f64, f64) -> f64| {
@@ -177,7 +175,7 @@ impl Row {
                 _ => Verdict::Missing,
             };
         };
-        // How many times as much as is allowed, whichever way the target points.
+        // How many times the limit is exceeded, for either bound.
         let excess = match target.bound {
             Bound::AtMost => value / target.limit,
             Bound::AtLeast => target.limit / value,
@@ -191,7 +189,7 @@ impl Row {
         }
     }
 
-    /// The target as a person reads it: `ours / peer <= 0.20`.
+    /// Returns the target as text: `ours / peer <= 0.20`.
     pub(crate) fn target_text(&self) -> String {
         let Some(target) = self.target else {
             return String::new();
@@ -221,7 +219,7 @@ impl Row {
     }
 }
 
-/// A number with as many digits as one wants to read.
+/// Formats a number with about three significant digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         small if small < 10.0 => format!("{value:.2}"),
@@ -277,7 +275,7 @@ mod tests {
     fn the_floor_is_subtracted_or_divided_by() {
         let over = Target::absolute(OverFloor, AtMost, 2.5);
         check(row(&[3.0], &[], &[0.5]), over, Verdict::Ok);
-        // Faster than the floor is within every target.
+        // A row that is faster than the floor meets every target.
         check(row(&[0.4], &[], &[0.5]), over, Verdict::Ok);
         let ratio = Target::portable(FloorRatio, AtMost, 1.2);
         check(row(&[1.3], &[], &[1.0]), ratio, Verdict::Over);

@@ -1,4 +1,4 @@
-//! One side of a bench: a shim and a daemon on a node of their own, with an API server that costs nothing.
+//! One side of a bench: a shim and a daemon on a node of their own, with an API server that uses next to no CPU.
 
 use std::{
     collections::BTreeMap,
@@ -26,21 +26,21 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// What a pod of the daemon's would find there.
+/// The directory of the service account in a pod.
 const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
-/// The network of the bridge, outside of the directory in which daemons look for a primary one.
+/// The configuration of the bridge network, outside the directory in which daemons look for the default network.
 const BRIDGE: &str = "/etc/cni/bench/bridge.conflist";
-/// A socket on which nothing is answered.
+/// The directory of a socket without answers.
 const HANGING: &str = "/run/bench-hanging";
-/// Pods of each kind on a node; as many verbs can be under way at once.
+/// Pods of each kind on a node, and so the most concurrent calls.
 pub(crate) const PODS: usize = 64;
-/// Pods of the long list.
+/// Pods in the long list.
 const MANY: usize = 3000;
-/// A node's file system for what lies in this directory: sparse, and with more inodes than a run frees.
-const STATE_PLACE: &str = "/var/lib/cni";
+/// The mount point of a file system for the node's state: a sparse image, with more inodes than a run frees.
+const STATE_MOUNT: &str = "/var/lib/cni";
 const STATE_BYTES: u64 = 1 << 30;
 const STATE_INODES: &str = "131072";
-/// Port of the API server with the node's pods, and of the one with many.
+/// The port of the API server with the node's pods, and that of the one with many.
 const FEW_PORT: u16 = 6443;
 const MANY_PORT: u16 = 7443;
 
@@ -51,30 +51,30 @@ pub(crate) struct Side {
     pki: Pki,
     daemon: Option<(Service, Account)>,
     starts: u32,
-    /// So that no two containers have the same id.
+    /// Makes container IDs unique.
     batches: u32,
 }
 
-/// What a daemon that lists many pods took.
+/// The measurements of a daemon that lists many pods.
 pub(crate) struct Listed {
-    /// Bytes of memory at most.
+    /// Peak memory in bytes.
     pub(crate) peak: u64,
-    /// From its start to its configuration.
+    /// Time from its start to its configuration.
     pub(crate) start: Duration,
-    /// From the end of the list to its configuration.
+    /// Time from the end of the list to its configuration.
     pub(crate) after: Duration,
 }
 
-/// What is called.
+/// The networks of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Network {
-    /// So many networks of the plugin that answers at once.
+    /// This number of networks with the plugin that answers immediately.
     Instant(usize),
-    /// The bridge alone.
+    /// One bridge network.
     Bridge,
 }
 
-/// Containers of a batch, which a later one takes away again.
+/// The containers of a batch of calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Containers {
     batch: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Containers {
 }
 
 impl Side {
-    /// A node with an API server, and no daemon yet.
+    /// Starts a node with its API servers, without a daemon.
     pub(crate) fn new(
         env: &TestEnv,
         network: &NodeNetwork,
@@ -94,7 +94,7 @@ impl Side {
         let node = Node::start(env, network, number, &[&env.bin])?;
         if let Err(error) = mount_state(&node) {
             say(&format!(
-                "{}: state lies on the machine's own file system, whose recent churn is measured as well: {error:#}",
+                "{}: the state is on the machine's own file system, whose recent activity affects the measurements: {error:#}",
                 node.name
             ));
         }
@@ -145,11 +145,11 @@ impl Side {
         })
     }
 
-    /// Starts the daemon on the node's own pods and waits until it is ready.
+    /// Starts the daemon with the API server of the node's pods, and waits until it is ready.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.launch(FEW_PORT)?;
         sh::until(60, "the daemon is ready", || self.config(&json!({})))?;
-        // Its socket may come after its configuration.
+        // The daemon may write its configuration before it listens.
         let batch = self.batch(1, Network::Instant(1));
         sh::until(60, "the daemon attaches a pod", || {
             self.verb("ADD", batch, 1)
@@ -164,7 +164,7 @@ impl Side {
         });
         let node = &self.node;
         node.write(DAEMON_CONFIG, file.to_string())?;
-        // One implementation keeps it over its end, the other does not.
+        // One implementation keeps this file when it ends, the other does not.
         let _ = fs::remove_file(node.path(GENERATED));
         self.starts += 1;
         let name = format!("daemon-{}", self.starts);
@@ -190,7 +190,7 @@ impl Side {
         }
     }
 
-    /// Starts a daemon that lists many pods, and ends it.
+    /// Measures a daemon that lists many pods.
     pub(crate) fn list(&mut self) -> anyhow::Result<Listed> {
         self.stop()?;
         let stamp = self
@@ -203,8 +203,8 @@ impl Side {
         self.launch(MANY_PORT)?;
         let written = self.written()?;
         let listed = sh::until(30, "the list of pods was read", || {
-            let text = fs::read_to_string(&stamp).context("nobody read it")?;
-            let nanos: u64 = text.parse().context("no time yet")?;
+            let text = fs::read_to_string(&stamp).context("it was not read")?;
+            let nanos: u64 = text.parse().context("the file has no time yet")?;
             Ok(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))
         })?;
         let peak = self.account()?.sum(usage::peak)?;
@@ -212,12 +212,12 @@ impl Side {
         Ok(Listed {
             peak,
             start: written.duration_since(start)?,
-            // A configuration that does not wait for the list is none too late.
+            // A daemon that does not wait for the list may write its configuration earlier.
             after: written.duration_since(listed).unwrap_or_default(),
         })
     }
 
-    /// The moment at which the configuration was there, to the millisecond.
+    /// Waits for the configuration; returns the time at which it was there, to the millisecond.
     fn written(&self) -> anyhow::Result<SystemTime> {
         let path = self.node.path(GENERATED);
         let start = SystemTime::now();
@@ -231,12 +231,12 @@ impl Side {
         Ok(SystemTime::now())
     }
 
-    /// Seconds of processors that the daemon and all that it started took so far.
+    /// Returns the CPU seconds of the daemon and of all its children so far.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         self.account()?.seconds()
     }
 
-    /// Bytes that the daemon has in memory now.
+    /// Returns the present memory of the daemon in bytes.
     pub(crate) fn memory(&self) -> anyhow::Result<u64> {
         self.account()?.sum(usage::resident)
     }
@@ -246,7 +246,7 @@ impl Side {
         Ok(account)
     }
 
-    /// Containers that do not exist yet.
+    /// Returns new containers.
     pub(crate) fn batch(&mut self, count: usize, network: Network) -> Containers {
         self.batches += 1;
         Containers {
@@ -271,7 +271,7 @@ impl Side {
         self.run(&self.programs.shim, verb, &config, containers, concurrency)
     }
 
-    /// Calls the plugin itself with a verb for each of the containers, once.
+    /// Calls the plugin itself once with a verb for each of the containers.
     pub(crate) fn direct(&self, verb: &str, containers: Containers) -> anyhow::Result<Times> {
         let (program, config) = match containers.network {
             Network::Instant(_) => (
@@ -290,7 +290,7 @@ impl Side {
         )
     }
 
-    /// Bytes that the shim has in memory while it waits for a daemon that says nothing.
+    /// Returns the memory of the shim in bytes while it waits for a silent daemon.
     pub(crate) fn shim_memory(&mut self, count: usize) -> anyhow::Result<Vec<u64>> {
         let containers = self.batch(count, Network::Instant(1));
         let config = self
@@ -324,36 +324,36 @@ impl Side {
         batch.run(&self.node).with_context(|| verb.to_owned())
     }
 
-    /// The configuration as a runtime hands it to the shim, with other keys.
+    /// Returns the configuration that a runtime hands to the shim, with further keys.
     fn config(&self, keys: &Value) -> anyhow::Result<Value> {
         let bytes = fs::read(self.node.path(GENERATED))
             .with_context(|| format!("cannot read {GENERATED}"))?;
         let mut config: Value =
-            serde_json::from_slice(&bytes).with_context(|| format!("{GENERATED} is no JSON"))?;
+            serde_json::from_slice(&bytes).with_context(|| format!("{GENERATED} is not JSON"))?;
         for (key, value) in keys.as_object().into_iter().flatten() {
             config[key] = value.clone();
         }
         Ok(config)
     }
 
-    /// Where the daemon's log is.
+    /// Returns the path of the daemon's log.
     pub(crate) fn log(&self) -> std::path::PathBuf {
         let _ = &self.pki;
         self.node.log(&format!("daemon-{}", self.starts))
     }
 }
 
-/// Gives the node a file system of its own for state, results and leases. To make a file, ext4 passes over every inode of the directory's
-/// group that was freed in the last minutes: on the machine's file system, a build would be measured as well. What waits for the disk
-/// still does. The mount is in the node's mount namespace, and goes with it.
+/// Mounts a file system of the node's own for state, results and leases. To create a file, ext4 skips every inode of the directory's group
+/// that was freed in the last minutes, so on the machine's file system an earlier build would slow the daemon down. Writes still wait for
+/// the same disk. The mount is in the node's mount namespace, and ends with it.
 fn mount_state(node: &Node) -> anyhow::Result<()> {
     let image = node.dir.join("state.img");
     File::create(&image)?.set_len(STATE_BYTES)?;
     let image = image.to_str().context("the path is no text")?;
     let options = ["-q", "-F", "-N", STATE_INODES, "-E", "lazy_itable_init=0"];
     node.run(&[&["mkfs.ext4"][..], &options, &[image]].concat())?;
-    node.run(&["mkdir", "-p", STATE_PLACE])?;
-    node.run(&["mount", "-o", "loop", image, STATE_PLACE])?;
+    node.run(&["mkdir", "-p", STATE_MOUNT])?;
+    node.run(&["mount", "-o", "loop", image, STATE_MOUNT])?;
     Ok(())
 }
 
@@ -399,13 +399,13 @@ fn netns(index: usize) -> String {
     format!("bench-{index}")
 }
 
-/// The bridge as a plugin gets it.
+/// Returns the configuration of the bridge plugin.
 fn bridge() -> Value {
     json!({"cniVersion": "1.0.0", "name": "bench", "type": "bridge", "bridge": "bench0", "isGateway": true,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.30.0.0/16"}]]}})
 }
 
-/// A list of this one plugin.
+/// Returns a network configuration list with this one plugin.
 fn list(plugin: &Value) -> Value {
     let mut plugin = plugin.clone();
     let (version, name) = (plugin["cniVersion"].take(), plugin["name"].take());
@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_of_a_batch_are_unlike_and_their_pods_come_again() {
+    fn container_ids_are_unique_and_pods_repeat() {
         let containers = Containers {
             batch: 3,
             network: Network::Instant(3),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_the_keys_of_its_plugin() {
+    fn list_has_version_and_name_of_its_plugin() {
         let list = list(&bridge());
         assert_eq!(
             (&list["cniVersion"], &list["name"]),

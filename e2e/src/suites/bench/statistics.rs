@@ -1,14 +1,13 @@
-//! What is left of many measurements of one thing: the median, and how far they spread.
+//! Median and range of measurements.
 
 use serde_json::{Value, json};
 
-/// A sample of at least one value.
+/// The summary of at least one value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// How many values there were.
     pub(crate) count: usize,
 }
 
@@ -45,11 +44,11 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     Summary::of(values).map_or(f64::NAN, |summary| summary.median)
 }
 
-/// Returns the mean, or not-a-number of nothing.
+/// Returns the mean, or not-a-number without values.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     #[expect(
         clippy::cast_precision_loss,
-        reason = "nobody measures as often as 2^52 times"
+        reason = "there are fewer than 2^52 measurements"
     )]
     let count = values.len() as f64;
     values.iter().sum::<f64>() / count
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_do_not_count() {
+    fn non_finite_values_are_ignored() {
         check(&[f64::NAN, 2.0, f64::INFINITY], Some((2.0, 2.0, 2.0)));
         check(&[f64::NAN], None);
         assert!(mean(&[]).is_nan());

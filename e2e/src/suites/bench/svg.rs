@@ -1,4 +1,4 @@
-//! The rows as a picture: a group of bars for each, drawn against the longest bar of that row.
+//! The rows as an SVG picture: a group of bars per row, scaled to the longest bar of the row.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ const WIDTH: u32 = 980;
 const NAME_WIDTH: u32 = 400;
 const BAR_WIDTH: f64 = 360.0;
 const BAR_HEIGHT: u32 = 12;
-/// Between two rows.
+/// Space between two rows.
 const GAP: u32 = 12;
 const TOP: u32 = 52;
 
@@ -102,7 +102,7 @@ mod tests {
     use crate::suites::bench::row::{Bound, Subject, Target};
 
     #[test]
-    fn each_side_with_a_value_has_a_bar_as_long_as_its_share() {
+    fn bars_are_proportional_to_the_sides_values() {
         let rows = [
             Row::new("a <b>", "ms", [&[5.0], &[20.0], &[]]).with(Target::portable(
                 Subject::PeerRatio,

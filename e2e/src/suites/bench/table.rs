@@ -1,4 +1,4 @@
-//! The rows as a table of text.
+//! The rows as a text table.
 
 use super::{
     row::{Form, Row, number},
@@ -9,7 +9,7 @@ const HEAD: [&str; 8] = [
     "", "unit", "ours", "peer", "floor", "value", "target", "verdict",
 ];
 
-/// Renders the rows in columns; a side is its median with its least and greatest value.
+/// Renders the rows in columns; a side has its median with its minimum and maximum.
 pub(crate) fn render(rows: &[Row], form: Form) -> String {
     let mut lines = vec![HEAD.map(ToOwned::to_owned)];
     for row in rows {

@@ -1,4 +1,4 @@
-//! What a group of processes uses: time of processors from a control group of its own, memory from `/proc`.
+//! CPU time of processes from a control group of their own, and memory from `/proc`.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use anyhow::Context as _;
 
 use crate::{node::cgroup, sh};
 
-/// A control group that counts the time of a daemon and of everything that it starts.
+/// A control group that accounts the CPU time of a process and of all its children.
 pub(crate) struct Account(PathBuf);
 
 impl Account {
-    /// Makes the group and puts a process there; what it starts later is counted, too.
+    /// Creates the group and moves a process into it; children that the process starts later are in it, too.
     pub(crate) fn of(name: &str, pid: u32) -> anyhow::Result<Self> {
         let group = cgroup::cpu_accounting()?.join(format!("multus-e2e-bench-{name}"));
         fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
@@ -22,12 +22,12 @@ impl Account {
         Ok(Self(group))
     }
 
-    /// Seconds that its processes took so far.
+    /// Returns the CPU seconds of its processes so far.
     pub(crate) fn seconds(&self) -> anyhow::Result<f64> {
         seconds(&self.0)
     }
 
-    /// Sums a number over its processes.
+    /// Returns the sum of a number over its processes.
     pub(crate) fn sum(&self, of: impl Fn(u32) -> anyhow::Result<u64>) -> anyhow::Result<u64> {
         let path = self.0.join("cgroup.procs");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -36,7 +36,7 @@ impl Account {
             let pid = pid.parse()?;
             match of(pid) {
                 Ok(bytes) => total += bytes,
-                // It may have ended since.
+                // The process may have ended meanwhile.
                 Err(_) if !Path::new("/proc").join(pid.to_string()).exists() => (),
                 Err(error) => return Err(error),
             }
@@ -47,18 +47,20 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        // It can go once its last process has gone; this one goes by itself.
+        // A group can be removed after its last process has left. When this process is in it, it moves itself out.
         let own = std::process::id().to_string();
         let is_in = fs::read_to_string(self.0.join("cgroup.procs"))
             .is_ok_and(|pids| pids.lines().any(|pid| pid == own));
         if is_in && let Some(root) = self.0.parent() {
             let _ = fs::write(root.join("cgroup.procs"), own);
         }
-        let _ = sh::until(10, "a control group goes", || Ok(fs::remove_dir(&self.0)?));
+        let _ = sh::until(10, "a control group is removed", || {
+            Ok(fs::remove_dir(&self.0)?)
+        });
     }
 }
 
-/// Seconds that the processes of a group took so far, whichever version of control groups it is of.
+/// Returns the CPU seconds of a group's processes so far, for both versions of control groups.
 pub(crate) fn seconds(group: &Path) -> anyhow::Result<f64> {
     let read = |name: &str| {
         let path = group.join(name);
@@ -83,14 +85,14 @@ fn microseconds(text: &str) -> anyhow::Result<f64> {
     Ok(line.context("cpu.stat has no usage_usec")?.parse::<u64>()? as f64 / 1e6)
 }
 
-/// Bytes that a process has in memory now, its share of what it shares with others.
+/// Returns the present memory of a process in bytes, with its share of shared pages (PSS).
 pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     kilobytes(&text, "Pss:").with_context(|| format!("{path} has no Pss"))
 }
 
-/// Bytes that a process had in memory at most.
+/// Returns the peak memory of a process in bytes.
 pub(crate) fn peak(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_count_in_seconds() {
+    fn both_versions_give_seconds() {
         assert!((nanoseconds("1500000000\n").unwrap() - 1.5).abs() < 1e-9);
         let stat = "usage_usec 2500000\nuser_usec 1\nsystem_usec 2\n";
         assert!((microseconds(stat).unwrap() - 2.5).abs() < 1e-9);

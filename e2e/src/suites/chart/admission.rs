@@ -1,4 +1,4 @@
-//! Definitions that are checked when they are applied: what the policy says against what a daemon says of the same text.
+//! Admission of network definitions: the policy's verdicts, compared with those of the daemon's parser on the same text.
 
 mod texts;
 
@@ -21,74 +21,83 @@ const PLACE: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachm
 
 pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
     let api = &server.api;
-    report.check("without validation anything is taken", || {
+    report.check("without validation any definition is accepted", || {
         server.release("install", CRD, &env.chart(CRD)?, &[])?;
         let old = definition("old", BROKEN);
-        sh::until(30, "network definitions can be made", || {
+        sh::until(30, "network definitions can be created", || {
             api.request("POST", PLACE, &old)
         })?;
         let on = "--set=definitionValidation.enabled=true";
         server.release("install", MAIN, &env.chart(MAIN)?, &[on])?;
         sh::until(30, "the policy is in force", || {
-            ensure!(refusal(api, BROKEN)?.is_some(), "it is not");
-            Ok(())
-        })
-    })?;
-    report.check("broken definitions are refused with what is wrong", || {
-        for (text, words) in REFUSED {
-            let said = refusal(api, text)?.with_context(|| format!("{text} is accepted"))?;
-            ensure!(said.contains(words), "{text}: no `{words}` in {said}");
-            ensure!(!is_usable(text), "{text}: a daemon could use it");
-        }
-        Ok(())
-    })?;
-    report.check("sound ones are accepted, deep, long and large", || {
-        let (deep, large) = (texts::deep(), texts::large());
-        for text in ACCEPTED
-            .iter()
-            .copied()
-            .chain([deep.as_str(), large.as_str()])
-        {
-            let said = refusal(api, text)?;
-            ensure!(said.is_none(), "{text}: {said:?}");
-        }
-        let cut = &large[..large.len() - 1];
-        ensure!(
-            refusal(api, cut)?.is_some(),
-            "a large one without its end is accepted"
-        );
-        Ok(())
-    })?;
-    report.check("no text is refused that a daemon could use", || {
-        against_the_daemon(api)
-    })?;
-    report.check(
-        "what was broken before can be labelled and mended, not broken anew",
-        || updates(api),
-    )?;
-    report.check("with Warn it is taken, and told", || {
-        let on = [
-            "--set=definitionValidation.enabled=true",
-            "--set=definitionValidation.actions={Warn}",
-        ];
-        server.release("upgrade", MAIN, &env.chart(MAIN)?, &on)?;
-        sh::until(30, "the policy warns", || {
-            let answer = api.request(
-                "POST",
-                &format!("{PLACE}?dryRun=All"),
-                &definition("x", BROKEN),
-            )?;
             ensure!(
-                answer.headers.contains("spec.config is no json"),
-                "{}",
-                answer.headers
+                refusal(api, BROKEN)?.is_some(),
+                "a broken definition is accepted"
             );
             Ok(())
         })
     })?;
-    report.check("without the release nothing is refused", || {
+    report.check("broken definitions are refused with the reason", || {
+        for (text, words) in REFUSED {
+            let said = refusal(api, text)?.with_context(|| format!("{text} is accepted"))?;
+            ensure!(said.contains(words), "{text}: no `{words}` in {said}");
+            ensure!(!is_usable(text), "{text}: the daemon can use it");
+        }
+        Ok(())
+    })?;
+    report.check(
+        "sound definitions are accepted, also deeply nested and large ones",
+        || {
+            let (deep, large) = (texts::deep(), texts::large());
+            for text in ACCEPTED
+                .iter()
+                .copied()
+                .chain([deep.as_str(), large.as_str()])
+            {
+                let said = refusal(api, text)?;
+                ensure!(said.is_none(), "{text}: {said:?}");
+            }
+            let cut = &large[..large.len() - 1];
+            ensure!(
+                refusal(api, cut)?.is_some(),
+                "a truncated large definition is accepted"
+            );
+            Ok(())
+        },
+    )?;
+    report.check("no definition is refused that the daemon can use", || {
+        compare_with_daemon(api)
+    })?;
+    report.check(
+        "an existing broken definition can be labelled and repaired, but not broken again",
+        || updates(api),
+    )?;
+    report.check(
+        "with Warn a broken definition is accepted with a warning",
+        || {
+            let on = [
+                "--set=definitionValidation.enabled=true",
+                "--set=definitionValidation.actions={Warn}",
+            ];
+            server.release("upgrade", MAIN, &env.chart(MAIN)?, &on)?;
+            sh::until(30, "the policy warns", || {
+                let answer = api.request(
+                    "POST",
+                    &format!("{PLACE}?dryRun=All"),
+                    &definition("x", BROKEN),
+                )?;
+                ensure!(
+                    answer.headers.contains("spec.config is no json"),
+                    "{}",
+                    answer.headers
+                );
+                Ok(())
+            })
+        },
+    )?;
+    report.check("without the release no definition is refused", || {
         server.helm(&["uninstall", MAIN])?;
-        sh::until(30, "the policy is gone", || {
+        sh::until(30, "the policy is deleted", || {
             api.request(
                 "POST",
                 &format!("{PLACE}?dryRun=All"),
@@ -106,7 +115,7 @@ fn definition(name: &str, config: &str) -> Value {
     object
 }
 
-/// What the API server says against a definition with this text.
+/// Returns why the API server refuses a definition with this text, or `None` when it accepts it.
 fn refusal(api: &ApiClient, config: &str) -> anyhow::Result<Option<String>> {
     let place = format!("{PLACE}?dryRun=All");
     match api.request("POST", &place, &definition("x", config)) {
@@ -115,14 +124,14 @@ fn refusal(api: &ApiClient, config: &str) -> anyhow::Result<Option<String>> {
             let text = error.to_string();
             let said = text.contains("ValidatingAdmissionPolicy");
             if !said {
-                bail!("{config}: refused by somebody else: {text}");
+                bail!("{config}: not refused by the policy: {text}");
             }
             Ok(Some(text.replace("\\\"", "\"")))
         }
     }
 }
 
-/// Whether a daemon could use the text: it reads it by these rules, and its plugins and results have these versions, letter by letter.
+/// Returns whether the daemon can use the text: its parser accepts it, and it knows exactly this CNI version.
 fn is_usable(text: &str) -> bool {
     if text.trim().is_empty() {
         return true;
@@ -134,8 +143,8 @@ fn is_usable(text: &str) -> bool {
     })
 }
 
-/// Sound texts with one character missing or one too many.
-fn against_the_daemon(api: &ApiClient) -> anyhow::Result<()> {
+/// Compares both verdicts on sound texts with one character removed or added.
+fn compare_with_daemon(api: &ApiClient) -> anyhow::Result<()> {
     let (mut tried, mut refused, mut missed) = (0, 0, Vec::new());
     for text in texts::TO_BREAK {
         for broken in texts::broken(text) {
@@ -144,7 +153,7 @@ fn against_the_daemon(api: &ApiClient) -> anyhow::Result<()> {
             refused += usize::from(said.is_some());
             ensure!(
                 said.is_none() || !usable,
-                "{broken}: a daemon could use it: {said:?}"
+                "{broken}: the daemon can use it: {said:?}"
             );
             if said.is_none() && !usable {
                 missed.push(broken);
@@ -152,11 +161,11 @@ fn against_the_daemon(api: &ApiClient) -> anyhow::Result<()> {
         }
     }
     say(&format!(
-        "        {tried} texts, {refused} refused, {} left to the daemons",
+        "        {tried} texts, {refused} refused, {} left to the daemon",
         missed.len()
     ));
-    ensure!(refused > tried / 4, "{refused} of {tried} are refused");
-    // What no token tells: a key or a type that is spelled otherwise, a version of another type.
+    ensure!(refused > tried / 4, "only {refused} of {tried} are refused");
+    // The policy checks tokens, so it misses a misspelled key or type, and a version of another type.
     ensure!(
         missed.len() * 50 < tried,
         "{} of {tried} are missed: {missed:?}",
@@ -175,7 +184,7 @@ fn updates(api: &ApiClient) -> anyhow::Result<()> {
     let again = json!({"spec": {"config": "{\"type\":"}});
     ensure!(
         api.request("PATCH", &place, &again).is_err(),
-        "it may be broken anew"
+        "a broken definition can be broken again"
     );
     api.request("PATCH", &place, &json!({"spec": {"config": ACCEPTED[0]}}))?;
     api.request("DELETE", &place, &Value::Null).map(drop)

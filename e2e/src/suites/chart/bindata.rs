@@ -1,4 +1,4 @@
-//! What a distro compiles in: a Go program that reads the bindata and the embed tree.
+//! The bindata and the embed tree, as read by a Go program that has them compiled in.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -10,7 +10,7 @@ use crate::{
     test_env::{TestEnv, sha256},
 };
 
-/// A Go program that reads what a distro would compile in.
+/// The source of the program.
 const CONSUMER: &str = include_str!("../../../go/main.go.txt");
 
 pub(super) fn consumer(env: &TestEnv) -> anyhow::Result<()> {
@@ -85,10 +85,12 @@ pub(super) fn consumer(env: &TestEnv) -> anyhow::Result<()> {
         ("deploy", manifest),
         ("embed", embedded),
     ] {
-        let found = found.get(place).context("the program printed too little")?;
+        let found = found
+            .get(place)
+            .context("the program's output is incomplete")?;
         ensure!(
             *found == expected,
-            "{place}: found {found:?}, packed are {expected:?}"
+            "{place}: found are {found:?}, packed {expected:?}"
         );
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! What a distro's tree adds, used as its release engineer does: `make download && go generate && go build`, and the program that
-//! stages and serves the charts.
+//! The sources that a distro adds to its tree, used as by its release engineer: `make download && go generate && go build`, and the built
+//! program, which stages and serves the charts.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use crate::{
 
 const REGISTRY: &str = "registry.example:5000";
 
-/// The tree, and the release that it takes files of.
+/// The tree, and the server of the release from which it downloads files.
 pub(super) struct Tree {
     dir: PathBuf,
     release: FileServer,
 }
 
-/// A tree with this release pinned.
+/// Builds a tree that pins this release.
 pub(super) fn build(env: &TestEnv) -> anyhow::Result<Tree> {
     let dir = env.dir.join("distro");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chart/consumers");
@@ -42,7 +42,7 @@ pub(super) fn build(env: &TestEnv) -> anyhow::Result<Tree> {
     tree.run("make", &["download"])?;
     ensure!(
         tree.release.requests() == asked,
-        "make download asks for what is there"
+        "make download requests existing files again"
     );
     tree.run("go", &["generate"])?;
     let unformatted = tree.run("gofmt", &["-l", "."])?;
@@ -62,7 +62,7 @@ impl Tree {
         sh::run(command.args(words))
     }
 
-    /// What the program stages below a new folder.
+    /// Runs the program with a new data directory; returns the staged files with their digests.
     fn stage(
         &self,
         program: &str,
@@ -92,7 +92,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// Both forms stage the same bytes, which are the packed ones.
+    /// Both the embed tree and the bindata stage the bytes of the packed charts.
     pub(super) fn stages(&self, env: &TestEnv) -> anyhow::Result<()> {
         let version = env.version()?;
         let chart = |name: &str| {
@@ -116,7 +116,7 @@ impl Tree {
             "server/manifests/multus.yaml".to_owned(),
             sha256(manifest.as_bytes()),
         );
-        // A tree of files holds what its distro took, the generated source what the release brings.
+        // The embed tree has the files that the distro selects, the bindata all files of the release.
         let own = ["k3s-multus", "k3s-multus-crd"];
         for (from, names) in [("embed", &own[..]), ("bindata", &super::CHARTS)] {
             let words = ["--from", from, "--system-default-registry", REGISTRY];
@@ -138,7 +138,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The charts are served, and nothing else.
+    /// The program serves the charts, and no other files.
     pub(super) fn serves(&self, env: &TestEnv) -> anyhow::Result<()> {
         let mut server = Command::new(self.dir.join("consumer"))
             .current_dir(&self.dir)
@@ -164,7 +164,7 @@ impl Tree {
                 break;
             }
         }
-        let url = url.context("the program serves nothing")?;
+        let url = url.context("the program printed no address")?;
         let to = self.dir.join("fetched");
         let get = |path: &str| {
             let mut curl = Command::new("curl");
@@ -175,7 +175,7 @@ impl Tree {
             get(&format!("charts/{name}-{}.tgz", env.version()?))?;
             ensure!(
                 fs::read(&to)? == fs::read(env.chart(name)?)?,
-                "{name} is served with other bytes"
+                "{name} is served with different bytes"
             );
         }
         ensure!(
@@ -185,7 +185,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A file that is not the pinned one never reaches the tree.
+    /// A file with another digest than the lock does not reach the tree.
     pub(super) fn refuses(&self) -> anyhow::Result<()> {
         let lock = self.dir.join("multus.lock");
         let text = fs::read_to_string(&lock)?;
@@ -197,7 +197,7 @@ impl Tree {
         let outcome = self.run("make", &["download"]);
         fs::write(&lock, &text)?;
         let Err(error) = outcome else {
-            bail!("make download takes what is not locked");
+            bail!("make download accepts another digest than the lock");
         };
         let error = error.to_string();
         ensure!(

@@ -1,5 +1,5 @@
-//! Twelve faults of the published chart, each a check that ours does not have it. Where it is cheap, the published chart is shown to
-//! have it, so that the check can fail.
+//! Twelve defects of the published chart, with a check that ours does not have them. Where it is cheap, the check also shows that the
+//! published chart has the defect, so that the check can fail.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -19,7 +19,7 @@ use crate::{
 
 const NAME: &str = "rke2-multus";
 
-/// Values that bring every object that there is.
+/// Values with which the chart renders every object.
 pub(super) const EVERYTHING: &[&str] = &[
     "--set=perNodeCertificate.enabled=true",
     "--set=definitionValidation.enabled=true",
@@ -29,29 +29,26 @@ pub(super) const EVERYTHING: &[&str] = &[
 pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     type Check = fn(&TestEnv) -> anyhow::Result<()>;
     let checks: [(&str, Check); 12] = [
-        ("1: directories of cni_conf count", directories),
+        ("1: directories of cni_conf are used", directories),
         ("2: resources are those of the values", resources),
-        ("3: no name has a version in it", names),
+        ("3: no name contains a version", names),
         ("4: no two workloads select the same pods", selectors),
-        ("5: a switch may be a word", words),
-        ("6: another configuration restarts pods", checksum),
+        ("5: a switch may be a string", words),
+        ("6: a changed configuration restarts pods", checksum),
         (
             "7: every container has resources and a pull policy",
             containers,
         ),
-        ("8: the definition's chart needs no values", definition),
+        ("8: the chart of the CRD needs no values", definition),
         (
-            "9: no field is unknown and no directory is literal",
+            "9: no field is unknown and no directory is hard-coded",
             literals,
         ),
         (
             "10: every pod runs on tainted nodes, with priority",
             placement,
         ),
-        (
-            "11: a path of a container is taken for the node's, and told",
-            prefixes,
-        ),
+        ("11: a path in a container is used as the node's", prefixes),
         (
             "12: no argument and no key is unknown to the program",
             arguments,
@@ -86,7 +83,7 @@ fn directories(env: &TestEnv) -> anyhow::Result<()> {
     let theirs = serde_json::to_string(&published_thick(env, &values)?)?;
     ensure!(
         !theirs.contains("/x/bin"),
-        "the published chart does it, too"
+        "the published chart uses them, too"
     );
     Ok(())
 }
@@ -95,7 +92,7 @@ fn resources(env: &TestEnv) -> anyhow::Result<()> {
     let objects = render::ours(env, NAME, &[])?;
     let daemon = render::containers(render::find(&objects, &format!("DaemonSet/{NAME}"))?);
     let found: Vec<_> = daemon.map(|one| &one["resources"]).collect();
-    // No CPU limit: a throttled daemon makes every pod of the node wait.
+    // There is no CPU limit, because a throttled daemon delays every pod of the node.
     let expected =
         json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}});
     ensure!(found == [&expected], "{found:?}");
@@ -107,7 +104,7 @@ fn resources(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With a version that has a `+`, as K3s' charts did.
+/// Renders with a version that contains `+`, as those of K3s' charts do.
 fn names(env: &TestEnv) -> anyhow::Result<()> {
     let dir = env.dir.join("plus");
     std::fs::create_dir_all(&dir)?;
@@ -162,7 +159,7 @@ fn selectors(env: &TestEnv) -> anyhow::Result<()> {
     let ours = render::ours(env, NAME, EVERYTHING)?;
     ensure!(
         render::workloads(&ours).count() > 1,
-        "there is one workload only"
+        "there is only one workload"
     );
     ensure!(!overlap(&ours), "a workload selects another's pods");
     let theirs = published_thick(env, &["--set=manifests.dhcpDaemonSet=true"])?;
@@ -187,7 +184,7 @@ fn words(env: &TestEnv) -> anyhow::Result<()> {
             };
             ensure!(
                 rendered(value) == rendered(json!(word)),
-                "{path}: `{word}` as a word differs"
+                "{path}: the string `{word}` has another outcome"
             );
         }
     }
@@ -225,12 +222,12 @@ fn containers(env: &TestEnv) -> anyhow::Result<()> {
     let ours = render::ours(env, NAME, EVERYTHING)?;
     ensure!(
         lacking(&ours) == 0,
-        "{} containers lack something",
+        "{} containers lack a pull policy or limits",
         lacking(&ours)
     );
     ensure!(
         lacking(&published_thick(env, &[])?) > 0,
-        "the published chart lacks nothing"
+        "all containers of the published chart have both"
     );
     Ok(())
 }
@@ -239,20 +236,20 @@ fn definition(env: &TestEnv) -> anyhow::Result<()> {
     for name in ["rke2-multus-crd", "k3s-multus-crd"] {
         let objects = render::ours(env, name, &[])?;
         let same = render::ours(env, name, &["--set=rke2-whereabouts.enabled=true"])?;
-        ensure!(objects == same, "{name}: a value changes something");
+        ensure!(objects == same, "{name}: a value changes objects");
         let found: Vec<_> = objects.iter().map(identity).collect();
         let expected = ["CustomResourceDefinition/network-attachment-definitions.k8s.cni.cncf.io"];
         ensure!(found == expected, "{name}: {found:?}");
         let policy = &objects[0]["metadata"]["annotations"]["helm.sh/resource-policy"];
         ensure!(
             policy == "keep",
-            "{name}: the definition goes with its release"
+            "{name}: the CRD is deleted with its release"
         );
     }
     Ok(())
 }
 
-/// That no field is unknown is what the API server says, when everything is applied.
+/// Unknown fields are refused by the API server, in the check that applies everything.
 fn literals(env: &TestEnv) -> anyhow::Result<()> {
     let paths = |objects: &[Value]| {
         let volumes = render::workloads(objects)
@@ -263,11 +260,11 @@ fn literals(env: &TestEnv) -> anyhow::Result<()> {
         paths.map(str::to_owned).collect::<Vec<_>>()
     };
     let found = paths(&render::ours(env, NAME, EVERYTHING)?);
-    ensure!(found == ["/"], "the chart names {found:?}");
+    ensure!(found == ["/"], "the chart has {found:?}");
     let theirs = paths(&published_thick(env, &[])?);
     ensure!(
         theirs.contains(&"/opt/cni/bin".to_owned()),
-        "the published chart names {theirs:?}"
+        "the published chart has {theirs:?}"
     );
     let text = render::text(env, NAME, &env.chart(NAME)?, EVERYTHING)?;
     ensure!(
@@ -293,7 +290,7 @@ fn placement(env: &TestEnv) -> anyhow::Result<()> {
         let any = json!({"operator": "Exists", "effect": "NoSchedule"});
         ensure!(
             tolerations.into_iter().any(|one| *one == any),
-            "{}: a taint keeps it away",
+            "{} does not tolerate every NoSchedule taint",
             identity(workload)
         );
     }
@@ -319,7 +316,7 @@ fn prefixes(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The built program is asked, and for keys the table that it reads by.
+/// Checks arguments with the built program, and configuration keys with the table of options.
 fn arguments(env: &TestEnv) -> anyhow::Result<()> {
     let daemon = env.program("multus-daemon");
     let understands = |words: &[String]| {
@@ -361,9 +358,9 @@ fn arguments(env: &TestEnv) -> anyhow::Result<()> {
     ensure!(commands.len() == 4, "{commands:?}");
     ensure!(
         understands(&["run".to_owned(), "--namespace-isolation=true".to_owned()]).is_err(),
-        "anything is understood"
+        "the program accepts an unknown argument"
     );
-    // Every value at once, as far as each is accepted.
+    // All accepted values at once.
     let all: Vec<_> = values::accepted_of("config.cni_conf.").collect();
     let all: Vec<_> = all.iter().map(String::as_str).collect();
     let objects = render::ours(env, NAME, &[EVERYTHING, &all].concat())?;
@@ -371,7 +368,7 @@ fn arguments(env: &TestEnv) -> anyhow::Result<()> {
     for key in config.as_object().context("an object")?.keys() {
         ensure!(
             api::options::find(key).is_some(),
-            "the daemon knows no key {key}"
+            "key {key} is unknown to the daemon"
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Charts derived from the published ones, and repositories that they are merged into, as real Helm sees them.
+//! Charts that are derived from the published ones, and merged repositories, with real Helm.
 
 use std::{
     fs,
@@ -16,11 +16,11 @@ use crate::{
     test_env::{TestEnv, sha256},
 };
 
-/// What K3s' chart leaves out.
+/// The dependency that the derived chart drops.
 const DROPPED: &str = "rke2-whereabouts";
 const VERSION: &str = "4.3.17+upv4.3.017";
 
-/// The release pipeline's program, as it is called in a checkout.
+/// Runs xtask as in a checkout.
 pub(super) fn xtask(words: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("cargo");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -50,7 +50,7 @@ fn derive(env: &TestEnv, from: &str, drop: &[&str]) -> anyhow::Result<PathBuf> {
     Ok(out.join(format!("k3s-multus-{VERSION}.tgz")))
 }
 
-/// Paths below the chart's folder with their texts, in the archive's order.
+/// Returns the paths in the chart's directory with their texts, in the archive's order.
 fn files(archive: &Path, name: &str) -> anyhow::Result<Vec<(String, String)>> {
     let tar = |words: &[&str]| sh::run(Command::new("tar").args(words).arg("--file").arg(archive));
     let listed = tar(&["--list", "--gzip"])?;
@@ -58,7 +58,7 @@ fn files(archive: &Path, name: &str) -> anyhow::Result<Vec<(String, String)>> {
     let file = |path: &str| {
         let below = path
             .strip_prefix(&prefix)
-            .with_context(|| format!("{path} lies elsewhere"))?;
+            .with_context(|| format!("{path} is outside the chart's directory"))?;
         let mut command = Command::new("tar");
         command.args(["--extract", "--gzip", "--to-stdout", "--file"]);
         let text = sh::run(command.arg(archive).arg(path))?;
@@ -67,7 +67,7 @@ fn files(archive: &Path, name: &str) -> anyhow::Result<Vec<(String, String)>> {
     listed.lines().map(file).collect()
 }
 
-/// K3s' chart from RKE2's of both generations: nothing but the wish is different, in the files and in what Helm makes of them.
+/// Derives K3s' chart from both published ones: only the requested changes are in its files and in the rendered objects.
 pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
     for (from, own) in [
         (OLD, ["Chart.yaml", "values.yaml"].as_slice()),
@@ -77,7 +77,7 @@ pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
         let bytes = fs::read(&made)?;
         ensure!(
             bytes == fs::read(derive(env, from, &[DROPPED])?)?,
-            "{from}: twice, and not the same"
+            "{from}: a second run gives different bytes"
         );
         let (before, after) = (
             files(&published_charts::archive(from)?, "rke2-multus")?,
@@ -93,14 +93,14 @@ pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
         };
         ensure!(
             untouched(&before) == untouched(&after),
-            "{from}: an untouched file is another, or elsewhere"
+            "{from}: a file that must not change has changed"
         );
         ensure!(untouched(&after).len() > 9, "{from}: {after:?}");
         ensure!(
             !after
                 .iter()
                 .any(|(path, text)| path.starts_with("charts/") || text.contains(DROPPED)),
-            "{from}: {DROPPED} is left"
+            "{from}: {DROPPED} is still there"
         );
         for (path, text) in after
             .iter()
@@ -109,7 +109,7 @@ pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
             let former = before
                 .iter()
                 .find(|(found, _)| found == path)
-                .context("it was there")?;
+                .context("the published chart has the file")?;
             let mut former = former.1.lines();
             let is_new =
                 |line: &str| line == "name: k3s-multus" || line == format!("version: {VERSION}");
@@ -135,7 +135,7 @@ pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
                 .replace("rke2-multus", "k3s-multus")
                 .replace(old, VERSION);
             let found = render::text(env, "k3s-multus", &made, &[&value])?;
-            // Names of objects are in the checksums of what they are rendered from.
+            // The checksums cover texts that contain the names of objects.
             let without_sums = |text: &str| {
                 text.lines()
                     .filter(|line| !line.contains("checksum/"))
@@ -144,14 +144,14 @@ pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
             };
             ensure!(
                 without_sums(&found) == without_sums(&expected),
-                "{from}: Helm renders something else with {value}"
+                "{from}: Helm renders different objects with {value}"
             );
         }
     }
     Ok(())
 }
 
-/// A repository with published and new charts: real Helm finds every version, and its own index has the same digests.
+/// Merges published and new charts into a repository: real Helm finds every version, and its own index has the same digests.
 pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
     let repository = env.dir.join("repository");
     let place = repository.display().to_string();
@@ -179,7 +179,7 @@ pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
     let published = published.display().to_string();
     xtask(&["chart", "index", "--check", &place, "--against", &published])?;
     let again = merge("rke2", &[&ours[..], &old].concat())?;
-    ensure!(again.is_empty(), "a second time, it adds {again}");
+    ensure!(again.is_empty(), "a second merge adds {again}");
 
     let server = FileServer::serve(&repository)?;
     let home = env.dir.join("helm");
@@ -201,7 +201,7 @@ pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
         ("k3s-multus", VERSION, &derived),
     ] {
         let chart = format!("merged/{name}");
-        // Without a version, the newest.
+        // Without a version Helm pulls the newest.
         let wanted: &[&str] = if wanted.is_empty() {
             &[]
         } else {
@@ -211,7 +211,7 @@ pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
         let file = archive.file_name().context("an archive has a name")?;
         ensure!(
             fs::read(pulled.join(file))? == fs::read(archive)?,
-            "{chart} {wanted:?} comes with other bytes"
+            "{chart} {wanted:?} has different bytes"
         );
     }
     let shown = helm(&["search", "repo", "merged/", "--versions"])?;
@@ -234,11 +234,11 @@ pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
         found == theirs && found.len() == 6,
         "the index has {found:?}, Helm's own {theirs:?}"
     );
-    broken(env, &repository, &place)
+    republished(env, &repository, &place)
 }
 
-/// A republished archive is found.
-fn broken(env: &TestEnv, repository: &Path, place: &str) -> anyhow::Result<()> {
+/// The check of an index finds an archive with other bytes of a published version.
+fn republished(env: &TestEnv, repository: &Path, place: &str) -> anyhow::Result<()> {
     fs::remove_file(repository.join("assets/index.yaml"))?;
     let path = repository.join("assets/rke2-multus").join(NEW);
     let derived = fs::read(env.dir.join(format!("derived/k3s-multus-{VERSION}.tgz")))?;
@@ -246,7 +246,7 @@ fn broken(env: &TestEnv, repository: &Path, place: &str) -> anyhow::Result<()> {
     let found = xtask(&["chart", "index", "--check", place]);
     let error = found
         .err()
-        .context("other bytes of a published version are not found")?
+        .context("the check accepts other bytes of a published version")?
         .to_string();
     ensure!(error.contains(&sha256(&derived)), "{error}");
     Ok(())

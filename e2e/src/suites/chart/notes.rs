@@ -1,4 +1,4 @@
-//! What Helm says after an installation, and evictions that a budget refuses: both need a server that answers.
+//! The NOTES of an installation, and evictions that a disruption budget refuses: both need a real API server.
 
 use std::collections::BTreeSet;
 
@@ -18,15 +18,16 @@ const CRD: &str = "rke2-multus-crd";
 
 pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
     report.check(
-        "NOTES say what will happen, and warn of what will not",
+        "NOTES describe the outcome of values, and warn of those without effect",
         || notes(env, server),
     )?;
-    report.check("a budget keeps daemons from being evicted", || {
-        eviction(env, server)
-    })
+    report.check(
+        "a disruption budget prevents the eviction of daemons",
+        || eviction(env, server),
+    )
 }
 
-/// Values, and words of the lines that they add to what is said without them.
+/// Values, with texts of the lines that they add to the NOTES.
 const WORDS: &[(&[&str], &[&str])] = &[
     (
         &["--set=manifests.daemonSet=false"],
@@ -100,7 +101,9 @@ fn notes(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
             &chart,
             &[&["--dry-run=server"], values].concat(),
         )?;
-        let (_, notes) = text.split_once("\nNOTES:\n").context("nothing is said")?;
+        let (_, notes) = text
+            .split_once("\nNOTES:\n")
+            .context("there are no NOTES")?;
         anyhow::Ok(notes.lines().map(str::to_owned).collect::<BTreeSet<_>>())
     };
     let missing = "this cluster has no NetworkAttachmentDefinition yet: install rke2-multus-crd";
@@ -110,7 +113,7 @@ fn notes(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         "{before:?}"
     );
     server.release("install", CRD, &env.chart(CRD)?, &[])?;
-    let plain = sh::until(30, "Helm sees the definition", || {
+    let plain = sh::until(30, "Helm finds the CRD", || {
         let plain = said(&[])?;
         ensure!(
             !plain.iter().any(|line| line.contains("WARNING")),
@@ -131,7 +134,7 @@ fn notes(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With the one controller that counts pods.
+/// Starts the controller of disruption budgets, and evicts pods without and with a budget.
 fn eviction(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     server
         .node
@@ -162,9 +165,9 @@ fn eviction(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     evict("first").context("without a budget")?;
     let on = "--set=podDisruptionBudget.enabled=true";
     server.release("install", MAIN, &env.chart(MAIN)?, &[on])?;
-    // As alerts read it: fewer are healthy than are desired, or the controller cannot tell.
-    sh::until(30, "the budget is kept", || {
-        let status = &server.there("PodDisruptionBudget/rke2-multus")?["status"];
+    // The condition that alerts use: fewer pods are healthy than desired, or the controller cannot tell.
+    sh::until(30, "the controller has counted the pods", || {
+        let status = &server.existing("PodDisruptionBudget/rke2-multus")?["status"];
         ensure!(
             status["currentHealthy"] == 1 && status["desiredHealthy"] == 1,
             "{status}"
@@ -175,7 +178,7 @@ fn eviction(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     })?;
     let error = evict("second")
         .err()
-        .context("with a budget it is evicted")?;
+        .context("a pod is evicted in spite of the budget")?;
     ensure!(error.to_string().contains("429"), "{error:#}");
     api.request(
         "DELETE",

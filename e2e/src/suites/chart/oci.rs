@@ -1,4 +1,4 @@
-//! The charts in a real registry: pushed, pulled, and installed from there.
+//! The charts in a real registry: pushed, pulled and installed from there.
 
 use std::fs;
 
@@ -12,45 +12,42 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Where the registry listens, on the node alone.
+/// The registry's address on the node's loopback.
 const REGISTRY: &str = "127.0.0.1:5000";
 
 pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+    report.check("a registry returns the bytes of the pushed charts", || {
+        start(server)?;
+        let pulled = env.dir.join("pulled");
+        fs::create_dir_all(&pulled)?;
+        let (folder, version) = (pulled.display().to_string(), env.version()?);
+        for name in CHARTS {
+            let chart = env.chart(name)?;
+            let (path, place) = (
+                chart.display().to_string(),
+                format!("oci://{REGISTRY}/charts"),
+            );
+            server.helm(&["push", &path, &place, "--plain-http"])?;
+            let from = format!("{place}/{name}");
+            server.helm(&[
+                "pull",
+                &from,
+                "--version",
+                &version,
+                "--destination",
+                &folder,
+                "--plain-http",
+            ])?;
+            let back = fs::read(pulled.join(format!("{name}-{version}.tgz")))?;
+            ensure!(
+                back == fs::read(&chart)?,
+                "{name} comes back with other bytes"
+            );
+        }
+        Ok(())
+    })?;
     report.check(
-        "a registry takes the charts, and gives the same bytes back",
-        || {
-            start(server)?;
-            let pulled = env.dir.join("pulled");
-            fs::create_dir_all(&pulled)?;
-            let (folder, version) = (pulled.display().to_string(), env.version()?);
-            for name in CHARTS {
-                let chart = env.chart(name)?;
-                let (path, place) = (
-                    chart.display().to_string(),
-                    format!("oci://{REGISTRY}/charts"),
-                );
-                server.helm(&["push", &path, &place, "--plain-http"])?;
-                let from = format!("{place}/{name}");
-                server.helm(&[
-                    "pull",
-                    &from,
-                    "--version",
-                    &version,
-                    "--destination",
-                    &folder,
-                    "--plain-http",
-                ])?;
-                let back = fs::read(pulled.join(format!("{name}-{version}.tgz")))?;
-                ensure!(
-                    back == fs::read(&chart)?,
-                    "{name} comes back with other bytes"
-                );
-            }
-            Ok(())
-        },
-    )?;
-    report.check(
-        "our own artifacts are what helm pushes, and helm pulls them",
+        "our OCI artifacts equal those that helm pushes, and helm pulls them",
         || artifacts(env, server),
     )?;
     report.check("helm installs from the registry", || {
@@ -66,18 +63,18 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
                 "--plain-http",
             ])?;
         }
-        server.there("DaemonSet/rke2-multus")?;
+        server.existing("DaemonSet/rke2-multus")?;
         server.helm(&["uninstall", "rke2-multus"])?;
         server.helm(&["uninstall", "rke2-multus-crd"])?;
         ensure!(
             server.get("DaemonSet/rke2-multus")?.is_none(),
-            "the DaemonSet stays"
+            "the DaemonSet is still there"
         );
         server.kubectl(&["delete", "crd", "--all"]).map(drop)
     })
 }
 
-/// Charts as OCI artifacts that Helm never saw: copied from a layout, and compared with what it pushed.
+/// Copies OCI artifacts of `xtask chart oci` to the registry, and compares them with those that Helm pushed.
 fn artifacts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     let layout = env.dir.join("charts.oci");
     let place = layout.display().to_string();
@@ -103,11 +100,11 @@ fn artifacts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         );
         let [ours, helms] = ["copied", "charts"].map(|path| manifest(server, path, name, &version));
         let (ours, mut helms) = (ours?, helms?);
-        // The one thing that Helm takes from a clock.
+        // The only annotation with a time.
         let created = "org.opencontainers.image.created";
         let annotations = helms["annotations"].as_object_mut();
-        let taken = annotations.and_then(|found| found.remove(created));
-        ensure!(taken.is_some(), "helm says no time any more: {helms}");
+        let removed = annotations.and_then(|found| found.remove(created));
+        ensure!(removed.is_some(), "helm no longer sets {created}: {helms}");
         for key in ["config", "layers", "annotations"] {
             ensure!(
                 ours[key] == helms[key],

@@ -1,4 +1,4 @@
-//! What `helm test` makes: hooks alone, in no selector of the release, with the one image that the release has.
+//! The objects of `helm test`: only hooks, selected by no selector of the release, with the release's only image.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -18,7 +18,7 @@ pub(super) fn objects(env: &TestEnv) -> anyhow::Result<()> {
     let (tests, installed): (Vec<_>, Vec<_>) = all(&[])?.into_iter().partition(is_test);
     ensure!(
         installed == render::ours(env, NAME, &[])?,
-        "--skip-tests leaves out more than hooks"
+        "--skip-tests omits more than hooks"
     );
     let kinds: BTreeSet<_> = tests
         .iter()
@@ -41,12 +41,12 @@ pub(super) fn objects(env: &TestEnv) -> anyhow::Result<()> {
     );
     ensure!(
         pod["spec"]["hostNetwork"].is_null(),
-        "on the host's network Multus has no part in the pod's start"
+        "a pod in the host's network starts without Multus"
     );
     for key in ["nodeSelector", "affinity", "tolerations"] {
         ensure!(
             pod["spec"][key] == daemon["spec"]["template"]["spec"][key],
-            "{key}: it may start where no daemon is"
+            "{key}: the pod may start on a node without a daemon"
         );
     }
     let words = [&container["command"], &container["args"]];

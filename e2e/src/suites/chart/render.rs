@@ -1,4 +1,4 @@
-//! What charts render to, as objects.
+//! Rendered charts as text and as objects.
 
 use std::{path::Path, process::Command};
 
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::{sh, test_env::TestEnv};
 
-/// Helm built from its module knows of no Kubernetes that is newer than itself.
+/// Without this argument a Helm that is built from its module assumes an older Kubernetes.
 const KUBERNETES: &str = "--kube-version=1.34.0";
 pub(super) const NAMESPACE: &str = "kube-system";
 
-/// Helm with these words and a chart after them.
+/// Runs Helm with these arguments and a chart.
 pub(super) fn helm(env: &TestEnv, words: &[&str], chart: &Path) -> anyhow::Result<String> {
     sh::run(Command::new(env.bin.join("helm")).args(words).arg(chart))
 }
 
-/// A chart as text, as a release of this name: what an installation makes.
+/// Renders the installed objects of a chart as text, for a release of this name.
 pub(super) fn text(
     env: &TestEnv,
     release: &str,
@@ -27,7 +27,7 @@ pub(super) fn text(
     with_tests(env, release, chart, &[&["--skip-tests"], more].concat())
 }
 
-/// The same with what `helm test` makes.
+/// Like [`text`], with the objects of `helm test`.
 pub(super) fn with_tests(
     env: &TestEnv,
     release: &str,
@@ -39,7 +39,7 @@ pub(super) fn with_tests(
     helm(env, &[&words, more].concat(), chart)
 }
 
-/// The same as objects.
+/// Renders the installed objects of a chart.
 pub(super) fn objects(
     env: &TestEnv,
     release: &str,
@@ -49,12 +49,12 @@ pub(super) fn objects(
     parse(&text(env, release, chart, more)?)
 }
 
-/// Our chart of this name with values.
+/// Renders our chart of this name with further arguments.
 pub(super) fn ours(env: &TestEnv, name: &str, more: &[&str]) -> anyhow::Result<Vec<Value>> {
     objects(env, name, &env.chart(name)?, more)
 }
 
-/// The same with values from a file, as a HelmChartConfig brings them.
+/// Like [`ours`], with values from a file, as with a HelmChartConfig.
 pub(super) fn with_file(
     env: &TestEnv,
     name: &str,
@@ -67,15 +67,15 @@ pub(super) fn with_file(
     ours(env, name, &[&[file.as_str()], more].concat())
 }
 
-/// Documents that hold anything.
+/// Parses the documents of rendered text, without empty ones.
 pub(in crate::suites) fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
     let documents = documents.collect::<Result<Vec<_>, _>>();
-    let documents = documents.context("what is rendered is no YAML")?;
+    let documents = documents.context("the rendered text is not YAML")?;
     Ok(documents.into_iter().filter(|one| !one.is_null()).collect())
 }
 
-/// Kind and name.
+/// Returns kind and name of an object.
 pub(super) fn identity(object: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!(
@@ -85,24 +85,24 @@ pub(super) fn identity(object: &Value) -> String {
     )
 }
 
-/// The one object of this kind and name.
+/// Returns the only object of this kind and name.
 pub(super) fn find<'a>(objects: &'a [Value], wanted: &str) -> anyhow::Result<&'a Value> {
     let mut found = objects.iter().filter(|one| identity(one) == wanted);
     let first = found
         .next()
         .with_context(|| format!("there is no {wanted}"))?;
-    ensure!(found.next().is_none(), "{wanted} stands there twice");
+    ensure!(found.next().is_none(), "there are two of {wanted}");
     Ok(first)
 }
 
-/// Objects that make pods.
+/// Returns the objects with a pod template.
 pub(super) fn workloads(objects: &[Value]) -> impl Iterator<Item = &Value> {
     objects
         .iter()
         .filter(|one| one["spec"]["template"]["spec"].is_object())
 }
 
-/// Containers of a workload, those that only prepare included.
+/// Returns the containers of a workload, init containers included.
 pub(super) fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
     let spec = &workload["spec"]["template"]["spec"];
     ["initContainers", "containers"]
@@ -111,7 +111,7 @@ pub(super) fn containers(workload: &Value) -> impl Iterator<Item = &Value> {
         .flatten()
 }
 
-/// The daemon's file.
+/// Returns the daemon's configuration in the ConfigMap.
 pub(super) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Value> {
     let map = find(objects, &format!("ConfigMap/{name}-config"))?;
     let text = map["data"]["daemon-config.json"].as_str();
@@ -119,7 +119,7 @@ pub(super) fn daemon_config(objects: &[Value], name: &str) -> anyhow::Result<Val
         .context("daemon-config.json")
 }
 
-/// Puts a value at a path of keys, as a values file that holds nothing else.
+/// Returns values that contain only this value, at a path of keys.
 pub(super) fn nested(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |value, key| {
         Value::Object([(key.to_owned(), value)].into_iter().collect())

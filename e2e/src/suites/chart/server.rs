@@ -1,4 +1,4 @@
-//! A real API server without controllers: objects are accepted or refused, and nobody runs pods.
+//! A real API server without controllers and kubelets: it accepts or refuses objects.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// The API server, on a node of its own.
+/// The API server and its node.
 pub(super) struct Server {
     pub(super) control: ControlPlane,
     pub(super) node: Node,
@@ -40,16 +40,16 @@ impl Server {
         })
     }
 
-    /// Helm on the node.
+    /// Runs Helm on the node.
     pub(super) fn helm(&self, words: &[&str]) -> anyhow::Result<String> {
         let mut helm = self.node.command("helm");
         helm.env("KUBECONFIG", self.control.admin());
-        // Its cache and what it knows of registries.
+        // The home directory has Helm's cache and its logins.
         helm.env("HOME", &self.node.dir);
         sh::run(helm.args(words).args(["--namespace", NAMESPACE]))
     }
 
-    /// `helm install` and its relatives, of a packed chart.
+    /// Runs `helm install` or `helm upgrade` of a packed chart.
     pub(super) fn release(
         &self,
         verb: &str,
@@ -65,7 +65,7 @@ impl Server {
         self.control.kubectl(&self.node, words)
     }
 
-    /// An object as it is there, `None` where it is not.
+    /// Reads an object; `None` when it does not exist.
     pub(super) fn get(&self, identity: &str) -> anyhow::Result<Option<Value>> {
         let words = [
             "get",
@@ -82,13 +82,13 @@ impl Server {
         serde_json::from_str(&text).context("kubectl printed no JSON")
     }
 
-    /// The same where it must be there.
-    pub(super) fn there(&self, identity: &str) -> anyhow::Result<Value> {
+    /// Reads an object, which must exist.
+    pub(super) fn existing(&self, identity: &str) -> anyhow::Result<Value> {
         self.get(identity)?
             .with_context(|| format!("there is no {identity}"))
     }
 
-    /// What Fleet and Argo do with rendered text: apply it on the server, unknown fields refused.
+    /// Applies rendered text as Fleet and Argo do: server-side, with strict validation.
     pub(super) fn apply_on_server(&self, text: &str) -> anyhow::Result<String> {
         let mut command = self.node.command("kubectl");
         command.arg("--kubeconfig").arg(self.control.admin());
@@ -109,20 +109,24 @@ impl Server {
         sh::feed(&mut command, text.as_bytes()).map(drop)
     }
 
-    /// Every object of every chart, under every switch.
-    pub(super) fn apply(&self, env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    /// Applies all objects of all charts, with every switch.
+    pub(super) fn apply_charts(
+        &self,
+        env: &TestEnv,
+        report: &mut Report,
+    ) -> Result<(), CheckFailed> {
         report.check(
-            "everything rendered is applied on the server, under every switch",
+            "all objects can be applied server-side, with every switch",
             || {
-                // Each switch beside everything else under one name, each alone under the other: templates know no names.
+                // One chart with each switch on top of all objects, the other with each switch alone: both have the same templates.
                 self.chart(env, "rke2-multus", defects::EVERYTHING)?;
                 self.chart(env, "k3s-multus", &[])
             },
         )?;
-        report.check("an unknown field would have been refused", || {
+        report.check("an unknown field is refused", || {
             let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\nupdateStrategy: {}\n";
             match self.apply_on_server(text) {
-                Ok(_) => bail!("it is accepted"),
+                Ok(_) => bail!("the field is accepted"),
                 Err(error) => ensure!(error.to_string().contains("updateStrategy"), "{error:#}"),
             }
             Ok(())
@@ -151,13 +155,13 @@ impl Server {
         let versions = || {
             let objects = render::parse(&text)?;
             let found = objects.iter().map(|one| {
-                Ok(self.there(&render::identity(one))?["metadata"]["resourceVersion"].clone())
+                Ok(self.existing(&render::identity(one))?["metadata"]["resourceVersion"].clone())
             });
             found.collect::<anyhow::Result<Vec<_>>>()
         };
         let before = versions()?;
         self.apply_on_server(&text)?;
-        ensure!(before == versions()?, "applied again, something changes");
+        ensure!(before == versions()?, "applying again changes objects");
         self.delete(&text)?;
         self.delete(&crd)
     }

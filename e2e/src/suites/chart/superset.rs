@@ -1,4 +1,4 @@
-//! What the published chart renders with its defaults, thin and thick, is in ours, or stands in a table with the reason.
+//! Every field that the published chart renders with defaults, thin and thick, is in ours, or in a table with the reason.
 
 mod reasons;
 
@@ -14,7 +14,7 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Compares field by field; a difference without a reason fails, and so does a reason without a difference.
+/// Compares the fields; fails for a difference without a reason, and for a reason without a difference.
 pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
     let ours = fields(&[
         render::ours(env, "rke2-multus", &[])?,
@@ -45,19 +45,19 @@ pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
         .collect();
     ensure!(
         open.is_empty(),
-        "not in our chart, and no reason is given: {}",
+        "our chart lacks these fields, without a reason in the table: {}",
         open.join("; ")
     );
     for (start, reason) in REASONS {
         ensure!(
             missing.iter().any(|line| line.starts_with(start)),
-            "{start} differs no more: remove its reason ({reason})"
+            "{start} does not differ: remove its reason ({reason})"
         );
     }
     Ok(())
 }
 
-/// A line with our names for what they call otherwise.
+/// Replaces the published chart's names in a line by ours.
 fn renamed(line: &str) -> String {
     RENAMED
         .iter()
@@ -68,7 +68,7 @@ fn renamed(line: &str) -> String {
         })
 }
 
-/// Fields as lines: path = value, where the path begins with the object's kind and name.
+/// Returns the fields of objects as lines `path = value`, where the path begins with the object's kind and name.
 fn fields(charts: &[Vec<Value>]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for object in charts.iter().flatten() {
@@ -77,7 +77,7 @@ fn fields(charts: &[Vec<Value>]) -> BTreeSet<String> {
     found
 }
 
-/// Items of a list are known by their name, or as a whole.
+/// Adds the fields below a path. Items of a list have their name in the path; a list of unnamed items is one value.
 fn put(path: &str, value: &Value, found: &mut BTreeSet<String>) {
     let name = |item: &Value| item["name"].as_str().map(str::to_owned);
     match value {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_known_by_name_and_names_are_ours() {
+    fn list_items_have_names_in_their_paths_and_names_are_replaced() {
         let object = json!({"kind": "A", "metadata": {"name": "b"}, "list": [{"name": "hostroot", "v": 1}], "words": ["y"]});
         let found = fields(&[vec![object]]);
         assert!(found.contains("A/b.words = [\"y\"]"), "{found:?}");

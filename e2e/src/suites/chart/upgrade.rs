@@ -1,4 +1,4 @@
-//! From the published charts to ours, back again, and away: what must stay is the same object all along.
+//! Upgrades from the published charts to ours, rollbacks and removal: CRD, DaemonSet and network definitions stay the same objects.
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
@@ -17,14 +17,14 @@ const CRD: &str = "rke2-multus-crd";
 const DEFINITION: &str = "CustomResourceDefinition/network-attachment-definitions.k8s.cni.cncf.io";
 const DAEMON: &str = "DaemonSet/rke2-multus";
 
-/// One way that a user may have come.
+/// A published release from which a user upgrades.
 struct UpgradePath {
     name: &'static str,
     archive: &'static str,
-    /// Since v4.3.009 the definition has a chart of its own.
+    /// Since v4.3.009 the CRD has a chart of its own.
     has_crd_chart: bool,
     values: &'static [&'static str],
-    /// Whether ours is installed before the chart of its definition, as two jobs of a distro may do.
+    /// Whether our main chart is installed before that of the CRD, as the two jobs of a distro may do.
     main_first: bool,
 }
 
@@ -66,46 +66,46 @@ const UPGRADE_PATHS: &[UpgradePath] = &[
 ];
 
 pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
-    for way in UPGRADE_PATHS {
+    for path in UPGRADE_PATHS {
         report.check(
-            &format!("from {} to ours, back, forth and away", way.name),
-            || RoundTrip::begin(env, server, way)?.travel(),
+            &format!(
+                "{}: upgrade, rollback, second upgrade and removal",
+                path.name
+            ),
+            || RoundTrip::begin(env, server, path)?.run(),
         )?;
     }
     report.check(
-        "values that were reused are refused with the cure, and accepted with it",
+        "reused values of the published chart are refused with a hint, and accepted when it is followed",
         || reused(env, server),
     )?;
-    report.check(
-        "what helm installed can be applied on the server from then on",
-        || gitops(env, server),
-    )?;
-    report.check("definitions of whereabouts stay", || {
-        whereabouts(env, server)
-    })
+    report.check("objects of helm can be applied server-side later", || {
+        gitops(env, server)
+    })?;
+    report.check("CRDs of whereabouts stay", || whereabouts(env, server))
 }
 
 struct RoundTrip<'a> {
     env: &'a TestEnv,
     server: &'a Server,
-    way: &'a UpgradePath,
-    /// Who must stay who they are.
+    path: &'a UpgradePath,
+    /// The uids of the objects that must stay.
     uids: Vec<(&'static str, Value)>,
 }
 
 const STAYING: [&str; 3] = [DEFINITION, DAEMON, "net-attach-def/storage"];
 
 impl<'a> RoundTrip<'a> {
-    /// Installs what the user has.
-    fn begin(env: &'a TestEnv, server: &'a Server, way: &'a UpgradePath) -> anyhow::Result<Self> {
-        if way.has_crd_chart {
+    /// Installs the published release and a network definition.
+    fn begin(env: &'a TestEnv, server: &'a Server, path: &'a UpgradePath) -> anyhow::Result<Self> {
+        if path.has_crd_chart {
             server.release("install", CRD, &published_charts::archive(NEW_CRD)?, &[])?;
         }
         server.release(
             "install",
             MAIN,
-            &published_charts::archive(way.archive)?,
-            way.values,
+            &published_charts::archive(path.archive)?,
+            path.values,
         )?;
         let mut storage = objects::storage();
         storage["metadata"]["namespace"] = json!(render::NAMESPACE);
@@ -117,7 +117,7 @@ impl<'a> RoundTrip<'a> {
         let mut journey = Self {
             env,
             server,
-            way,
+            path,
             uids: Vec::new(),
         };
         journey.uids = journey.present()?;
@@ -125,67 +125,67 @@ impl<'a> RoundTrip<'a> {
     }
 
     fn present(&self) -> anyhow::Result<Vec<(&'static str, Value)>> {
-        let uid = |name| Ok((name, self.server.there(name)?["metadata"]["uid"].clone()));
+        let uid = |name| Ok((name, self.server.existing(name)?["metadata"]["uid"].clone()));
         STAYING.into_iter().map(uid).collect()
     }
 
-    fn travel(&self) -> anyhow::Result<()> {
+    fn run(&self) -> anyhow::Result<()> {
         let Self {
-            env, server, way, ..
+            env, server, path, ..
         } = self;
         let theirs = self.names()?;
-        self.forth().context("there")?;
+        self.upgrade().context("upgrade")?;
         let ours = self.names()?;
-        // What the published release made and ours does not has gone.
+        // Objects that only the published release has are deleted.
         let rendered = render::ours(env, MAIN, &[])?;
         for object in &rendered {
             let identity = render::identity(object);
             ensure!(ours.contains(&identity), "{identity} is not in the release");
         }
-        for gone in theirs
+        for removed in theirs
             .iter()
             .filter(|name| !ours.contains(name) && *name != DEFINITION)
         {
-            ensure!(server.get(gone)?.is_none(), "{gone} is left");
+            ensure!(server.get(removed)?.is_none(), "{removed} is still there");
         }
-        self.same("there")?;
+        self.ensure_same("upgrade")?;
         let back = server.helm(&["rollback", MAIN, "1"]);
-        if way.has_crd_chart {
-            back.context("back")?;
+        if path.has_crd_chart {
+            back.context("rollback")?;
             ensure!(
                 self.names()? == theirs,
-                "rolled back are {:?}",
+                "after the rollback there are {:?}",
                 self.names()?
             );
         } else {
-            // Helm cannot roll back to who owned the definition; README names the other way, and nothing is lost.
+            // Helm cannot roll back the owner of the CRD. README describes another way, and no object is lost.
             let error = back
                 .err()
-                .context("helm rolls back: README says otherwise")?;
+                .context("helm rolls back, but README says that it cannot")?;
             ensure!(error.to_string().contains("cannot patch"), "{error:#}");
         }
-        self.same("back")?;
-        self.forth().context("there again")?;
-        self.same("there again")?;
-        // An operator who goes back by hand says so where we took the definition over.
-        let archive = published_charts::archive(way.archive)?;
+        self.ensure_same("rollback")?;
+        self.upgrade().context("second upgrade")?;
+        self.ensure_same("second upgrade")?;
+        // An operator who goes back by hand needs --take-ownership, because our release owns the CRD.
+        let archive = published_charts::archive(path.archive)?;
         server
             .release(
                 "upgrade",
                 MAIN,
                 &archive,
-                &[way.values, &["--take-ownership"]].concat(),
+                &[path.values, &["--take-ownership"]].concat(),
             )
-            .context("back by hand")?;
-        self.same("back by hand")?;
-        self.forth().context("there once more")?;
-        self.away()
+            .context("going back by hand")?;
+        self.ensure_same("going back by hand")?;
+        self.upgrade().context("third upgrade")?;
+        self.remove()
     }
 
-    /// As README says.
-    fn forth(&self) -> anyhow::Result<()> {
+    /// Upgrades as README describes.
+    fn upgrade(&self) -> anyhow::Result<()> {
         let mut charts = [CRD, MAIN];
-        if self.way.main_first {
+        if self.path.main_first {
             charts.reverse();
         }
         for name in charts {
@@ -194,60 +194,60 @@ impl<'a> RoundTrip<'a> {
                 .release("upgrade", name, &self.env.chart(name)?, &words)?;
         }
         let owner =
-            self.server.there(DEFINITION)?["metadata"]["annotations"]["meta.helm.sh/release-name"]
+            self.server.existing(DEFINITION)?["metadata"]["annotations"]["meta.helm.sh/release-name"]
                 .clone();
-        ensure!(owner == CRD, "the definition belongs to {owner}");
+        ensure!(owner == CRD, "the CRD belongs to {owner}");
         let (rendered, there) = (
             render::ours(self.env, MAIN, &[])?,
-            self.server.there(DAEMON)?,
+            self.server.existing(DAEMON)?,
         );
         let (wanted, found) = (parts(render::find(&rendered, DAEMON)?), parts(&there));
         ensure!(
             found == wanted,
-            "the DaemonSet has {found:?}, rendered are {wanted:?}"
+            "the DaemonSet has {found:?}, the chart {wanted:?}"
         );
         Ok(())
     }
 
-    fn same(&self, place: &str) -> anyhow::Result<()> {
-        let found = self.present().with_context(|| place.to_owned())?;
+    fn ensure_same(&self, step: &str) -> anyhow::Result<()> {
+        let found = self.present().with_context(|| step.to_owned())?;
         ensure!(
             found == self.uids,
-            "{place}: {found:?} were {:?}",
+            "{step}: the objects are {found:?}, they were {:?}",
             self.uids
         );
-        let selector = &self.server.there(DAEMON)?["spec"]["selector"];
+        let selector = &self.server.existing(DAEMON)?["spec"]["selector"];
         ensure!(
             *selector == json!({"matchLabels": {"app": MAIN}}),
-            "{place}: {selector}"
+            "{step}: the selector is {selector}"
         );
         Ok(())
     }
 
-    /// Objects of the main release.
+    /// Returns the objects of the main release.
     fn names(&self) -> anyhow::Result<Vec<String>> {
         let text = self.server.helm(&["get", "manifest", MAIN])?;
         Ok(render::parse(&text)?.iter().map(render::identity).collect())
     }
 
-    /// Both releases go, and definitions stay.
-    fn away(&self) -> anyhow::Result<()> {
+    /// Uninstalls both releases; CRD and network definitions stay.
+    fn remove(&self) -> anyhow::Result<()> {
         let ours = self.names()?;
         for name in [MAIN, CRD] {
             self.server.helm(&["uninstall", name])?;
         }
         for name in ours {
-            ensure!(self.server.get(&name)?.is_none(), "{name} is left");
+            ensure!(self.server.get(&name)?.is_none(), "{name} is still there");
         }
         for name in [DEFINITION, "net-attach-def/storage"] {
-            let uid = self.server.there(name)?["metadata"]["uid"].clone();
-            ensure!(self.uids.contains(&(name, uid)), "{name} is another");
+            let uid = self.server.existing(name)?["metadata"]["uid"].clone();
+            ensure!(self.uids.contains(&(name, uid)), "{name} is another object");
         }
         self.server.kubectl(&["delete", DEFINITION]).map(drop)
     }
 }
 
-/// Names of containers and volumes, so that nothing of another chart is left between ours.
+/// Returns the names of containers and volumes, which show whether parts of another chart are left.
 fn parts(daemon: &Value) -> Vec<&str> {
     let pod = &daemon["spec"]["template"]["spec"];
     ["initContainers", "containers", "volumes"]
@@ -258,11 +258,11 @@ fn parts(daemon: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// `--reuse-values` lays the published chart's defaults over ours, thin mode and images included.
+/// With `--reuse-values` the published chart's defaults override ours, thin mode and images included.
 fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     server.release("install", CRD, &env.chart(CRD)?, &[])?;
     server.release("install", MAIN, &published_charts::archive(NEW)?, &[])?;
-    let before = server.there(DAEMON)?["metadata"]["resourceVersion"].clone();
+    let before = server.existing(DAEMON)?["metadata"]["resourceVersion"].clone();
     let outcome = server.release("upgrade", MAIN, &env.chart(MAIN)?, &["--reuse-values"]);
     let Err(error) = outcome else {
         bail!("values of the published chart are accepted");
@@ -273,17 +273,17 @@ fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
             .contains("thin mode does not exist in this chart"),
         "{error:#}"
     );
-    let after = server.there(DAEMON)?["metadata"]["resourceVersion"].clone();
+    let after = server.existing(DAEMON)?["metadata"]["resourceVersion"].clone();
     ensure!(before == after, "the DaemonSet has changed");
-    // With what the cures name they are accepted: templates have defaults for values that the published chart does not know.
-    let cured = [
+    // With the values of the hints they are accepted: templates have defaults for values that the published chart lacks.
+    let repaired = [
         "--reuse-values",
         "--set=thickPlugin.enabled=true",
         "--set=thickPlugin.image.repository=,thickPlugin.image.tag=",
         "--set=image.repository=multusrs/multus,image.tag=v5.0.0",
     ];
-    server.release("upgrade", MAIN, &env.chart(MAIN)?, &cured)?;
-    let spec = &server.there(DAEMON)?["spec"];
+    server.release("upgrade", MAIN, &env.chart(MAIN)?, &repaired)?;
+    let spec = &server.existing(DAEMON)?["spec"];
     let strategy =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
     let class = &spec["template"]["spec"]["priorityClassName"];
@@ -297,26 +297,26 @@ fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// Helm's objects, given to another tool.
+/// Applies the objects of a release server-side, as another tool does.
 fn gitops(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
-    let uid = server.there(DAEMON)?["metadata"]["uid"].clone();
+    let uid = server.existing(DAEMON)?["metadata"]["uid"].clone();
     let debug = ["--set=config.daemon_conf.logLevel=debug"];
     for (name, more) in [(CRD, &[][..]), (MAIN, &debug)] {
         server.apply_on_server(&render::text(env, name, &env.chart(name)?, more)?)?;
     }
     ensure!(
-        server.there(DAEMON)?["metadata"]["uid"] == uid,
-        "the DaemonSet is another"
+        server.existing(DAEMON)?["metadata"]["uid"] == uid,
+        "the DaemonSet is another object"
     );
     let config =
-        server.there("ConfigMap/rke2-multus-config")?["data"]["daemon-config.json"].to_string();
+        server.existing("ConfigMap/rke2-multus-config")?["data"]["daemon-config.json"].to_string();
     ensure!(config.contains("debug"), "{config}");
     server.helm(&["uninstall", MAIN])?;
     server.helm(&["uninstall", CRD])?;
     server.kubectl(&["delete", DEFINITION]).map(drop)
 }
 
-/// The published definition's chart brought them where it was told to.
+/// The published chart of the CRD installs those of whereabouts when a value requests it.
 fn whereabouts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     let pools = "CustomResourceDefinition/ippools.whereabouts.cni.cncf.io";
     server.release(
@@ -325,16 +325,16 @@ fn whereabouts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         &published_charts::archive(NEW_CRD)?,
         &["--set=rke2-whereabouts.enabled=true"],
     )?;
-    let uid = server.there(pools)?["metadata"]["uid"].clone();
+    let uid = server.existing(pools)?["metadata"]["uid"].clone();
     server.release("upgrade", CRD, &env.chart(CRD)?, &[])?;
     ensure!(
-        server.there(pools)?["metadata"]["uid"] == uid,
-        "ippools are others"
+        server.existing(pools)?["metadata"]["uid"] == uid,
+        "the CRD of ippools is another object"
     );
     server.helm(&["uninstall", CRD])?;
     ensure!(
-        server.there(pools)?["metadata"]["uid"] == uid,
-        "ippools are others"
+        server.existing(pools)?["metadata"]["uid"] == uid,
+        "the CRD of ippools is another object"
     );
     server.kubectl(&["delete", "crd", "--all"]).map(drop)
 }

@@ -1,6 +1,6 @@
-//! Every value of the chart: what it changes, that it changes nothing, or why it is refused. A value without a row fails.
+//! Checks every value of the chart: the change of objects, that nothing changes, or the error. A value without a row in the table fails.
 //!
-//! Values come from a file, as a HelmChartConfig brings them, over those of the HelmChart.
+//! Values come from a file, as with a HelmChartConfig, and override those of the HelmChart.
 
 mod rows;
 
@@ -9,11 +9,11 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use self::rows::{Fate, ROWS, Row};
+use self::rows::{Outcome, ROWS, Row};
 use super::render;
 use crate::{programs::published_charts, sh, test_env::TestEnv};
 
-/// The leaves of the packed schema, by path, with their schemas.
+/// Returns the leaves of the packed schema by path.
 pub(super) fn leaves(env: &TestEnv) -> anyhow::Result<Vec<(String, Value)>> {
     let text = file_of(&env.chart("rke2-multus")?, "rke2-multus/values.schema.json")?;
     let mut found = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn leaves(env: &TestEnv) -> anyhow::Result<Vec<(String, Value)>> {
     Ok(found)
 }
 
-/// A file of a packed chart.
+/// Reads a file of a packed chart.
 fn file_of(chart: &std::path::Path, path: &str) -> anyhow::Result<String> {
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--gzip", "--to-stdout", "--file"]);
@@ -34,7 +34,7 @@ fn collect(prefix: &str, schema: &Value, found: &mut Vec<(String, Value)>) {
     };
     for (name, schema) in properties {
         let path = format!("{prefix}{name}");
-        // Keys of the daemon's file are one value: they are looked at apart.
+        // The daemon's configuration is one value; its keys have rows of their own.
         let is_group = schema["properties"].is_object() && path != "config.daemon_conf";
         if is_group {
             collect(&format!("{path}."), schema, found);
@@ -44,19 +44,19 @@ fn collect(prefix: &str, schema: &Value, found: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Each value does what its row says, and there is a row for each.
+/// Checks each row; fails when a value has no row.
 pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
     let leaves = leaves(env)?;
     for (path, _) in &leaves {
         ensure!(
             ROWS.iter().any(|row| row.path == path),
-            "{path} has no row: say in the table what it does"
+            "{path} has no row: add one to the table"
         );
     }
     for row in ROWS {
         ensure!(
             leaves.iter().any(|(path, _)| path == row.path),
-            "{} has a row, but is no value any more",
+            "{} has a row, but is no longer a value",
             row.path
         );
         check(env, row).with_context(|| format!("{}: {}", row.path, row.value))?;
@@ -77,26 +77,32 @@ fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
     let after = render::with_file(env, "rke2-multus", &values, &with);
     preflight_agrees(env, row, &values, after.as_deref().ok())?;
     let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
-    match row.fate {
-        Fate::Refused(cure) => match after {
-            Ok(_) => bail!("it is accepted"),
+    match row.outcome {
+        Outcome::Refused(cure) => match after {
+            Ok(_) => bail!("the value is accepted"),
             Err(error) => ensure!(error.to_string().contains(cure), "no `{cure}` in {error:#}"),
         },
-        Fate::Idle => ensure!(after? == before, "it changes something"),
-        Fate::Shows(text) => {
-            ensure!(!before.contains(text), "`{text}` is there without it");
+        Outcome::NoChange => ensure!(after? == before, "it changes something"),
+        Outcome::Shows(text) => {
+            ensure!(
+                !before.contains(text),
+                "`{text}` is there without the value"
+            );
             let after = after?;
             ensure!(after.contains(text), "no `{text}` in {after}");
         }
-        Fate::Hides(text) => {
-            ensure!(before.contains(text), "`{text}` is not there without it");
+        Outcome::Hides(text) => {
+            ensure!(
+                before.contains(text),
+                "`{text}` is not there without the value"
+            );
             ensure!(!after?.contains(text), "`{text}` is still there");
         }
     }
     Ok(())
 }
 
-/// `kubectl multus preflight` refuses what Helm refuses, and makes the same file for the daemon of all else.
+/// Fails unless `kubectl multus preflight` refuses the same values as Helm, and gives the same daemon configuration for others.
 fn preflight_agrees(
     env: &TestEnv,
     row: &Row,
@@ -124,23 +130,23 @@ fn preflight_agrees(
     let is_refused = findings.any(|one| one["verdict"] == "fails" && one["subject"] == "value");
     ensure!(
         is_refused == objects.is_none(),
-        "Helm takes it: {}, and preflight says {answer}",
+        "Helm accepts the value: {}, preflight prints {answer}",
         objects.is_some()
     );
-    // Without the ConfigMap there is nothing to compare.
+    // Some values remove the ConfigMap, and then there is nothing to compare.
     if let Some(config) =
         objects.and_then(|objects| render::daemon_config(objects, "rke2-multus").ok())
     {
         ensure!(
             config == answer["daemonConfig"],
-            "the chart makes {config}, preflight {}",
+            "the chart has {config}, preflight {}",
             answer["daemonConfig"]
         );
     }
     Ok(())
 }
 
-/// Every key that the published values file has is a value of ours, and its file as it is fails with the cure alone.
+/// The published values files are refused only for thin mode and images; all their other keys are values of ours.
 pub(super) fn published(env: &TestEnv) -> anyhow::Result<()> {
     for (name, words) in [
         (
@@ -162,14 +168,14 @@ pub(super) fn published(env: &TestEnv) -> anyhow::Result<()> {
         for word in words {
             ensure!(error.contains(word), "{name}: no `{word}` in {error}");
         }
-        // What follows is what a user has to remove; all else of the file is accepted.
+        // A user has to change these values; the rest of the file is accepted.
         let mut values = values;
         values["thickPlugin"]["enabled"] = true.into();
         for image in ["/image", "/thickPlugin/image"] {
             let text = render::with_file(env, "rke2-multus", &values.to_string(), &[]);
             let error = text
                 .err()
-                .context("an image of Go's is accepted")?
+                .context("an image of the Go implementation is accepted")?
                 .to_string();
             ensure!(
                 error.contains("an image of the Go implementation"),
@@ -185,7 +191,7 @@ pub(super) fn published(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A HelmChartConfig lies over the HelmChart, and what the HelmChart sets, over both: only a cluster's own registry.
+/// A HelmChartConfig overrides the HelmChart's values; `set` in the HelmChart, which has only the cluster's registry, overrides both.
 pub(super) fn layers(env: &TestEnv) -> anyhow::Result<()> {
     for (distro, name) in [("k3s", "k3s-multus"), ("rke2", "rke2-multus")] {
         let text = String::from_utf8(env.read(&format!("manifests/{distro}/multus.yaml"))?)?;
@@ -201,7 +207,7 @@ pub(super) fn layers(env: &TestEnv) -> anyhow::Result<()> {
             keys.iter().all(|key| key.starts_with("global.")),
             "{distro}: users cannot override {keys:?}"
         );
-        // The job hands both over as files, in this order.
+        // The job passes both to Helm as files, in this order.
         let first = env.dir.join("values-1-HelmChart.yaml");
         let own = chart["spec"]["valuesContent"].as_str().unwrap_or_default();
         std::fs::write(
@@ -230,18 +236,18 @@ pub(super) fn layers(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Words for Helm that set every value below a group to what its row has, where that is accepted.
+/// Returns Helm arguments that set every accepted value of a group.
 pub(super) fn accepted_of(group: &str) -> impl Iterator<Item = String> {
     let rows = ROWS.iter().filter(move |row| row.path.starts_with(group));
-    let accepted = rows.filter(|row| !matches!(row.fate, Fate::Refused(_)));
+    let accepted = rows.filter(|row| !matches!(row.outcome, Outcome::Refused(_)));
     accepted.map(|row| format!("--set={}={}", row.path, row.value.replace(',', "\\,")))
 }
 
-/// Switches that are accepted on and off, as arguments of Helm with what has to be set beside each.
+/// Returns Helm arguments for each accepted switch, with the further values that it needs.
 pub(super) fn switches() -> impl Iterator<Item = Vec<String>> {
     let rows = ROWS
         .iter()
-        .filter(|row| !matches!(row.fate, Fate::Refused(_)));
+        .filter(|row| !matches!(row.outcome, Outcome::Refused(_)));
     let rows = rows.filter(|row| row.value.parse::<bool>().is_ok());
     rows.map(|row| {
         let with = row.with.iter().map(|value| format!("--set={value}"));

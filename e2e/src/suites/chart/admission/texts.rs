@@ -1,11 +1,11 @@
-//! Texts of definitions, sound and broken.
+//! Sound and broken texts of network definitions.
 
 use serde_json::{Value, json};
 
-/// Broken in the most common way.
+/// A trailing comma, the most common mistake.
 pub(super) const BROKEN: &str = r#"{"cniVersion": "1.0.0", "type": "bridge",}"#;
 
-/// Sound, one for each thing that a policy may stumble over.
+/// Sound texts, one for each construct that the policy could get wrong.
 pub(super) const ACCEPTED: &[&str] = &[
     r#"{"cniVersion":"1.0.0","type":"bridge","bridge":"br-storage","ipam":{"type":"host-local","ranges":[[{"subnet":"10.20.0.0/24"}]]}}"#,
     "",
@@ -23,7 +23,7 @@ pub(super) const ACCEPTED: &[&str] = &[
     r#"{"ty\u0070e":"a"}"#,
 ];
 
-/// Broken, with words of what is said.
+/// Broken texts, with a part of the error.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     (BROKEN, "no JSON"),
     (r#"{"type":"a""#, "no JSON"),
@@ -84,13 +84,13 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Sound texts to put characters into, and to take some out of.
+/// Sound texts to which characters are added, and from which some are removed.
 pub(super) const TO_BREAK: &[&str] = &[
     r#"{"cniVersion":"1.0.0","type":"bridge","vlan":[10, -2.5e3],"ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/8"}]]}}"#,
     r#"{"cniVersion":"0.4.0","name":"n","plugins":[{"type":"a","mtu":1500},{"type":"tuning","sysctl":{"k":"v\n"},"on":true}]}"#,
 ];
 
-/// The text without each of its characters, and with some more at each place.
+/// Returns variants of the text: without each of its characters, and with further ones at each position.
 pub(super) fn broken(text: &str) -> impl Iterator<Item = String> {
     let less = (0..text.len()).map(|at| format!("{}{}", &text[..at], &text[at + 1..]));
     let more = (0..=text.len()).flat_map(move |at| {
@@ -101,7 +101,7 @@ pub(super) fn broken(text: &str) -> impl Iterator<Item = String> {
     less.chain(more)
 }
 
-/// Deeper than the policy looks.
+/// Returns a text that is nested deeper than the policy checks.
 pub(super) fn deep() -> String {
     let value = (0..40).fold(json!(1), |value, level| {
         if level % 2 == 0 {
@@ -113,7 +113,7 @@ pub(super) fn deep() -> String {
     json!({"type": "a", "b": value}).to_string()
 }
 
-/// With a thousand ranges, as a generator writes them.
+/// Returns a text with a thousand ranges, as a generator writes it.
 pub(super) fn large() -> String {
     let range = |number: u32| json!([{"subnet": format!("10.{}.{}.0/24", number / 256, number % 256), "exclude": []}]);
     let ranges: Vec<Value> = (0..1000).map(range).collect();

@@ -1,27 +1,26 @@
-//! Why a field of the published chart is not in ours: how its line begins (path = value), and the reason.
+//! The reasons why our chart lacks a field of the published one, by the beginning of the field's line (`path = value`).
 
-/// What has another name here: theirs, ours.
+/// Names of the published chart with ours.
 pub(super) const RENAMED: &[(&str, &str)] = &[
     ("kube-multus", "kube-rke2-multus"),
     ("hostroot", "node"),
     ("multus-daemon-config", "config"),
-    // A name that holds a version changes with each, and is none where the version has a `+`.
+    // A name with the version changes with each release, and a `+` makes it invalid.
     ("rke2-multus-v4.3.017-config", "rke2-multus-config"),
 ];
 
-const ONE_MOUNT: &str =
-    "everything of the node is reached below one mount, since its places are asked for at run time";
+const ONE_MOUNT: &str = "the daemon reaches the node's files below one mount, since it discovers their paths at run time";
 const THIN: &str = "there is no thin mode";
 const NO_PLUGINS: &str =
     "no plugins are copied to nodes, so nothing has to be prepared before the daemon starts";
 
 #[rustfmt::skip]
 pub(super) const REASONS: &[(&str, &str)] = &[
-    ("ClusterRole/rke2-multus.rules", "only what is used is granted: nothing but the status of pods is written"),
+    ("ClusterRole/rke2-multus.rules", "only the rights that are used are granted: nothing but the status of pods is written"),
     ("ConfigMap/rke2-multus-config.data.cni-conf.json", THIN),
-    ("ConfigMap/rke2-multus-config.data.daemon-config.json", "directories and version are facts of each node"),
+    ("ConfigMap/rke2-multus-config.data.daemon-config.json", "the daemon discovers directories and version on each node"),
     ("CustomResourceDefinition/network-attachment-definitions.k8s.cni.cncf.io.spec.names.shortNames", "`nad` is a further short name"),
-    ("DaemonSet/rke2-multus.spec.template.metadata.annotations.checksum/config", "the sum of another file"),
+    ("DaemonSet/rke2-multus.spec.template.metadata.annotations.checksum/config", "the checksum is of another file"),
     ("DaemonSet/rke2-multus.spec.template.spec.containers[kube-rke2-multus].args", THIN),
     ("DaemonSet/rke2-multus.spec.template.spec.containers[kube-rke2-multus].command = [\"/thin_entrypoint\"]", THIN),
     ("DaemonSet/rke2-multus.spec.template.spec.containers[kube-rke2-multus].env[KUBERNETES_NODE_NAME]", THIN),
@@ -37,8 +36,8 @@ pub(super) const REASONS: &[(&str, &str)] = &[
     ("DaemonSet/rke2-multus.spec.template.spec.containers[kube-rke2-multus].volumeMounts[multus-conf-dir]", ONE_MOUNT),
     ("DaemonSet/rke2-multus.spec.template.spec.containers[kube-rke2-multus].volumeMounts[multus-cfg]", THIN),
     ("DaemonSet/rke2-multus.spec.template.spec.initContainers[cni-plugins]", NO_PLUGINS),
-    ("DaemonSet/rke2-multus.spec.template.spec.initContainers[install-multus-binary]", "the daemon installs the shim, once it knows where"),
-    ("DaemonSet/rke2-multus.spec.template.spec.terminationGracePeriodSeconds", "what is under way may take longer than ten seconds"),
+    ("DaemonSet/rke2-multus.spec.template.spec.initContainers[install-multus-binary]", "the daemon installs the shim after it has discovered the directory"),
+    ("DaemonSet/rke2-multus.spec.template.spec.terminationGracePeriodSeconds", "requests in progress may take longer than ten seconds"),
     ("DaemonSet/rke2-multus.spec.template.spec.volumes[cni]", ONE_MOUNT),
     ("DaemonSet/rke2-multus.spec.template.spec.volumes[cnibin]", ONE_MOUNT),
     ("DaemonSet/rke2-multus.spec.template.spec.volumes[host-run-k8s-cni-cncf-io]", ONE_MOUNT),
@@ -49,5 +48,5 @@ pub(super) const REASONS: &[(&str, &str)] = &[
     ("DaemonSet/rke2-multus.spec.template.spec.volumes[multus-conf-dir]", ONE_MOUNT),
     ("DaemonSet/rke2-multus.spec.template.spec.volumes[multus-cfg]", THIN),
     ("DaemonSet/rke2-multus.spec.template.spec.volumes[config].configMap.items", "the map has this one key"),
-    ("DaemonSet/rke2-multus.spec.updateStrategy.rollingUpdate.maxUnavailable", "the next daemon starts beside the last one"),
+    ("DaemonSet/rke2-multus.spec.updateStrategy.rollingUpdate.maxUnavailable", "the next daemon starts before the former one ends"),
 ];

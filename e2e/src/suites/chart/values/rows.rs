@@ -1,73 +1,72 @@
-//! The table: a value, what it is set to, and what comes of it.
+//! The table of values: a path, a value, and its outcome.
 
-/// One value.
 pub(super) struct Row {
     pub(super) path: &'static str,
-    /// As YAML.
+    /// The value as YAML.
     pub(super) value: &'static str,
-    /// What else has to be set for it to be seen.
+    /// Further values that the outcome needs.
     pub(super) with: &'static [&'static str],
-    pub(super) fate: Fate,
+    pub(super) outcome: Outcome,
 }
 
-/// What comes of a value.
+/// The outcome of a value.
 #[derive(Clone, Copy)]
-pub(super) enum Fate {
-    /// Text among the objects that was not there before.
+pub(super) enum Outcome {
+    /// The objects have this text, which they lack without the value.
     Shows(&'static str),
-    /// Text that is there no more.
+    /// The objects lack this text, which they have without the value.
     Hides(&'static str),
-    /// Nothing at all.
-    Idle,
-    /// An error with these words.
+    /// The objects do not change.
+    NoChange,
+    /// Helm fails with an error that contains this text.
     Refused(&'static str),
 }
 
-use Fate::{Hides, Idle, Refused, Shows};
+use Outcome::{Hides, NoChange, Refused, Shows};
 
-const fn row(path: &'static str, value: &'static str, fate: Fate) -> Row {
+const fn row(path: &'static str, value: &'static str, outcome: Outcome) -> Row {
     Row {
         path,
         value,
         with: &[],
-        fate,
+        outcome,
     }
 }
 
-/// Keys of the daemon's file that the daemon would refuse.
+/// A row of `config.daemon_conf` with a key that the daemon would refuse.
 const fn refused(value: &'static str, words: &'static str) -> Row {
     row("config.daemon_conf", value, Refused(words))
 }
 
 const CERTIFICATE: &[&str] = &["perNodeCertificate.enabled=true"];
 
-/// With certificates.
-const fn certified(path: &'static str, value: &'static str, fate: Fate) -> Row {
+/// A row with certificates on.
+const fn certified(path: &'static str, value: &'static str, outcome: Outcome) -> Row {
     Row {
         with: CERTIFICATE,
-        ..row(path, value, fate)
+        ..row(path, value, outcome)
     }
 }
 
-/// Of no image.
+/// A digest of no existing image.
 const DIGEST: &str = "sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
 const PINNED: &str = "@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
 
-/// With a budget.
-const fn budgeted(path: &'static str, value: &'static str, fate: Fate) -> Row {
+/// A row with the disruption budget on.
+const fn budgeted(path: &'static str, value: &'static str, outcome: Outcome) -> Row {
     Row {
         with: &["podDisruptionBudget.enabled=true"],
-        ..row(path, value, fate)
+        ..row(path, value, outcome)
     }
 }
 
 const MONITORED: &[&str] = &["metrics.enabled=true", "metrics.podMonitor.enabled=true"];
 
-/// With metrics.
-const fn measured(path: &'static str, value: &'static str, fate: Fate) -> Row {
+/// A row with metrics on.
+const fn measured(path: &'static str, value: &'static str, outcome: Outcome) -> Row {
     Row {
         with: &["metrics.enabled=true"],
-        ..row(path, value, fate)
+        ..row(path, value, outcome)
     }
 }
 
@@ -154,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "pod.resources.dynamicNetworksController",
         "{requests: {cpu: 1m}}",
-        Idle,
+        NoChange,
     ),
     row(
         "podAnnotations",
@@ -275,8 +274,8 @@ pub(super) const ROWS: &[Row] = &[
         "/x/auto",
         Shows(r#"\"multusAutoconfigDir\": \"/x/auto\""#),
     ),
-    row("config.cni_conf.kubeconfig", "/x/kubeconfig", Idle),
-    row("config.cni_conf.cleanupConfigOnExit", "false", Idle),
+    row("config.cni_conf.kubeconfig", "/x/kubeconfig", NoChange),
+    row("config.cni_conf.cleanupConfigOnExit", "false", NoChange),
     row(
         "config.cni_conf.namespaceIsolation",
         "true",
@@ -357,7 +356,7 @@ pub(super) const ROWS: &[Row] = &[
         "{logLevel: panic, keyOfAPlugin: [1]}",
         Shows(r#"\"keyOfAPlugin\": ["#),
     ),
-    // What the daemon would refuse is refused before it reaches one.
+    // The chart refuses what the daemon would refuse.
     refused(
         "{metricPort: 9091}",
         "no such key: did you mean metricsPort?",
@@ -473,7 +472,6 @@ pub(super) const ROWS: &[Row] = &[
             Shows(r#""validationActions":["Warn","Audit"]"#),
         )
     },
-    // Ports without their last digits: in a group with another port these texts are there all the same.
     row("metrics.enabled", "true", Shows(r#"\"metricsPort\": 9"#)),
     measured("metrics.port", "9191", Shows(r#"\"metricsPort\": 9191"#)),
     measured(
@@ -563,7 +561,7 @@ pub(super) const ROWS: &[Row] = &[
         "true",
         Shows(r#"\"dhcp\": true"#),
     ),
-    row("manifests.customResourceDefinition", "true", Idle),
+    row("manifests.customResourceDefinition", "true", NoChange),
     row(
         "global.systemDefaultRegistry",
         "mirror.example",
@@ -579,7 +577,7 @@ pub(super) const ROWS: &[Row] = &[
         ..row(
             "global.cattle.systemDefaultRegistry",
             "cattle.example",
-            Idle,
+            NoChange,
         )
     },
     row(
@@ -611,46 +609,58 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "dynamicNetworksController.image",
         "{repository: r, tag: t}",
-        Idle,
+        NoChange,
     ),
     row(
         "dynamicNetworksController.sockets",
         "{containerd: /a, multus: /b}",
-        Idle,
+        NoChange,
     ),
     row(
         "rke2-whereabouts.enabled",
         "true",
         Refused("install its own chart and remove the value"),
     ),
-    row("rke2-whereabouts.image", "{tag: t}", Idle),
-    row("rke2-whereabouts.updateStrategy", "{type: OnDelete}", Idle),
-    row("rke2-whereabouts.imagePullSecrets", "[{name: a}]", Idle),
-    row("rke2-whereabouts.nameOverride", "a", Idle),
-    row("rke2-whereabouts.fullnameOverride", "a", Idle),
-    row("rke2-whereabouts.namespaceOverride", "a", Idle),
-    row("rke2-whereabouts.serviceAccount", "{name: a}", Idle),
-    row("rke2-whereabouts.podAnnotations", "{a: b}", Idle),
-    row("rke2-whereabouts.podSecurityContext", "{fsGroup: 1}", Idle),
+    row("rke2-whereabouts.image", "{tag: t}", NoChange),
+    row(
+        "rke2-whereabouts.updateStrategy",
+        "{type: OnDelete}",
+        NoChange,
+    ),
+    row("rke2-whereabouts.imagePullSecrets", "[{name: a}]", NoChange),
+    row("rke2-whereabouts.nameOverride", "a", NoChange),
+    row("rke2-whereabouts.fullnameOverride", "a", NoChange),
+    row("rke2-whereabouts.namespaceOverride", "a", NoChange),
+    row("rke2-whereabouts.serviceAccount", "{name: a}", NoChange),
+    row("rke2-whereabouts.podAnnotations", "{a: b}", NoChange),
+    row(
+        "rke2-whereabouts.podSecurityContext",
+        "{fsGroup: 1}",
+        NoChange,
+    ),
     row(
         "rke2-whereabouts.securityContext",
         "{privileged: true}",
-        Idle,
+        NoChange,
     ),
-    row("rke2-whereabouts.resources", "{limits: {cpu: 1}}", Idle),
-    row("rke2-whereabouts.nodeSelector", "{a: b}", Idle),
-    row("rke2-whereabouts.tolerations", "[{operator: Exists}]", Idle),
-    row("rke2-whereabouts.affinity", "{nodeAffinity: {}}", Idle),
-    row("rke2-whereabouts.priorityClassName", "a", Idle),
-    row("rke2-whereabouts.cniConf", "{binDir: /a}", Idle),
+    row("rke2-whereabouts.resources", "{limits: {cpu: 1}}", NoChange),
+    row("rke2-whereabouts.nodeSelector", "{a: b}", NoChange),
+    row(
+        "rke2-whereabouts.tolerations",
+        "[{operator: Exists}]",
+        NoChange,
+    ),
+    row("rke2-whereabouts.affinity", "{nodeAffinity: {}}", NoChange),
+    row("rke2-whereabouts.priorityClassName", "a", NoChange),
+    row("rke2-whereabouts.cniConf", "{binDir: /a}", NoChange),
     row(
         "rke2-whereabouts.nodeSliceController",
         "{enabled: true}",
-        Idle,
+        NoChange,
     ),
-    row("rke2-whereabouts.reconciler", "{logLevel: a}", Idle),
-    row("rke2-whereabouts.global", "{a: b}", Idle),
-    row("cniplugins.image", "{repository: r, tag: t}", Idle),
-    row("cniplugins.skipcnis", "flannel", Idle),
-    row("dhcpDaemonSet.image", "{repository: r, tag: t}", Idle),
+    row("rke2-whereabouts.reconciler", "{logLevel: a}", NoChange),
+    row("rke2-whereabouts.global", "{a: b}", NoChange),
+    row("cniplugins.image", "{repository: r, tag: t}", NoChange),
+    row("cniplugins.skipcnis", "flannel", NoChange),
+    row("dhcpDaemonSet.image", "{repository: r, tag: t}", NoChange),
 ];
