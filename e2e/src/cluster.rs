@@ -114,12 +114,12 @@ impl Cluster {
         &self.members[0].node
     }
 
-    pub(crate) fn kubectl(&self, words: &[&str]) -> anyhow::Result<String> {
-        self.control.kubectl(self.server(), words)
+    pub(crate) fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.control.kubectl(self.server(), args)
     }
 
-    pub(crate) fn get(&self, words: &[&str]) -> anyhow::Result<Value> {
-        self.control.get(self.server(), words)
+    pub(crate) fn get(&self, args: &[&str]) -> anyhow::Result<Value> {
+        self.control.get(self.server(), args)
     }
 
     pub(crate) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {

@@ -143,12 +143,12 @@ impl ControlPlane {
     }
 
     /// Runs kubectl as the administrator and returns its stdout.
-    pub(crate) fn kubectl(&self, node: &Node, words: &[&str]) -> anyhow::Result<String> {
+    pub(crate) fn kubectl(&self, node: &Node, args: &[&str]) -> anyhow::Result<String> {
         sh::run(
             node.command("kubectl")
                 .arg("--kubeconfig")
                 .arg(self.admin())
-                .args(words),
+                .args(args),
         )
     }
 
@@ -169,8 +169,8 @@ impl ControlPlane {
     }
 
     /// Runs `kubectl get` with these arguments; returns its answer as JSON.
-    pub(crate) fn get(&self, node: &Node, words: &[&str]) -> anyhow::Result<Value> {
-        let text = self.kubectl(node, &[&["get", "--output=json"], words].concat())?;
+    pub(crate) fn get(&self, node: &Node, args: &[&str]) -> anyhow::Result<Value> {
+        let text = self.kubectl(node, &[&["get", "--output=json"], args].concat())?;
         serde_json::from_str(&text).context("kubectl printed no JSON")
     }
 

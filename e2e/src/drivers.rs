@@ -122,8 +122,8 @@ pub(crate) fn devices_in_environment(
     (pod, container): (&str, &str),
     variable: &str,
 ) -> anyhow::Result<Vec<String>> {
-    let words = ["exec", pod, "-c", container, "--", "/bin/busybox", "env"];
-    let text = cluster.kubectl(&words)?;
+    let args = ["exec", pod, "-c", container, "--", "/bin/busybox", "env"];
+    let text = cluster.kubectl(&args)?;
     let values = text
         .lines()
         .filter(|line| line.starts_with(variable))
@@ -139,10 +139,10 @@ pub(crate) fn devices_in_environment(
 
 /// Returns the devices of a pod's attachments from the daemon's state, after checking that each plugin got its device.
 pub(crate) fn attached_devices(node: &Node, pod: &str) -> anyhow::Result<DevicesByInterface> {
-    let folder = format!("{STATE}/.multus-rs");
+    let directory = format!("{STATE}/.multus-rs");
     let mut devices = DevicesByInterface::new();
-    for name in node.list(&folder)? {
-        let path = node.path(&format!("{folder}/{name}"));
+    for name in node.list(&directory)? {
+        let path = node.path(&format!("{directory}/{name}"));
         if path.extension().is_none_or(|it| it != "json") {
             continue;
         }

@@ -19,15 +19,15 @@ pub(crate) struct KubectlPlugin<'a> {
 
 impl KubectlPlugin<'_> {
     /// Runs it with `--output=json`; returns its exit status and its answer.
-    pub(crate) fn json(&self, words: &[&str], input: &str) -> anyhow::Result<(i32, Value)> {
+    pub(crate) fn json(&self, args: &[&str], input: &str) -> anyhow::Result<(i32, Value)> {
         let mut command = self.node.command(self.env.program("kubectl-multus"));
-        command.args(words).args(["--output=json", "--kubeconfig"]);
+        command.args(args).args(["--output=json", "--kubeconfig"]);
         let output = sh::output(command.arg(self.kubeconfig), input.as_bytes())?;
         let status = output.status.code().context("it was killed")?;
         let answer = serde_json::from_slice(&output.stdout);
         let answer = answer.with_context(|| {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            format!("{words:?} ended with {status}: {stderr}")
+            format!("{args:?} ended with {status}: {stderr}")
         })?;
         Ok((status, answer))
     }

@@ -75,8 +75,8 @@ impl Node {
     ) -> anyhow::Result<Self> {
         let name = format!("n{number}");
         let dir = env.dir.join(&name);
-        for folder in DIRECTORIES {
-            fs::create_dir_all(dir.join("root").join(folder.trim_start_matches('/')))?;
+        for directory in DIRECTORIES {
+            fs::create_dir_all(dir.join("root").join(directory.trim_start_matches('/')))?;
         }
         let net = network.attach(number)?;
         let mut parent = Command::new("nsenter")
@@ -148,8 +148,8 @@ impl Node {
     }
 
     /// Runs a command in the node and returns its stdout.
-    pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<String> {
-        let (program, arguments) = words.split_first().context("a command has a name")?;
+    pub(crate) fn run(&self, args: &[&str]) -> anyhow::Result<String> {
+        let (program, arguments) = args.split_first().context("a command has a name")?;
         sh::run(self.command(program).args(arguments))
     }
 
@@ -258,14 +258,14 @@ impl Node {
     /// Makes everything read-only but `/var` and file systems in memory.
     pub(crate) fn make_read_only(&self) -> anyhow::Result<()> {
         // Such systems have `/tmp` in memory; the files of the test are not part of the node.
-        for folder in ["/tmp", &self.dir.display().to_string()] {
-            self.run(&["mount", "--bind", folder, folder])?;
+        for directory in ["/tmp", &self.dir.display().to_string()] {
+            self.run(&["mount", "--bind", directory, directory])?;
         }
-        let folders = DIRECTORIES
+        let directories = DIRECTORIES
             .iter()
-            .filter(|folder| !folder.starts_with("/var/"));
-        for folder in folders.chain(&["/"]) {
-            self.run(&["mount", "-o", "remount,bind,ro", folder])?;
+            .filter(|directory| !directory.starts_with("/var/"));
+        for directory in directories.chain(&["/"]) {
+            self.run(&["mount", "-o", "remount,bind,ro", directory])?;
         }
         let probe = self.run(&["touch", "/opt/cni/probe"]);
         ensure!(probe.is_err(), "{}: /opt/cni can be written", self.name);

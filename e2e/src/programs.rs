@@ -118,9 +118,9 @@ fn packages(needs: &Needs, install: bool) -> anyhow::Result<()> {
         );
     }
     say(&format!("installing {}", list.join(" ")));
-    let apt = |words: &[&str]| {
+    let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
-        command.arg("--quiet=2").args(words);
+        command.arg("--quiet=2").args(args);
         sh::run(command.env("DEBIAN_FRONTEND", "noninteractive"))
     };
     apt(&["update"])?;

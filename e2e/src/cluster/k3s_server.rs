@@ -69,10 +69,10 @@ impl DeployController {
                 .any(|ending| file.ends_with(&format!(".{ending}")));
             let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
             let below = path.strip_prefix(&dir)?.parent().into_iter();
-            let mut folders = below.flat_map(Path::ancestors);
+            let mut directories = below.flat_map(Path::ancestors);
             let is_named = |name: &str| disabled.iter().any(|word| word == name);
             if (is_manifest && is_named(stem))
-                || folders.any(|folder| is_named(&folder.display().to_string()))
+                || directories.any(|directory| is_named(&directory.display().to_string()))
             {
                 addons.apply(cluster, file, "")?;
                 addons.0.remove(addon(file));

@@ -173,7 +173,7 @@ impl Pki {
         ])
     }
 
-    fn openssl(&self, words: &[&str]) -> anyhow::Result<()> {
-        sh::run(Command::new("openssl").current_dir(&self.dir).args(words)).map(drop)
+    fn openssl(&self, args: &[&str]) -> anyhow::Result<()> {
+        sh::run(Command::new("openssl").current_dir(&self.dir).args(args)).map(drop)
     }
 }

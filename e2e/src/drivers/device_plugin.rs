@@ -109,10 +109,10 @@ fn devices() -> ListAndWatchResponse {
 
 /// Prefers the last devices, so that sorting the devices of a pod does not give the order of its containers.
 fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse {
-    let of_container = |asked: ContainerPreferredAllocationRequest| {
-        let mut ids = asked.available_device_ids;
+    let of_container = |request: ContainerPreferredAllocationRequest| {
+        let mut ids = request.available_device_ids;
         ids.sort();
-        let count = usize::try_from(asked.allocation_size).unwrap_or_default();
+        let count = usize::try_from(request.allocation_size).unwrap_or_default();
         ContainerPreferredAllocationResponse {
             device_ids: ids.split_off(ids.len().saturating_sub(count)),
         }
@@ -124,8 +124,8 @@ fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse
 }
 
 fn allocated(request: &AllocateRequest) -> AllocateResponse {
-    let of_container = |asked: &ContainerAllocateRequest| ContainerAllocateResponse {
-        envs: BTreeMap::from([(VARIABLE.to_owned(), asked.devices_ids.join(" "))]),
+    let of_container = |request: &ContainerAllocateRequest| ContainerAllocateResponse {
+        envs: BTreeMap::from([(VARIABLE.to_owned(), request.devices_ids.join(" "))]),
     };
     AllocateResponse {
         container_responses: request

@@ -27,7 +27,7 @@ pub(crate) const VARIABLE: &str = "E2E_CLAIMED_";
 const KIND: &str = "e2e.example/nic";
 const CDI: &str = "/var/run/cdi/e2e.example-nic.json";
 /// The directory of the driver's socket for the kubelet.
-const FOLDER: &str = "/var/lib/kubelet/plugins/dra.e2e.example";
+const DIRECTORY: &str = "/var/lib/kubelet/plugins/dra.e2e.example";
 
 /// Returns the device classes.
 pub(crate) fn classes() -> [Value; 2] {
@@ -73,7 +73,7 @@ pub(super) fn settings(node: &str, kubeconfig: &Path) -> Value {
     let infos = DEVICES.map(|(_, id)| super::device_information(RESOURCE, id));
     let files: Map<_, _> = infos.into_iter().chain([(CDI.to_owned(), cdi)]).collect();
     json!({
-        "kubeconfig": kubeconfig, "node": node, "driver": DRIVER, "folder": FOLDER,
+        "kubeconfig": kubeconfig, "node": node, "driver": DRIVER, "folder": DIRECTORY,
         "devices": devices, "names": names, "files": files,
     })
 }

@@ -36,8 +36,8 @@ pub(crate) async fn serve(socket: &Path, handler: Arc<Handler>) -> anyhow::Resul
 
 /// Listens on a socket, and replaces one that an earlier run left.
 fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
-    if let Some(folder) = socket.parent() {
-        std::fs::create_dir_all(folder)?;
+    if let Some(directory) = socket.parent() {
+        std::fs::create_dir_all(directory)?;
     }
     let _ = std::fs::remove_file(socket);
     UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))

@@ -35,8 +35,8 @@ const LONGEST: usize = 16 << 10;
 
 /// Serves until the process ends.
 pub(crate) fn run() -> anyhow::Result<()> {
-    if let Some(folder) = Path::new(SOCKET).parent() {
-        fs::create_dir_all(folder)?;
+    if let Some(directory) = Path::new(SOCKET).parent() {
+        fs::create_dir_all(directory)?;
     }
     let _ = fs::remove_file(SOCKET);
     for stream in UnixListener::bind(SOCKET)?.incoming() {

@@ -48,12 +48,12 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        let folders =
+        let directories =
             || Ok::<_, anyhow::Error>(roots()?.into_iter().map(|root| root.join(&self.name)));
         // The kernel is killing the node's processes; a group can be removed after its last process has ended.
         let _ = sh::until(20, "control groups are removed", || {
-            for folder in folders()? {
-                remove(&folder)?;
+            for directory in directories()? {
+                remove(&directory)?;
             }
             Ok(())
         });

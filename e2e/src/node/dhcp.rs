@@ -20,12 +20,12 @@ pub(crate) const PREFIX: &str = "10.30.0.";
 
 /// Copies the plugin to the node's plugins; returns its path, or `None` when it was there already.
 pub(crate) fn install_plugin(node: &Node, bin_dir: &str) -> anyhow::Result<Option<PathBuf>> {
-    let place = node.path(&format!("{bin_dir}/dhcp"));
-    if place.exists() {
+    let plugin = node.path(&format!("{bin_dir}/dhcp"));
+    if plugin.exists() {
         return Ok(None);
     }
-    fs::copy(PLUGIN, &place).context(PLUGIN)?;
-    Ok(Some(place))
+    fs::copy(PLUGIN, &plugin).context(PLUGIN)?;
+    Ok(Some(plugin))
 }
 
 /// Waits until the plugin's service runs.

@@ -25,8 +25,8 @@ impl FileHashes {
         if others.contains(&path) {
             return Ok(());
         }
-        let place = node.path(path);
-        let kind = fs::symlink_metadata(&place)?.file_type();
+        let file = node.path(path);
+        let kind = fs::symlink_metadata(&file)?.file_type();
         if kind.is_dir() {
             for name in node.list(path)? {
                 self.add(node, &format!("{path}/{name}"), others)?;
@@ -34,9 +34,9 @@ impl FileHashes {
             return Ok(());
         }
         let text = if kind.is_symlink() {
-            fs::read_link(&place)?.display().to_string()
+            fs::read_link(&file)?.display().to_string()
         } else if kind.is_file() {
-            sha256(&fs::read(&place)?)
+            sha256(&fs::read(&file)?)
         } else {
             // Sockets and pipes have no content.
             format!("{kind:?}")

@@ -36,28 +36,28 @@ pub(crate) fn pod_artifacts(node: &Node) -> anyhow::Result<Vec<String>> {
     let mut left = links(node)?;
     let networks = "/var/lib/cni/networks";
     for network in node.list(networks)? {
-        let folder = format!("{networks}/{network}");
-        let leases = node.list(&folder)?.into_iter();
+        let directory = format!("{networks}/{network}");
+        let leases = node.list(&directory)?.into_iter();
         left.extend(
             leases
                 .filter(|name| name != "lock" && !name.starts_with("last_reserved_ip"))
-                .map(|name| format!("lease {folder}/{name}")),
+                .map(|name| format!("lease {directory}/{name}")),
         );
     }
-    for folder in [
+    for directory in [
         "/var/lib/cni/multus",
         "/var/lib/cni/results",
         "/run/k8s.cni.cncf.io/devinfo/cni",
     ] {
-        files(node, folder, &mut left)?;
+        files(node, directory, &mut left)?;
     }
     Ok(left)
 }
 
 /// Lists every file below a directory, also temporary ones that a crash left. The daemon never deletes its file of locks.
-fn files(node: &Node, folder: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
-    for name in node.list(folder)? {
-        let path = format!("{folder}/{name}");
+fn files(node: &Node, directory: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
+    for name in node.list(directory)? {
+        let path = format!("{directory}/{name}");
         if node.path(&path).is_dir() {
             files(node, &path, found)?;
         } else if name != "container.locks" {

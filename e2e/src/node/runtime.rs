@@ -111,8 +111,8 @@ fn install_files(
         ContainerdVersion::V2 => env.plugins.clone(),
     };
     let home = plugins.as_ref().unwrap_or(bin_dir);
-    for folder in [conf_dir, bin_dir, state, root, home] {
-        fs::create_dir_all(node.path(folder))?;
+    for directory in [conf_dir, bin_dir, state, root, home] {
+        fs::create_dir_all(node.path(directory))?;
     }
     let mut count = 0;
     for plugin in fs::read_dir(&source)? {
@@ -121,10 +121,10 @@ fn install_files(
             continue;
         }
         count += 1;
-        let place = format!("{home}/{name}");
-        fs::copy(source.join(&name), node.path(&place))?;
+        let plugin_path = format!("{home}/{name}");
+        fs::copy(source.join(&name), node.path(&plugin_path))?;
         if home != bin_dir {
-            symlink(&place, node.path(&format!("{bin_dir}/{name}")))?;
+            symlink(&plugin_path, node.path(&format!("{bin_dir}/{name}")))?;
         }
     }
     ensure!(count >= 6, "{}: plugins are missing", source.display());

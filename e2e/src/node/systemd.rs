@@ -67,10 +67,10 @@ impl<'a> Systemd<'a> {
     }
 
     /// Runs systemctl in systemd's process namespace, because systemd answers only processes that it can see.
-    pub(crate) fn ctl(&self, words: &[&str]) -> anyhow::Result<String> {
+    pub(crate) fn ctl(&self, args: &[&str]) -> anyhow::Result<String> {
         let target = format!("--target={}", self.pid);
         let enter = ["nsenter", &target, "--pid", "--mount", "--", "systemctl"];
-        self.node.run(&[&enter, words].concat())
+        self.node.run(&[&enter, args].concat())
     }
 
     /// Returns a property of a unit.

@@ -38,8 +38,7 @@ impl Image<'_> {
         let root = env.dir.join(name);
         self.fill(&root)?;
         let (layout, tagged) = (format!("{name}.oci"), format!("{name}.oci:1"));
-        let umoci =
-            |words: &[&str]| sh::run(Command::new("umoci").current_dir(&env.dir).args(words));
+        let umoci = |args: &[&str]| sh::run(Command::new("umoci").current_dir(&env.dir).args(args));
         umoci(&["init", "--layout", &layout])?;
         umoci(&["new", "--image", &tagged])?;
         umoci(&["insert", "--image", &tagged, name, "/"])?;
@@ -80,17 +79,17 @@ impl Image<'_> {
             symlink("busybox", bin.join(applet))?;
         }
         // As in the images of distributions: runtimes use the path /var/run for namespaces.
-        for folder in ["run", "var"] {
-            fs::create_dir_all(root.join(folder))?;
+        for directory in ["run", "var"] {
+            fs::create_dir_all(root.join(directory))?;
         }
         symlink("../run", root.join("var/run"))?;
         // Go programs that are built without cgo look up their user in this file.
         fs::create_dir_all(root.join("etc"))?;
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
-        for (program, place) in self.programs {
-            let place = root.join(place.trim_start_matches('/'));
-            fs::create_dir_all(place.parent().context("a program lies in a folder")?)?;
-            fs::copy(program, &place)
+        for (program, path) in self.programs {
+            let file = root.join(path.trim_start_matches('/'));
+            fs::create_dir_all(file.parent().context("a program lies in a folder")?)?;
+            fs::copy(program, &file)
                 .with_context(|| format!("cannot read {}", program.display()))?;
         }
         Ok(())

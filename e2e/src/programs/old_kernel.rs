@@ -15,7 +15,7 @@ pub(crate) const NAME: &str = "old-kernel";
 const LATER: std::ops::Range<i64> = 424..1024;
 
 /// Executes the program that the arguments name; the filter applies to its children, too.
-pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<Infallible> {
+pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> anyhow::Result<Infallible> {
     let filter = SeccompFilter::new(
         LATER
             .map(|number| (number, Vec::new()))
@@ -25,6 +25,6 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<I
         TargetArch::try_from(std::env::consts::ARCH)?,
     )?;
     seccompiler::apply_filter(&BpfProgram::try_from(filter)?)?;
-    let program = words.next().context("the arguments name no program")?;
-    Err(Command::new(&program).args(words).exec()).with_context(|| program.display().to_string())
+    let program = args.next().context("the arguments name no program")?;
+    Err(Command::new(&program).args(args).exec()).with_context(|| program.display().to_string())
 }

@@ -171,11 +171,11 @@ fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
 }
 
 fn refused(env: &TestEnv) -> anyhow::Result<()> {
-    for (value, cure) in REFUSED {
+    for (value, hint) in REFUSED {
         for name in ["rke2-multus", "k3s-multus"] {
             match render::ours(env, name, &[&format!("--set={value}")]) {
                 Ok(_) => bail!("{name} accepts {value}"),
-                Err(error) => ensure!(error.to_string().contains(cure), "{value}: {error:#}"),
+                Err(error) => ensure!(error.to_string().contains(hint), "{value}: {error:#}"),
             }
         }
     }

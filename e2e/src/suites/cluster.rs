@@ -199,8 +199,8 @@ impl ClusterFixture<'_> {
     /// Removes the staged files.
     fn unstage(&self) -> anyhow::Result<()> {
         let program = self.env.program("multus-distro");
-        let words = ["unstage", "--purge", "--data-dir", K3S_DATA];
-        sh::run(self.cluster.server().command(program).args(words)).map(drop)
+        let args = ["unstage", "--purge", "--data-dir", K3S_DATA];
+        sh::run(self.cluster.server().command(program).args(args)).map(drop)
     }
 
     /// Waits until the daemon is ready on every node; fails when a kubelet pulled an image.

@@ -71,8 +71,11 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             fixture.attach("second", Some("storage"), &["eth0", "net1"])
         })?;
         report.check(&of("plugins run in the node's mount namespace"), || {
-            let place = fixture.probe("runtime")?;
-            ensure!(!place.is_daemons && place.is_nodes, "{place:?}");
+            let namespaces = fixture.probe("runtime")?;
+            ensure!(
+                !namespaces.is_daemons && namespaces.is_nodes,
+                "{namespaces:?}"
+            );
             Ok(())
         })?;
         report.check(&of("both DELs leave nothing"), || {
@@ -83,8 +86,11 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             || {
                 fixture.start_daemon(&json!({"chrootDir": "/hostroot"}))?;
                 fixture.attach("chrooted", Some("storage"), &["eth0", "net1"])?;
-                let place = fixture.probe("chroot")?;
-                ensure!(place.is_daemons && !place.is_nodes, "{place:?}");
+                let namespaces = fixture.probe("chroot")?;
+                ensure!(
+                    namespaces.is_daemons && !namespaces.is_nodes,
+                    "{namespaces:?}"
+                );
                 fixture.delete_sandboxes()
             },
         )?;
@@ -153,7 +159,7 @@ impl CriFixture {
     }
 
     fn import(&self, env: &TestEnv) -> anyhow::Result<()> {
-        let ctr = |words: &[&str]| sh::run(self.runtime.ctr(&self.node).args(words));
+        let ctr = |args: &[&str]| sh::run(self.runtime.ctr(&self.node).args(args));
         let before = ctr(&["images", "list", "--quiet"])?;
         ensure!(
             !before.contains(&self.reference),

@@ -118,17 +118,17 @@ impl DevicesFixture<'_> {
         });
         node.write(DAEMON_CONFIG, config.to_string())?;
         let (program, admin) = (self.env.program("multus-daemon"), cluster.control.admin());
-        let words = ["--root", "/", "--config", DAEMON_CONFIG];
+        let args = ["--root", "/", "--config", DAEMON_CONFIG];
         node.serve("daemon", &program, |command| {
             command
                 .env("MULTUS_NODE_NAME", &node.name)
                 .env("KUBECONFIG", &admin)
                 .arg("run")
-                .args(words)
+                .args(args)
         })?;
         sh::until(60, "the daemon is ready", || {
             let mut status = node.command(&program);
-            sh::run(status.args(["status", "--ready"]).args(words))
+            sh::run(status.args(["status", "--ready"]).args(args))
         })
         .map(drop)
     }
@@ -186,8 +186,11 @@ impl DevicesFixture<'_> {
         let cluster = &self.cluster;
         cluster.ensure_interfaces("ordered", &["eth0", "net1", "net2", "net3"])?;
         let of = |container| {
-            let place = ("ordered", container);
-            drivers::devices_in_environment(cluster, place, device_plugin::VARIABLE)
+            drivers::devices_in_environment(
+                cluster,
+                ("ordered", container),
+                device_plugin::VARIABLE,
+            )
         };
         let (first, second) = (of("c9")?, of("c8")?);
         ensure!(

@@ -82,13 +82,16 @@ impl ClusterFixture<'_> {
         })?;
         report.check("doctor finds nothing wrong on either node", || {
             for member in &self.cluster.members {
-                let told = sh::run(self.distro(member).args(["doctor", "--distro=k3s"]))?;
-                let lines = told.lines().count();
+                let output = sh::run(self.distro(member).args(["doctor", "--distro=k3s"]))?;
+                let lines = output.lines().count();
                 ensure!(
-                    told.contains("3 of 3 files") && told.contains("the daemon answers"),
-                    "it prints {told}"
+                    output.contains("3 of 3 files") && output.contains("the daemon answers"),
+                    "it prints {output}"
                 );
-                ensure!(lines <= 24, "{lines} lines are more than a screen: {told}");
+                ensure!(
+                    lines <= 24,
+                    "{lines} lines are more than a screen: {output}"
+                );
             }
             Ok(())
         })?;
@@ -163,13 +166,16 @@ impl ClusterFixture<'_> {
                 let skip = format!("{manifest}.skip");
                 first.node.write(&skip, "")?;
                 let mut doctor = self.distro(first);
-                let told = sh::output(doctor.args(["doctor", "--distro=k3s"]), b"")?;
-                let told = String::from_utf8_lossy(&told.stderr).into_owned();
-                ensure!(told.contains("multus.yaml.skip keeps"), "doctor: {told}");
+                let output = sh::output(doctor.args(["doctor", "--distro=k3s"]), b"")?;
+                let output = String::from_utf8_lossy(&output.stderr).into_owned();
+                ensure!(
+                    output.contains("multus.yaml.skip keeps"),
+                    "doctor: {output}"
+                );
                 let output =
                     sh::output(&mut self.staging(first, "k3s", K3S, "other.invalid"), b"")?;
-                let told = String::from_utf8_lossy(&output.stderr).into_owned();
-                ensure!(told.contains("multus.yaml.skip keeps"), "stage: {told}");
+                let output = String::from_utf8_lossy(&output.stderr).into_owned();
+                ensure!(output.contains("multus.yaml.skip keeps"), "stage: {output}");
                 ensure!(servers.scan(self, K3S, &[])?.is_empty());
                 self.stage(first, "k3s", K3S, "")?;
                 fs::remove_file(first.node.path(&skip))?;
@@ -236,9 +242,9 @@ impl ClusterFixture<'_> {
             || {
                 for member in &self.cluster.members {
                     let mut command = self.distro(member);
-                    let told = sh::output(command.args(["unstage", "--data-dir", K3S]), b"")?;
-                    let told = String::from_utf8_lossy(&told.stderr).into_owned();
-                    ensure!(told.contains("plan: empty "), "it prints {told}");
+                    let output = sh::output(command.args(["unstage", "--data-dir", K3S]), b"")?;
+                    let output = String::from_utf8_lossy(&output.stderr).into_owned();
+                    ensure!(output.contains("plan: empty "), "it prints {output}");
                 }
                 // Both servers have the same manifest, and the cluster has one Addon for it.
                 ensure!(servers.scan(self, K3S, &[])? == ["applied multus.yaml"]);

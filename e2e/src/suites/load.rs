@@ -230,7 +230,7 @@ fn cancelled_caller(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let containers = Container::many(HUNG, "next to a cancelled caller");
     let mut gate = fixture.close_gate(SECOND_PLUGIN, "ADD")?;
     let running = fixture.start_all("ADD", &containers)?;
-    let gone = fixture.wait_connections(HUNG).and_then(|()| {
+    let cancelled = fixture.wait_connections(HUNG).and_then(|()| {
         let caller = fixture.start_caller("DEL", &kept)?;
         fixture.wait_connections(HUNG + 1)?;
         fixture.node.end(&caller, "KILL")?;
@@ -238,7 +238,7 @@ fn cancelled_caller(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     });
     gate.open()?;
     finish("ADD", &containers, running)?;
-    gone?;
+    cancelled?;
     // When these DELs end, the daemon has started everything that was queued before them.
     fixture.all_succeed("DEL", &containers)?;
     let calls = fixture.calls()?;

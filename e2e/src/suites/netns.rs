@@ -184,9 +184,9 @@ impl NetnsFixture<'_> {
         let tuning = json!({"type": "tuning", "sysctl": {setting: "777"}});
         self.single_node.node.write(&file, tuning.to_string())?;
         self.single_node.add("tuned", Some("storage"))?;
-        let inside = |words: &[&str]| {
+        let inside = |args: &[&str]| {
             let enter = ["ip", "netns", "exec", "tuned"];
-            self.single_node.node.run(&[&enter[..], words].concat())
+            self.single_node.node.run(&[&enter[..], args].concat())
         };
         let names: Vec<_> = addresses(&inside(&["ip", "-o", "address"])?)
             .into_keys()

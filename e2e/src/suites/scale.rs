@@ -134,7 +134,9 @@ pub(crate) fn run(
         let name = "the API server is killed and restarted, and every daemon has its watches again";
         ended = measured(&mut phases, restarted, name, report);
     }
-    report.check("figures", || tell(env, &fleet, &phases))?;
+    report.check("the figures are written", || {
+        write_figures(env, &fleet, &phases)
+    })?;
     ended?;
     // Every check runs, because a figure that is too high says nothing about the others.
     for (name, judge) in [
@@ -240,9 +242,9 @@ fn wait_watches(
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "figures for people, far below the precision's end"
+    reason = "figures for readers, far below the precision's end"
 )]
-fn tell(env: &TestEnv, fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
+fn write_figures(env: &TestEnv, fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
     let nodes = fleet.nodes as f64;
     let (_, memory) = fleet.daemons()?;
     let rejected = fleet.metric("apiserver_flowcontrol_rejected_requests_total", "")?;

@@ -39,7 +39,7 @@ struct Unit {
     /// The value of `ExecStart=`.
     command: &'static str,
     /// The arguments that the program gets from it.
-    words: &'static [&'static str],
+    args: &'static [&'static str],
     /// The manifest's path in the data directory; agents have none.
     manifest: Option<&'static str>,
 }
@@ -52,14 +52,14 @@ const ALL: [Unit; 3] = [
         name: "k3s-agent.service",
         distro: "k3s",
         command: "/usr/local/bin/k3s \\\n    agent \\\n",
-        words: &["agent"],
+        args: &["agent"],
         manifest: None,
     },
     Unit {
         name: "k3s.service",
         distro: "k3s",
         command: "/usr/local/bin/k3s \\\n    server \\\n\t'--node-label=rack=a b' \\\n\t'--data-dir=/var/lib/rancher/k3s' \\\n",
-        words: &[
+        args: &[
             "server",
             "--node-label=rack=a b",
             "--data-dir=/var/lib/rancher/k3s",
@@ -70,7 +70,7 @@ const ALL: [Unit; 3] = [
         name: "rke2-server.service",
         distro: "rke2",
         command: "/usr/local/bin/rke2 server",
-        words: &["server"],
+        args: &["server"],
         manifest: Some(MANIFEST),
     },
 ];
@@ -171,20 +171,20 @@ impl ServiceFixture<'_> {
         let state = self.systemd.property(name, "ActiveState")?;
         let log = || fs::read_to_string(self.path(&format!("/srv/{name}.log")));
         ensure!(state == "active", "the service is {state}: {}", log()?);
-        let words = fs::read_to_string(self.path(&format!("/srv/{distro}/words")))?;
-        let words: Vec<_> = words.lines().collect();
+        let args = fs::read_to_string(self.path(&format!("/srv/{distro}/words")))?;
+        let args: Vec<_> = args.lines().collect();
         let program = format!("{BIN}/{distro}");
-        let expected = [&[program.as_str()], self.unit.words].concat();
-        ensure!(words == expected, "it was started as {words:?}");
+        let expected = [&[program.as_str()], self.unit.args].concat();
+        ensure!(args == expected, "it was started as {args:?}");
         let main = self.systemd.property(name, "ExecMainStatus")?;
         ensure!(main == "0", "its former process exited with {main}");
         Ok(())
     }
 
     fn install(&self, more: &[&str]) -> anyhow::Result<String> {
-        let words = ["multus-distro", "install", "--unit", self.unit.name];
-        let mut command = self.node.command(words[0]);
-        let written = sh::run(command.args(&words[1..]).args(more))?;
+        let args = ["multus-distro", "install", "--unit", self.unit.name];
+        let mut command = self.node.command(args[0]);
+        let written = sh::run(command.args(&args[1..]).args(more))?;
         self.systemd.ctl(&["daemon-reload"])?;
         self.systemd.ctl(&["restart", self.unit.name])?;
         Ok(written)

@@ -77,8 +77,8 @@ impl Copy {
 }
 
 /// Runs tar on an archive.
-pub(super) fn tar(words: &[&str], archive: &Path) -> anyhow::Result<()> {
-    let (what, names) = words.split_first().context("tar needs an operation")?;
+pub(super) fn tar(args: &[&str], archive: &Path) -> anyhow::Result<()> {
+    let (what, names) = args.split_first().context("tar needs an operation")?;
     let mut command = Command::new("tar");
     sh::run(command.args([what, "--file"]).arg(archive).args(names)).map(drop)
 }

@@ -60,7 +60,7 @@ pub(super) fn run(
         Ok(())
     })?;
     let apply = |base: &Path, piece: &Path, out: &Path| {
-        let words = [
+        let args = [
             "airgap",
             "apply",
             "--base",
@@ -69,7 +69,7 @@ pub(super) fn run(
             "--out",
             text(out)?,
         ];
-        Ok::<_, anyhow::Error>(words.map(str::to_owned))
+        Ok::<_, anyhow::Error>(args.map(str::to_owned))
     };
     let base = former.join("airgap").join(&packed);
     report.check(
@@ -78,8 +78,8 @@ pub(super) fn run(
             for ending in ["zst", "gz"] {
                 let name = packed.replace("zst", ending);
                 let out = env.dir.join(&name);
-                let words = apply(&base, &piece, &out)?;
-                fixture.xtask(&words.each_ref().map(String::as_str))?;
+                let args = apply(&base, &piece, &out)?;
+                fixture.xtask(&args.each_ref().map(String::as_str))?;
                 let expected = fs::read(env.dist.join("airgap").join(&name))?;
                 ensure!(fs::read(&out)? == expected, "{name} has different bytes");
             }
@@ -88,16 +88,16 @@ pub(super) fn run(
     )?;
     report.check("a wrong base and a damaged delta are refused", || {
         let out = env.dir.join("never.tar.zst");
-        let words = apply(&full, &piece, &out)?;
+        let args = apply(&full, &piece, &out)?;
         fixture.ensure_refused(
-            &words.each_ref().map(String::as_str),
+            &args.each_ref().map(String::as_str),
             "the delta is for the archive",
         )?;
         let damaged = env.dir.join("damaged.tar.zst");
         let bytes = fs::read(&piece)?;
         fs::write(&damaged, &bytes[..bytes.len() - 100])?;
-        let words = apply(&base, &damaged, &out)?;
-        fixture.ensure_refused(&words.each_ref().map(String::as_str), "damaged")?;
+        let args = apply(&base, &damaged, &out)?;
+        fixture.ensure_refused(&args.each_ref().map(String::as_str), "damaged")?;
         ensure!(!out.exists(), "a file was written");
         Ok(())
     })?;
@@ -115,8 +115,8 @@ pub(super) fn run(
             let at = bytes.len() / 2;
             bytes[at] ^= 0xff;
             fs::write(&program, bytes)?;
-            let words = ["verify", "--explain", text(&env.dist)?, text(&other)?];
-            fixture.ensure_refused(&words, &format!("bin/{}/multus-shim at byte {at}:", arch()))?;
+            let args = ["verify", "--explain", text(&env.dist)?, text(&other)?];
+            fixture.ensure_refused(&args, &format!("bin/{}/multus-shim at byte {at}:", arch()))?;
             let same =
                 fixture.xtask(&["verify", "--explain", text(&env.dist)?, text(&env.dist)?])?;
             ensure!(same.starts_with("the same"), "{same}");

@@ -76,8 +76,8 @@ impl AirgapFixture {
     }
 
     /// Sends a request to the registry as its user; the first argument is the path.
-    pub(super) fn curl(&self, words: &[&str]) -> anyhow::Result<String> {
-        let (path, more) = words.split_first().context("a request has a path")?;
+    pub(super) fn curl(&self, args: &[&str]) -> anyhow::Result<String> {
+        let (path, more) = args.split_first().context("a request has a path")?;
         let mut command = self.node.command("curl");
         command.args(["--silent", "--show-error", "--fail", "--user"]);
         command.arg(format!("{USER}:{PASSWORD}")).args(more);
@@ -85,13 +85,13 @@ impl AirgapFixture {
     }
 
     /// Runs xtask on the node as the registry's user.
-    pub(super) fn xtask(&self, words: &[&str]) -> anyhow::Result<String> {
-        sh::run(&mut self.xtask_command(words, true))
+    pub(super) fn xtask(&self, args: &[&str]) -> anyhow::Result<String> {
+        sh::run(&mut self.xtask_command(args, true))
     }
 
     /// Runs xtask, which must fail with an error that contains `expected`.
-    pub(super) fn ensure_refused(&self, words: &[&str], expected: &str) -> anyhow::Result<()> {
-        self.ensure_fails(&mut self.xtask_command(words, true), expected)
+    pub(super) fn ensure_refused(&self, args: &[&str], expected: &str) -> anyhow::Result<()> {
+        self.ensure_fails(&mut self.xtask_command(args, true), expected)
     }
 
     /// Runs a command, which must fail; the last line of its stderr must contain `expected`.
@@ -108,14 +108,14 @@ impl AirgapFixture {
         Ok(())
     }
 
-    pub(super) fn xtask_command(&self, words: &[&str], login: bool) -> Command {
+    pub(super) fn xtask_command(&self, args: &[&str], login: bool) -> Command {
         let mut command = self.node.command(&self.xtask);
         command
-            .args(words)
+            .args(args)
             .env("DOCKER_CONFIG", self.node.dir.join("no-logins"))
             .env("MULTUS_REGISTRY_PASSWORD", PASSWORD);
-        let speaks = words.first() == Some(&"airgap")
-            && matches!(words.get(1), Some(&("push" | "pull" | "update")));
+        let speaks = args.first() == Some(&"airgap")
+            && matches!(args.get(1), Some(&("push" | "pull" | "update")));
         if speaks {
             command.arg("--plain-http");
             if login {
@@ -126,15 +126,15 @@ impl AirgapFixture {
     }
 
     /// Runs skopeo on the node.
-    pub(super) fn skopeo(&self, words: &[&str]) -> anyhow::Result<String> {
+    pub(super) fn skopeo(&self, args: &[&str]) -> anyhow::Result<String> {
         let mut command = self.node.command("skopeo");
-        sh::run(command.args(words))
+        sh::run(command.args(args))
     }
 
     /// Counts the lines of the registry's log that contain all these texts.
-    pub(super) fn logged_requests(&self, words: &[&str]) -> anyhow::Result<usize> {
+    pub(super) fn logged_requests(&self, args: &[&str]) -> anyhow::Result<usize> {
         let log = fs::read_to_string(&self.log)?;
-        let has = |line: &&str| words.iter().all(|word| line.contains(word));
+        let has = |line: &&str| args.iter().all(|word| line.contains(word));
         Ok(log.lines().filter(has).count())
     }
 
@@ -175,14 +175,14 @@ impl AirgapFixture {
 
 impl Store {
     /// Runs `ctr` of the same version, in the namespace of Kubernetes.
-    pub(super) fn ctr(&self, fixture: &AirgapFixture, words: &[&str]) -> anyhow::Result<String> {
-        sh::run(&mut self.command(fixture, words))
+    pub(super) fn ctr(&self, fixture: &AirgapFixture, args: &[&str]) -> anyhow::Result<String> {
+        sh::run(&mut self.command(fixture, args))
     }
 
-    pub(super) fn command(&self, fixture: &AirgapFixture, words: &[&str]) -> Command {
+    pub(super) fn command(&self, fixture: &AirgapFixture, args: &[&str]) -> Command {
         let mut command = fixture.node.command(&self.ctr);
         command.args(["--address", &self.socket, "--namespace", "k8s.io"]);
-        command.args(words);
+        command.args(args);
         command
     }
 

@@ -61,7 +61,7 @@ pub(super) fn run(
     })?;
     let pull = |host: &str| {
         let mirror = format!("registry.invalid={host}");
-        let words = [
+        let args = [
             "airgap",
             "pull",
             "--json",
@@ -74,7 +74,7 @@ pub(super) fn run(
             "--store",
             text(&paths.store)?,
         ];
-        let answer = fixture.xtask(&words)?;
+        let answer = fixture.xtask(&args)?;
         let answer: Value = serde_json::from_str(&answer)?;
         let fetched = answer["items"][0]["fetched"].as_u64();
         fetched.with_context(|| answer.to_string())
@@ -105,22 +105,22 @@ pub(super) fn run(
     report.check(
         "an image that was not pulled is an error, and named",
         || {
-            let words = images(&paths, "/nowhere")?;
-            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            let args = images(&paths, "/nowhere")?;
+            let args: Vec<_> = args.iter().map(String::as_str).collect();
             copy_programs(env, &paths)?;
-            fixture.ensure_refused(&words, "fetch it with `cargo xtask airgap pull`")
+            fixture.ensure_refused(&args, "fetch it with `cargo xtask airgap pull`")
         },
     )?;
     report.check(
         "the image is in layout, archive and lists, and explain names its feature",
         || {
-            let words = images(&paths, text(&paths.store)?)?;
-            fixture.xtask(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+            let args = images(&paths, text(&paths.store)?)?;
+            fixture.xtask(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
             let out = text(&paths.out)?;
             fixture.xtask(&["airgap", "bundle", "--arch", arch(), "--out", out])?;
-            let folder = paths.out.join("airgap");
-            fixture.xtask(&["airgap", "verify", text(&folder)?])?;
-            let told = fixture.xtask(&[
+            let directory = paths.out.join("airgap");
+            fixture.xtask(&["airgap", "verify", text(&directory)?])?;
+            let explained = fixture.xtask(&[
                 "airgap",
                 "explain",
                 "--out",
@@ -128,9 +128,12 @@ pub(super) fn run(
                 "--lock",
                 text(&paths.lock)?,
             ])?;
-            let part = told.split("certificates\n").nth(1).unwrap_or_default();
+            let part = explained.split("certificates\n").nth(1).unwrap_or_default();
             let archive = format!("multus-airgap-images-{}.tar.zst: ", arch());
-            ensure!(part.contains(NAME) && part.contains(&archive), "{told}");
+            ensure!(
+                part.contains(NAME) && part.contains(&archive),
+                "{explained}"
+            );
             Ok(())
         },
     )?;
@@ -158,7 +161,7 @@ pub(super) fn run(
 }
 
 fn images(paths: &PullPaths, store: &str) -> anyhow::Result<Vec<String>> {
-    let words = [
+    let args = [
         "images",
         "--arch",
         arch(),
@@ -169,7 +172,7 @@ fn images(paths: &PullPaths, store: &str) -> anyhow::Result<Vec<String>> {
         "--store",
         store,
     ];
-    Ok(words.map(str::to_owned).to_vec())
+    Ok(args.map(str::to_owned).to_vec())
 }
 
 fn copy_programs(env: &TestEnv, paths: &PullPaths) -> anyhow::Result<()> {

@@ -23,8 +23,8 @@ const CHARTS: [&str; 4] = [
 ];
 
 /// Pushes; returns the number of sent bytes.
-fn push(fixture: &AirgapFixture, words: &[&str]) -> anyhow::Result<u64> {
-    let answer = fixture.xtask(&[&["airgap", "push", "--json"], words].concat())?;
+fn push(fixture: &AirgapFixture, args: &[&str]) -> anyhow::Result<u64> {
+    let answer = fixture.xtask(&[&["airgap", "push", "--json"], args].concat())?;
     let answer: Value = serde_json::from_str(&answer)?;
     answer["sent"].as_u64().with_context(|| answer.to_string())
 }
@@ -39,10 +39,10 @@ pub(super) fn run(
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     report.check("without a login the error says how to log in", || {
-        let words = ["airgap", "push", REGISTRY, "--dist", text(&env.dist)?];
-        let mut anonymous = fixture.xtask_command(&words, false);
+        let args = ["airgap", "push", REGISTRY, "--dist", text(&env.dist)?];
+        let mut anonymous = fixture.xtask_command(&args, false);
         fixture.ensure_fails(&mut anonymous, "give --user and MULTUS_REGISTRY_PASSWORD")?;
-        let mut wrong_password = fixture.xtask_command(&words, true);
+        let mut wrong_password = fixture.xtask_command(&args, true);
         wrong_password.env("MULTUS_REGISTRY_PASSWORD", "wrong");
         fixture.ensure_fails(&mut wrong_password, "does not let this user")
     })?;
@@ -50,8 +50,8 @@ pub(super) fn run(
         "a push sends images and charts, a second push nothing",
         || {
             let dist = text(&env.dist)?;
-            let place = format!("oci://{REGISTRY}");
-            let sent = push(fixture, &[&place, "--dist", dist])?;
+            let target = format!("oci://{REGISTRY}");
+            let sent = push(fixture, &[&target, "--dist", dist])?;
             ensure!(sent > 1_000_000, "{sent} bytes were sent");
             let uploads = fixture.logged_requests(&["PUT /v2/"])?;
             ensure!(uploads > 0, "the registry got no upload");
@@ -73,15 +73,15 @@ pub(super) fn run(
         );
         let text_of = serde_json::json!({"auths": {REGISTRY: {"auth": login}}}).to_string();
         fs::write(config.join("config.json"), text_of)?;
-        let words = ["airgap", "push", REGISTRY, "--dist", text(&env.dist)?];
-        let mut command = fixture.xtask_command(&words, false);
+        let args = ["airgap", "push", REGISTRY, "--dist", text(&env.dist)?];
+        let mut command = fixture.xtask_command(&args, false);
         sh::run(command.env("DOCKER_CONFIG", &config)).map(drop)
     })?;
     report.check("skopeo finds the digests of the image list", || {
         for reference in release_images(env)? {
             let (name, digest) = reference.split_once('@').context("a digest is named")?;
             let name = name.trim_start_matches("docker.io/");
-            let place = format!("docker://{REGISTRY}/{name}");
+            let target = format!("docker://{REGISTRY}/{name}");
             let login = format!("{USER}:{PASSWORD}");
             let raw = fixture.skopeo(&[
                 "inspect",
@@ -89,7 +89,7 @@ pub(super) fn run(
                 "--tls-verify=false",
                 "--creds",
                 &login,
-                &place,
+                &target,
             ])?;
             let found = format!("sha256:{}", crate::test_env::sha256(raw.as_bytes()));
             ensure!(found == digest, "{name} is {found}");
@@ -102,10 +102,10 @@ pub(super) fn run(
             let archive = env
                 .dist
                 .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
-            let place = format!("{REGISTRY}/mirror");
-            let words = [place.as_str(), "--archive", text(&archive)?];
-            ensure!(push(fixture, &words)? > 0, "no bytes were sent");
-            ensure!(push(fixture, &words)? == 0, "bytes were sent again");
+            let target = format!("{REGISTRY}/mirror");
+            let args = [target.as_str(), "--archive", text(&archive)?];
+            ensure!(push(fixture, &args)? > 0, "no bytes were sent");
+            ensure!(push(fixture, &args)? == 0, "bytes were sent again");
             fixture
                 .curl(&["/v2/mirror/multusrs/multus/tags/list"])
                 .map(drop)
@@ -113,9 +113,9 @@ pub(super) fn run(
     )?;
     report.check("Helm pulls the charts with the release's bytes", || {
         let logins = fixture.node.dir.join("helm-logins.json");
-        let helm = |words: &[&str]| {
+        let helm = |args: &[&str]| {
             let mut command = fixture.node.command(env.bin.join("helm"));
-            command.arg("--registry-config").arg(&logins).args(words);
+            command.arg("--registry-config").arg(&logins).args(args);
             sh::run(&mut command)
         };
         helm(&[
@@ -128,11 +128,11 @@ pub(super) fn run(
             "--password",
             PASSWORD,
         ])?;
-        let (version, folder) = (env.version()?, env.dir.join("charts"));
-        fs::create_dir_all(&folder)?;
+        let (version, directory) = (env.version()?, env.dir.join("charts"));
+        fs::create_dir_all(&directory)?;
         for name in CHARTS {
             let from = format!("oci://{REGISTRY}/charts/{name}");
-            let to = text(&folder)?;
+            let to = text(&directory)?;
             helm(&[
                 "pull",
                 &from,
@@ -142,7 +142,7 @@ pub(super) fn run(
                 "--destination",
                 to,
             ])?;
-            let pulled = fs::read(folder.join(format!("{name}-{version}.tgz")))?;
+            let pulled = fs::read(directory.join(format!("{name}-{version}.tgz")))?;
             ensure!(
                 pulled == fs::read(env.chart(name)?)?,
                 "{name} has different bytes"

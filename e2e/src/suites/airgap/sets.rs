@@ -30,7 +30,7 @@ pub(super) fn run(
         || {
             let helm = text(&helm)?;
             let lock = env.dir.join("other.lock");
-            let words = [
+            let args = [
                 "airgap",
                 "update",
                 "--check",
@@ -44,10 +44,10 @@ pub(super) fn run(
                 &lock,
                 format!("core {own} built\ncore docker.io/x/y:1 built\n"),
             )?;
-            fixture.ensure_refused(&words, "docker.io/x/y:1 is in it, and nothing runs it")?;
+            fixture.ensure_refused(&args, "docker.io/x/y:1 is in it, and nothing runs it")?;
             fs::write(&lock, "")?;
             let name = own.replace("@VERSION@", &env.version()?);
-            fixture.ensure_refused(&words, &format!("{name} is not in it"))
+            fixture.ensure_refused(&args, &format!("{name} is not in it"))
         },
     )?;
     report.check(

@@ -55,11 +55,11 @@ pub(super) fn run(
         copy.repack(|plain| {
             let holes = plain.with_extension("holes");
             fs::File::create(&holes)?.set_len(1 << 20)?;
-            let (folder, name) = (holes.parent(), holes.file_name());
-            let (folder, name) = (folder.context("a folder")?, name.context("a name")?);
+            let (directory, name) = (holes.parent(), holes.file_name());
+            let (directory, name) = (directory.context("a folder")?, name.context("a name")?);
             let mut command = Command::new("tar");
             command.args(["--append", "--sparse", "--file"]).arg(plain);
-            sh::run(command.arg("--directory").arg(folder).arg(name)).map(drop)
+            sh::run(command.arg("--directory").arg(directory).arg(name)).map(drop)
         })
     })?;
     refused("its bytes are replaced by holes", archive, |copy| {

@@ -47,24 +47,24 @@ const CHUNK: usize = 64 << 10;
 
 /// Serves until it is killed: `bench-api-server PORT PODS NODE DIRECTORY`, with the certificate in that directory. When a client has read
 /// a list of pods to its end, the server writes the time to the file `listed` of the directory.
-pub(crate) fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let words: Vec<_> = words
+pub(crate) fn run(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let args: Vec<_> = args
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let [port, count, node, folder] = words.as_slice() else {
-        anyhow::bail!("{NAME} PORT PODS NODE FOLDER");
+    let [port, count, node, directory] = args.as_slice() else {
+        anyhow::bail!("{NAME} PORT PODS NODE DIRECTORY");
     };
-    let folder = Path::new(folder);
+    let directory = Path::new(directory);
     let server = Arc::new(Server {
         pods: pods::all(count.parse()?, node),
         definitions: pods::definitions(),
         version: AtomicU64::new(1000),
         watches: Mutex::default(),
-        listed: folder.join("listed"),
+        listed: directory.join("listed"),
     });
-    let certificate = CertificateDer::from_pem_file(folder.join("apiserver.crt"))
+    let certificate = CertificateDer::from_pem_file(directory.join("apiserver.crt"))
         .context("cannot read the server's certificate")?;
-    let key = PrivateKeyDer::from_pem_file(folder.join("apiserver.key"))
+    let key = PrivateKeyDer::from_pem_file(directory.join("apiserver.key"))
         .context("cannot read the server's key")?;
     let mut tls = ServerConfig::builder()
         .with_no_client_auth()

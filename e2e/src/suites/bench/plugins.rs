@@ -100,8 +100,8 @@ impl Drop for Metered {
 }
 
 /// Lists the plugins in a directory, without the shim.
-fn plugins(node: &Node, folder: &str) -> anyhow::Result<Vec<String>> {
-    let mut names = node.list(folder)?;
+fn plugins(node: &Node, directory: &str) -> anyhow::Result<Vec<String>> {
+    let mut names = node.list(directory)?;
     names.retain(|name| !matches!(name.as_str(), "multus-shim" | "passthru" | "group"));
     Ok(names)
 }

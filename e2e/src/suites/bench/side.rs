@@ -101,10 +101,10 @@ impl Side {
         let pki = Pki::new(node.dir.join("pki"), "IP:127.0.0.1")?;
         let own = std::env::current_exe()?;
         for (port, count) in [(FEW_PORT, 2 * PODS), (MANY_PORT, MANY)] {
-            let folder = node.dir.join(format!("api-{port}"));
-            fs::create_dir_all(&folder)?;
+            let directory = node.dir.join(format!("api-{port}"));
+            fs::create_dir_all(&directory)?;
             for file in ["apiserver.crt", "apiserver.key"] {
-                fs::copy(pki.file(file), folder.join(file))?;
+                fs::copy(pki.file(file), directory.join(file))?;
             }
             node.serve(&format!("api-{port}"), &own, |command| {
                 command
@@ -114,7 +114,7 @@ impl Side {
                         &count.to_string(),
                         &node.name,
                     ])
-                    .arg(&folder)
+                    .arg(&directory)
             })?;
         }
         for name in ["bridge", "host-local"] {

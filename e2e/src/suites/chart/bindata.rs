@@ -35,13 +35,13 @@ pub(super) fn consumer(env: &TestEnv) -> anyhow::Result<()> {
         "module e2e.invalid/bindata\n\ngo 1.21\n",
     )?;
     fs::write(dir.join("main.go"), CONSUMER)?;
-    let go = |words: &[&str]| {
+    let go = |args: &[&str]| {
         let mut command = Command::new("go");
         sh::run(
             command
                 .current_dir(&dir)
                 .env("GOFLAGS", "-buildvcs=false")
-                .args(words),
+                .args(args),
         )
     };
     let unformatted = sh::run(Command::new("gofmt").current_dir(&dir).args(["-l", "."]))?;

@@ -37,11 +37,14 @@ pub(super) fn build(env: &TestEnv) -> anyhow::Result<Tree> {
     let version = format!("MULTUS_VERSION={}", env.version()?);
     tree.run("make", &["multus-lock", &url, &version])?;
     tree.run("make", &["download"])?;
-    let asked = tree.release.requests();
-    ensure!(asked == 6, "{asked} requests for the sums and five files");
+    let requests = tree.release.requests();
+    ensure!(
+        requests == 6,
+        "{requests} requests for the sums and five files"
+    );
     tree.run("make", &["download"])?;
     ensure!(
-        tree.release.requests() == asked,
+        tree.release.requests() == requests,
         "make download requests existing files again"
     );
     tree.run("go", &["generate"])?;
@@ -54,12 +57,12 @@ pub(super) fn build(env: &TestEnv) -> anyhow::Result<Tree> {
 }
 
 impl Tree {
-    fn run(&self, program: &str, words: &[&str]) -> anyhow::Result<String> {
+    fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(program);
         command
             .current_dir(&self.dir)
             .env("GOFLAGS", "-buildvcs=false");
-        sh::run(command.args(words))
+        sh::run(command.args(args))
     }
 
     /// Runs the program with a new data directory; returns the staged files with their digests.
@@ -67,10 +70,10 @@ impl Tree {
         &self,
         program: &str,
         to: &str,
-        words: &[&str],
+        args: &[&str],
     ) -> anyhow::Result<BTreeMap<String, String>> {
-        let words = [&["--data-dir", to], words].concat();
-        self.run(&format!("./{program}"), &words)?;
+        let args = [&["--data-dir", to], args].concat();
+        self.run(&format!("./{program}"), &args)?;
         let mut found = BTreeMap::new();
         let root = self.dir.join(to);
         let mut open = vec![root.clone()];
@@ -96,8 +99,8 @@ impl Tree {
     pub(super) fn stages(&self, env: &TestEnv) -> anyhow::Result<()> {
         let version = env.version()?;
         let chart = |name: &str| {
-            let place = format!("server/static/charts/{name}-{version}.tgz");
-            Ok((place, sha256(&fs::read(env.chart(name)?)?)))
+            let path = format!("server/static/charts/{name}-{version}.tgz");
+            Ok((path, sha256(&fs::read(env.chart(name)?)?)))
         };
         let charts = |names: &[&str]| {
             names
@@ -119,8 +122,8 @@ impl Tree {
         // The embed tree has the files that the distro selects, the bindata all files of the release.
         let own = ["k3s-multus", "k3s-multus-crd"];
         for (from, names) in [("embed", &own[..]), ("bindata", &super::CHARTS)] {
-            let words = ["--from", from, "--system-default-registry", REGISTRY];
-            let found = self.stage("consumer", &format!("data-{from}"), &words)?;
+            let args = ["--from", from, "--system-default-registry", REGISTRY];
+            let found = self.stage("consumer", &format!("data-{from}"), &args)?;
             let mut expected = charts(names)?;
             expected.extend([manifest.clone()]);
             ensure!(

@@ -33,7 +33,7 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         ("2: resources are those of the values", resources),
         ("3: no name contains a version", names),
         ("4: no two workloads select the same pods", selectors),
-        ("5: a switch may be a string", words),
+        ("5: a switch may be a string", args),
         ("6: a changed configuration restarts pods", checksum),
         (
             "7: every container has resources and a pull policy",
@@ -167,7 +167,7 @@ fn selectors(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn words(env: &TestEnv) -> anyhow::Result<()> {
+fn args(env: &TestEnv) -> anyhow::Result<()> {
     let mut switches = 0;
     for (path, schema) in values::leaves(env)? {
         let is_switch = schema["enum"]
@@ -298,7 +298,7 @@ fn placement(env: &TestEnv) -> anyhow::Result<()> {
 }
 
 fn prefixes(env: &TestEnv) -> anyhow::Result<()> {
-    for (given, expected) in [
+    for (value, expected) in [
         ("/host/etc/x", "/etc/x"),
         ("/hostroot/etc/x", "/etc/x"),
         ("/hostile/x", "/hostile/x"),
@@ -308,9 +308,9 @@ fn prefixes(env: &TestEnv) -> anyhow::Result<()> {
             ("binDir", "binDir"),
             ("multusAutoconfigDir", "multusAutoconfigDir"),
         ] {
-            let value = format!("--set=config.cni_conf.{key}={given}");
-            let config = render::daemon_config(&render::ours(env, NAME, &[&value])?, NAME)?;
-            ensure!(config[name] == expected, "{key} {given}: {config}");
+            let argument = format!("--set=config.cni_conf.{key}={value}");
+            let config = render::daemon_config(&render::ours(env, NAME, &[&argument])?, NAME)?;
+            ensure!(config[name] == expected, "{key} {value}: {config}");
         }
     }
     Ok(())
@@ -319,11 +319,11 @@ fn prefixes(env: &TestEnv) -> anyhow::Result<()> {
 /// Checks arguments with the built program, and configuration keys with the table of options.
 fn arguments(env: &TestEnv) -> anyhow::Result<()> {
     let daemon = env.program("multus-daemon");
-    let understands = |words: &[String]| {
-        let output = sh::output(Command::new(&daemon).args(words).arg("--help"), b"")?;
+    let understands = |args: &[String]| {
+        let output = sh::output(Command::new(&daemon).args(args).arg("--help"), b"")?;
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
-            bail!("{words:?}: {}", error.trim());
+            bail!("{args:?}: {}", error.trim());
         }
         Ok(())
     };

@@ -21,12 +21,12 @@ const DROPPED: &str = "rke2-whereabouts";
 const VERSION: &str = "4.3.17+upv4.3.017";
 
 /// Runs xtask as in a checkout.
-pub(super) fn xtask(words: &[&str]) -> anyhow::Result<String> {
+pub(super) fn xtask(args: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("cargo");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     command.current_dir(root);
     command.args(["run", "--quiet", "--locked", "--package", "xtask", "--"]);
-    sh::run(command.args(words))
+    sh::run(command.args(args))
 }
 
 fn derive(env: &TestEnv, from: &str, drop: &[&str]) -> anyhow::Result<PathBuf> {
@@ -34,7 +34,7 @@ fn derive(env: &TestEnv, from: &str, drop: &[&str]) -> anyhow::Result<PathBuf> {
     let out = env.dir.join("derived");
     let drop: Vec<_> = drop.iter().flat_map(|name| ["--drop", name]).collect();
     let (from, to) = (from.display().to_string(), out.display().to_string());
-    let words = [
+    let args = [
         "chart",
         "derive",
         "--from",
@@ -46,13 +46,13 @@ fn derive(env: &TestEnv, from: &str, drop: &[&str]) -> anyhow::Result<PathBuf> {
         "--out",
         &to,
     ];
-    xtask(&[&words, &drop[..]].concat())?;
+    xtask(&[&args, &drop[..]].concat())?;
     Ok(out.join(format!("k3s-multus-{VERSION}.tgz")))
 }
 
 /// Returns the paths in the chart's directory with their texts, in the archive's order.
 fn files(archive: &Path, name: &str) -> anyhow::Result<Vec<(String, String)>> {
-    let tar = |words: &[&str]| sh::run(Command::new("tar").args(words).arg("--file").arg(archive));
+    let tar = |args: &[&str]| sh::run(Command::new("tar").args(args).arg("--file").arg(archive));
     let listed = tar(&["--list", "--gzip"])?;
     let prefix = format!("{name}/");
     let file = |path: &str| {
@@ -155,14 +155,14 @@ pub(super) fn compare(env: &TestEnv) -> anyhow::Result<()> {
 pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
     let repository = env.dir.join("repository");
     let place = repository.display().to_string();
-    let words = ["chart", "merge", "--into", &place, "--layout"];
+    let args = ["chart", "merge", "--into", &place, "--layout"];
     let merge = |layout: &str, charts: &[PathBuf]| {
         let charts: Vec<_> = charts
             .iter()
             .map(|path| path.display().to_string())
             .collect();
         let charts: Vec<_> = charts.iter().map(String::as_str).collect();
-        xtask(&[&words, &[layout][..], &charts].concat())
+        xtask(&[&args, &[layout][..], &charts].concat())
     };
     let ours = [env.chart("rke2-multus")?, env.chart("rke2-multus-crd")?];
     let old = [
@@ -183,9 +183,9 @@ pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
 
     let server = FileServer::serve(&repository)?;
     let home = env.dir.join("helm");
-    let helm = |words: &[&str]| {
+    let helm = |args: &[&str]| {
         let mut command = Command::new(env.bin.join("helm"));
-        sh::run(command.env("HOME", &home).args(words))
+        sh::run(command.env("HOME", &home).args(args))
     };
     helm(&["repo", "add", "merged", &server.url])?;
     let version = env.version()?;

@@ -20,7 +20,7 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
         start(server)?;
         let pulled = env.dir.join("pulled");
         fs::create_dir_all(&pulled)?;
-        let (folder, version) = (pulled.display().to_string(), env.version()?);
+        let (directory, version) = (pulled.display().to_string(), env.version()?);
         for name in CHARTS {
             let chart = env.chart(name)?;
             let (path, place) = (
@@ -35,7 +35,7 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
                 "--version",
                 &version,
                 "--destination",
-                &folder,
+                &directory,
                 "--plain-http",
             ])?;
             let back = fs::read(pulled.join(format!("{name}-{version}.tgz")))?;
@@ -84,7 +84,7 @@ fn artifacts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     derived::xtask(&[&["chart", "oci", "--out", &place][..], &charts].concat())?;
     let copied = env.dir.join("copied");
     fs::create_dir_all(&copied)?;
-    let (folder, version) = (copied.display().to_string(), env.version()?);
+    let (directory, version) = (copied.display().to_string(), env.version()?);
     for name in CHARTS {
         let from = format!("oci:{place}:{name}:{version}");
         let to = format!("docker://{REGISTRY}/copied/{name}:{version}");
@@ -92,7 +92,7 @@ fn artifacts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         server.node.run(&copy)?;
         let from = format!("oci://{REGISTRY}/copied/{name}");
         let pull = ["pull", &from, "--version", &version];
-        server.helm(&[&pull[..], &["--destination", &folder, "--plain-http"]].concat())?;
+        server.helm(&[&pull[..], &["--destination", &directory, "--plain-http"]].concat())?;
         let back = fs::read(copied.join(format!("{name}-{version}.tgz")))?;
         ensure!(
             back == fs::read(env.chart(name)?)?,
@@ -120,7 +120,7 @@ fn artifacts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
 fn manifest(server: &Server, path: &str, name: &str, version: &str) -> anyhow::Result<Value> {
     let url = format!("http://{REGISTRY}/v2/{path}/{name}/manifests/{version}");
     let accept = "Accept: application/vnd.oci.image.manifest.v1+json";
-    let words = [
+    let args = [
         "curl",
         "--silent",
         "--show-error",
@@ -129,7 +129,7 @@ fn manifest(server: &Server, path: &str, name: &str, version: &str) -> anyhow::R
         accept,
         &url,
     ];
-    serde_json::from_str(&server.node.run(&words)?).context("a manifest is JSON")
+    serde_json::from_str(&server.node.run(&args)?).context("a manifest is JSON")
 }
 
 fn start(server: &Server) -> anyhow::Result<()> {

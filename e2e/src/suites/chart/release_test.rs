@@ -49,12 +49,12 @@ pub(super) fn objects(env: &TestEnv) -> anyhow::Result<()> {
             "{key}: the pod may start on a node without a daemon"
         );
     }
-    let words = [&container["command"], &container["args"]];
-    let words = words.into_iter().filter_map(Value::as_array).flatten();
-    let words: Vec<_> = words.filter_map(Value::as_str).collect();
+    let args = [&container["command"], &container["args"]];
+    let args = args.into_iter().filter_map(Value::as_array).flatten();
+    let args: Vec<_> = args.filter_map(Value::as_str).collect();
     sh::run(
         Command::new(env.program("multus-daemon"))
-            .args(&words[1..])
+            .args(&args[1..])
             .arg("--help"),
     )?;
 

@@ -13,8 +13,8 @@ const KUBERNETES: &str = "--kube-version=1.34.0";
 pub(super) const NAMESPACE: &str = "kube-system";
 
 /// Runs Helm with these arguments and a chart.
-pub(super) fn helm(env: &TestEnv, words: &[&str], chart: &Path) -> anyhow::Result<String> {
-    sh::run(Command::new(env.bin.join("helm")).args(words).arg(chart))
+pub(super) fn helm(env: &TestEnv, args: &[&str], chart: &Path) -> anyhow::Result<String> {
+    sh::run(Command::new(env.bin.join("helm")).args(args).arg(chart))
 }
 
 /// Renders the installed objects of a chart as text, for a release of this name.
@@ -35,8 +35,8 @@ pub(super) fn with_tests(
     more: &[&str],
 ) -> anyhow::Result<String> {
     let namespace = format!("--namespace={NAMESPACE}");
-    let words = ["template", release, &namespace, KUBERNETES];
-    helm(env, &[&words, more].concat(), chart)
+    let args = ["template", release, &namespace, KUBERNETES];
+    helm(env, &[&args, more].concat(), chart)
 }
 
 /// Renders the installed objects of a chart.

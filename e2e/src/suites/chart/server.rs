@@ -41,12 +41,12 @@ impl Server {
     }
 
     /// Runs Helm on the node.
-    pub(super) fn helm(&self, words: &[&str]) -> anyhow::Result<String> {
+    pub(super) fn helm(&self, args: &[&str]) -> anyhow::Result<String> {
         let mut helm = self.node.command("helm");
         helm.env("KUBECONFIG", self.control.admin());
         // The home directory has Helm's cache and its logins.
         helm.env("HOME", &self.node.dir);
-        sh::run(helm.args(words).args(["--namespace", NAMESPACE]))
+        sh::run(helm.args(args).args(["--namespace", NAMESPACE]))
     }
 
     /// Runs `helm install` or `helm upgrade` of a packed chart.
@@ -61,13 +61,13 @@ impl Server {
         self.helm(&[&[verb, name, &chart], more].concat())
     }
 
-    pub(super) fn kubectl(&self, words: &[&str]) -> anyhow::Result<String> {
-        self.control.kubectl(&self.node, words)
+    pub(super) fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.control.kubectl(&self.node, args)
     }
 
     /// Reads an object; `None` when it does not exist.
     pub(super) fn get(&self, identity: &str) -> anyhow::Result<Option<Value>> {
-        let words = [
+        let args = [
             "get",
             identity,
             "--namespace",
@@ -75,7 +75,7 @@ impl Server {
             "--ignore-not-found",
             "--output=json",
         ];
-        let text = self.kubectl(&words)?;
+        let text = self.kubectl(&args)?;
         if text.trim().is_empty() {
             return Ok(None);
         }

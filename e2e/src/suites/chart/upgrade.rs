@@ -189,9 +189,9 @@ impl<'a> RoundTrip<'a> {
             charts.reverse();
         }
         for name in charts {
-            let words = ["--install", "--take-ownership", "--reset-values"];
+            let args = ["--install", "--take-ownership", "--reset-values"];
             self.server
-                .release("upgrade", name, &self.env.chart(name)?, &words)?;
+                .release("upgrade", name, &self.env.chart(name)?, &args)?;
         }
         let owner =
             self.server.existing(DEFINITION)?["metadata"]["annotations"]["meta.helm.sh/release-name"]

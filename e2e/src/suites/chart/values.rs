@@ -78,9 +78,9 @@ fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
     preflight_agrees(env, row, &values, after.as_deref().ok())?;
     let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
     match row.outcome {
-        Outcome::Refused(cure) => match after {
+        Outcome::Refused(hint) => match after {
             Ok(_) => bail!("the value is accepted"),
-            Err(error) => ensure!(error.to_string().contains(cure), "no `{cure}` in {error:#}"),
+            Err(error) => ensure!(error.to_string().contains(hint), "no `{hint}` in {error:#}"),
         },
         Outcome::NoChange => ensure!(after? == before, "it changes something"),
         Outcome::Shows(text) => {

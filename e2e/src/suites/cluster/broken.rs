@@ -130,11 +130,9 @@ impl ClusterFixture<'_> {
     /// Returns the logs of the daemons' present and previous containers: the kubelet restarts one that exits at its start.
     fn logs(&self, chart: &str) -> anyhow::Result<String> {
         let selector = format!("--selector=app={chart}");
-        let words = ["logs", NAMESPACE, &selector, "--tail=20"];
-        let now = self.cluster.kubectl(&words)?;
-        let before = self
-            .cluster
-            .kubectl(&[&words[..], &["--previous"]].concat());
+        let args = ["logs", NAMESPACE, &selector, "--tail=20"];
+        let now = self.cluster.kubectl(&args)?;
+        let before = self.cluster.kubectl(&[&args[..], &["--previous"]].concat());
         Ok(now + &before.unwrap_or_default())
     }
 

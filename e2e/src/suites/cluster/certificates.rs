@@ -192,8 +192,8 @@ impl ClusterFixture<'_> {
     }
 
     pub(super) fn wait_until_rolled_out(&self, what: &str) -> anyhow::Result<()> {
-        let words = ["rollout", "status", what, NAMESPACE, "--timeout=120s"];
-        self.cluster.kubectl(&words).map(drop)
+        let args = ["rollout", "status", what, NAMESPACE, "--timeout=120s"];
+        self.cluster.kubectl(&args).map(drop)
     }
 
     pub(super) fn upgrade(&self, chart: &str, more: &[&str]) -> anyhow::Result<()> {

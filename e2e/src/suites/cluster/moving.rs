@@ -40,12 +40,12 @@ impl ClusterFixture<'_> {
             ..original.clone()
         };
         let mut pods = vec![self.pod_on_changing("before")?];
-        for (name, places) in [
+        for (name, paths) in [
             ("upgraded", upgraded),
             ("moved", moved),
             ("back", original.clone()),
         ] {
-            self.change(ContainerdVersion::V2, places).context(name)?;
+            self.change(ContainerdVersion::V2, paths).context(name)?;
             self.wait_until_ready(chart)?;
             pods.push(self.pod_on_changing(name).context(name)?);
             for pod in &pods {
@@ -61,8 +61,8 @@ impl ClusterFixture<'_> {
         self.delete_pods(&[last])?;
         // The test created these directories, and no runtime uses them now.
         let node = &self.cluster.members[CHANGING].node;
-        for folder in [LINKS, UNPACKED, OWN_BIN_DIR, OWN_CONF_DIR] {
-            fs::remove_dir_all(node.path(folder)).context(folder)?;
+        for directory in [LINKS, UNPACKED, OWN_BIN_DIR, OWN_CONF_DIR] {
+            fs::remove_dir_all(node.path(directory)).context(directory)?;
         }
         Ok(())
     }

@@ -24,9 +24,9 @@ const PLUGGED: &str = "plug0";
 impl ClusterFixture<'_> {
     pub(super) fn pod_requests(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
         let of = |what: &str| format!("{chart}: {what}");
-        let names = self.names("asked");
+        let names = self.names("requesting");
         let each = |act: &dyn Fn(&Member, &str) -> anyhow::Result<()>| {
-            self.each(|member| act(member, &format!("asked-{}", member.node.name)))
+            self.each(|member| act(member, &format!("requesting-{}", member.node.name)))
         };
         let drivers = report.check(
             &of("a pod on every node has a device of a plugin and one of a claim"),
@@ -81,7 +81,7 @@ impl ClusterFixture<'_> {
     /// Returns a pod for each node and the template of their claims; the pods request the networks `more` after those of all pods.
     fn requesting_pods(&self, more: &[Value]) -> Vec<Value> {
         let template = json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "asked"},
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "requesting"},
             "spec": {"spec": dra::request(dra::CLASS, 1)},
         });
         let networks = [
@@ -92,11 +92,11 @@ impl ClusterFixture<'_> {
         let networks = json!([&networks[..], more].concat()).to_string();
         let of_node = |member: &Member| {
             let node = &member.node.name;
-            let mut pod = objects::pod(&format!("asked-{node}"), node, Some(&networks));
+            let mut pod = objects::pod(&format!("requesting-{node}"), node, Some(&networks));
             pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
             pod["spec"]["containers"][0]["resources"] =
                 json!({"limits": {device_plugin::RESOURCE: "1"}});
-            drivers::add_claim(&mut pod, json!({"resourceClaimTemplateName": "asked"}));
+            drivers::add_claim(&mut pod, json!({"resourceClaimTemplateName": "requesting"}));
             pod
         };
         let pods = self.cluster.members.iter().map(of_node);

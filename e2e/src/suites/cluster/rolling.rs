@@ -1,4 +1,4 @@
-//! A rolling update of the daemons under a stream of pods: none fails, and none has fewer networks than it asked for.
+//! A rolling update of the daemons under a stream of pods: none fails, and none has fewer networks than it requested.
 
 use std::{
     collections::BTreeSet,

@@ -58,10 +58,10 @@ impl DiscoverFixture {
     }
 
     /// Runs `multus-daemon discover`; returns its output as JSON and as text.
-    pub(super) fn discover(&self, words: &[&str]) -> anyhow::Result<(Value, String)> {
+    pub(super) fn discover(&self, args: &[&str]) -> anyhow::Result<(Value, String)> {
         let ask = |more: &[&str]| {
             let mut command = self.node.command(&self.daemon);
-            command.arg("discover").args(words).args(more);
+            command.arg("discover").args(args).args(more);
             let output = sh::output(&mut command, b"")?;
             let text = String::from_utf8(output.stdout)?;
             ensure!(!text.is_empty(), "it printed nothing: {}", output.status);
@@ -90,8 +90,8 @@ impl DiscoverFixture {
 
     /// Creates a symbolic link and its directory.
     pub(super) fn link(&self, target: &str, path: &str) -> anyhow::Result<()> {
-        let place = self.node.path(path);
-        fs::create_dir_all(place.parent().unwrap_or(Path::new("/")))?;
-        std::os::unix::fs::symlink(target, place).with_context(|| path.to_owned())
+        let link = self.node.path(path);
+        fs::create_dir_all(link.parent().unwrap_or(Path::new("/")))?;
+        std::os::unix::fs::symlink(target, link).with_context(|| path.to_owned())
     }
 }

@@ -14,7 +14,7 @@ const CONFIG: &str = "/etc/containerd-inner.toml";
 pub(super) fn run(env: &TestEnv) -> anyhow::Result<()> {
     let fixture = DiscoverFixture::new(env)?;
     start(&fixture)?;
-    let place = sh::until(60, "the inner runtime is seen", || {
+    let path = sh::until(60, "the inner runtime is seen", || {
         let (json, text) = fixture.discover(&["--root", "/"])?;
         ensure!(
             json["dirs"].is_null() && json["runtime"].is_null(),
@@ -34,7 +34,7 @@ pub(super) fn run(env: &TestEnv) -> anyhow::Result<()> {
             .context("it has a place")?
             .to_owned())
     })?;
-    let root = format!("{place}/root");
+    let root = format!("{path}/root");
     sh::until(60, "the inner runtime answers", || {
         let (json, text) = fixture.discover(&["--root", &root])?;
         let dirs = &json["dirs"];

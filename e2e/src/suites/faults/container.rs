@@ -110,10 +110,10 @@ impl<'a> Container<'a> {
             inside.values().all(|addresses| addresses.len() == 1),
             "ADD succeeded, inside are {inside:?}"
         );
-        let given = result["ips"][0]["address"].as_str().unwrap_or_default();
+        let address = result["ips"][0]["address"].as_str().unwrap_or_default();
         ensure!(
-            inside["eth0"] == [given],
-            "the result names {given}, inside are {inside:?}"
+            inside["eth0"] == [address],
+            "the result has {address}, the pod {inside:?}"
         );
         let known = self.interfaces_in_state()?;
         ensure!(

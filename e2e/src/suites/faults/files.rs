@@ -185,14 +185,17 @@ fn other_file_times(
     first.add_complete()?;
     second.add_complete()?;
     let seconds = time.duration_since(UNIX_EPOCH)?.as_secs();
-    for folder in [
+    for directory in [
         "/var/lib/cni",
         CONF_DIR,
         BIN_DIR,
         "/run/multus",
         "/run/secrets",
     ] {
-        set_times(&fixture.single_node.node.path(folder), seconds.try_into()?)?;
+        set_times(
+            &fixture.single_node.node.path(directory),
+            seconds.try_into()?,
+        )?;
     }
     first.remove()?;
     fixture.crash()?;

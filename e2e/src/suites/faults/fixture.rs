@@ -91,8 +91,8 @@ impl<'a> FaultsFixture<'a> {
     /// Writes the files that a pod with the daemon's service account has, with a new token.
     pub(super) fn write_token(&self) -> anyhow::Result<()> {
         let SingleNode { node, control, .. } = &self.single_node;
-        let words = ["create", "token", "multus", "--namespace=kube-system"];
-        let token = control.kubectl(node, &words)?;
+        let args = ["create", "token", "multus", "--namespace=kube-system"];
+        let token = control.kubectl(node, &args)?;
         node.write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
         let authority = fs::read(control.pki.file("ca.crt"))?;
         node.write(&format!("{ACCOUNT}/ca.crt"), authority)?;
@@ -107,9 +107,9 @@ impl<'a> FaultsFixture<'a> {
     }
 
     /// Runs kubectl as the administrator.
-    pub(super) fn kubectl(&self, words: &[&str]) -> anyhow::Result<()> {
+    pub(super) fn kubectl(&self, args: &[&str]) -> anyhow::Result<()> {
         let SingleNode { node, control, .. } = &self.single_node;
-        control.kubectl(node, words).map(drop)
+        control.kubectl(node, args).map(drop)
     }
 
     /// Creates the CRD of network definitions, and the network that the pods request.
@@ -251,9 +251,9 @@ impl<'a> FaultsFixture<'a> {
     pub(super) fn remove_empty_leases(&self) -> anyhow::Result<usize> {
         let mut removed = 0;
         for network in ["cbr0", "storage"] {
-            let folder = format!("/var/lib/cni/networks/{network}");
-            for name in self.single_node.node.list(&folder)? {
-                let path = self.single_node.node.path(&format!("{folder}/{name}"));
+            let directory = format!("/var/lib/cni/networks/{network}");
+            for name in self.single_node.node.list(&directory)? {
+                let path = self.single_node.node.path(&format!("{directory}/{name}"));
                 if name != "lock" && path.metadata()?.len() == 0 {
                     fs::remove_file(path)?;
                     removed += 1;

@@ -52,10 +52,10 @@ pub(super) fn set_offset(proc: &Path, seconds: i64) -> anyhow::Result<()> {
     // No thread may be executing the code that is replaced.
     for thread in fs::read_dir(proc.join("task"))? {
         let state = thread?.path().join("syscall");
-        let place = sh::until(10, "the process has stopped", || {
-            place(&fs::read_to_string(&state)?).context("it runs")
+        let address = sh::until(10, "the process has stopped", || {
+            address(&fs::read_to_string(&state)?).context("it runs")
         })?;
-        ensure!(!replaced.contains(&place), "a thread is reading the time");
+        ensure!(!replaced.contains(&address), "a thread is reading the time");
     }
     memory
         .write_all_at(&code, at)
@@ -81,7 +81,7 @@ fn function(image: &[u8]) -> anyhow::Result<u64> {
 }
 
 /// Returns the address at which a thread is stopped: the last number of its `syscall` file, which a running thread does not have.
-fn place(syscall: &str) -> Option<u64> {
+fn address(syscall: &str) -> Option<u64> {
     let last = syscall.split_whitespace().last()?;
     u64::from_str_radix(last.strip_prefix("0x")?, 16).ok()
 }
@@ -95,10 +95,10 @@ mod tests {
         let maps = "00400000-00500000 r-xp 0 00:00 0 /bin/x\n7ffe1000-7ffe3000 r-xp 00000000 00:00 0          [vdso]\n";
         assert_eq!(mapping(maps), Some((0x7ffe_1000, 0x7ffe_3000)));
         assert_eq!(mapping(""), None);
-        assert_eq!(place("running\n"), None);
-        assert_eq!(place("-1 0x7ff0 0x7f54\n"), Some(0x7f54));
+        assert_eq!(address("running\n"), None);
+        assert_eq!(address("-1 0x7ff0 0x7f54\n"), Some(0x7f54));
         assert_eq!(
-            place("230 0x0 0x0 0x1 0x1 0x0 0x0 0x7ffe 0x4503\n"),
+            address("230 0x0 0x0 0x1 0x1 0x0 0x0 0x7ffe 0x4503\n"),
             Some(0x4503)
         );
     }

@@ -32,17 +32,17 @@ impl Servers {
         let server = cluster.server();
         fs::create_dir_all(server.path(&format!("{K3S}/server")))?;
         let address = serve_static(cluster, server, K3S)?;
-        let [script, place] = ["job.sh", "static-server"].map(|name| env.dir.join(name));
+        let [script, address_file] = ["job.sh", "static-server"].map(|name| env.dir.join(name));
         fs::write(&script, SCRIPT)?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
-        fs::write(&place, address)?;
+        fs::write(&address_file, address)?;
         let image = Image {
             name: "helm-job",
             references: &[IMAGE.to_owned()],
             programs: &[
                 (env.bin.join("helm"), "/bin/helm"),
                 (script, "/bin/job"),
-                (place, "/static-server"),
+                (address_file, "/static-server"),
             ],
             entrypoint: &["/bin/job"],
             user: "1000",

@@ -115,10 +115,10 @@ impl NetnsFixture<'_> {
 
     /// Returns the IPv4 default routes of the pod, as iproute prints them.
     fn default_routes(&self, pod: &str) -> anyhow::Result<Vec<String>> {
-        let words = [
+        let args = [
             "ip", "netns", "exec", pod, "ip", "-4", "route", "show", "default",
         ];
-        let text = self.single_node.node.run(&words)?;
+        let text = self.single_node.node.run(&args)?;
         Ok(text.lines().map(|line| line.trim().to_owned()).collect())
     }
 
@@ -135,10 +135,10 @@ impl NetnsFixture<'_> {
 
     fn request_networks(&self, pod: &str, networks: &str) -> anyhow::Result<()> {
         let annotation = format!("{NETWORKS}={networks}");
-        let words = ["annotate", "--overwrite", "pod", pod, &annotation];
+        let args = ["annotate", "--overwrite", "pod", pod, &annotation];
         self.single_node
             .control
-            .kubectl(&self.single_node.node, &words)
+            .kubectl(&self.single_node.node, &args)
             .map(drop)
     }
 
@@ -163,8 +163,8 @@ impl NetnsFixture<'_> {
         check: impl Fn(&Addresses) -> anyhow::Result<()>,
     ) -> anyhow::Result<Addresses> {
         sh::until(PATIENCE, "the pod has its networks", || {
-            let words = ["ip", "netns", "exec", pod, "ip", "-o", "address"];
-            let inside = addresses(&self.single_node.node.run(&words)?);
+            let args = ["ip", "netns", "exec", pod, "ip", "-o", "address"];
+            let inside = addresses(&self.single_node.node.run(&args)?);
             check(&inside)?;
             Ok(inside)
         })
@@ -240,10 +240,10 @@ impl NetnsFixture<'_> {
             .unwrap_or_default()
             .to_owned();
         let show = |interface: &str| {
-            let words = [
+            let args = [
                 "ip", "netns", "exec", pod, "ip", "address", "show", interface,
             ];
-            self.single_node.node.run(&words)
+            self.single_node.node.run(&args)
         };
         let inside = show("plug0")?;
         ensure!(

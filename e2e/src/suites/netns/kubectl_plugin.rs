@@ -35,13 +35,13 @@ impl NetnsFixture<'_> {
     }
 
     fn status_and_why(&self, plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
-        let inside = self.attach("told", Some("storage"), &["eth0", "net1"])?;
-        let rows = plugin.ensure_status("told", &inside)?;
+        let inside = self.attach("running", Some("storage"), &["eth0", "net1"])?;
+        let rows = plugin.ensure_status("running", &inside)?;
         let storage = &rows["net1"];
         ensure!(storage["plugins"] == json!(["bridge"]), "{storage}");
         let (status, why) = plugin.json(&["why", "told"], "")?;
         ensure!(status == 0 && why["cause"] == "well", "{why}");
-        let pod_report = self.pod_report("told")?;
+        let pod_report = self.pod_report("running")?;
         let attachments = &pod_report["containers"][0]["attachments"];
         ensure!(
             attachments[1]["addresses"] == json!(inside["net1"])
@@ -49,7 +49,7 @@ impl NetnsFixture<'_> {
             "{pod_report}"
         );
         ensure!(pod_report["problem"].is_null(), "{pod_report}");
-        self.single_node.remove("told")
+        self.single_node.remove("running")
     }
 
     fn missing_definition(&self, plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {

@@ -102,8 +102,8 @@ impl<'a> Fleet<'a> {
             .collect();
         objects::definitions(self.env, &self.control, &self.node, &definitions)?;
         self.control.apply(&self.node, &account())?;
-        let words = ["create", "token", "multus", "--namespace=kube-system"];
-        let token = self.control.kubectl(&self.node, &words)?;
+        let args = ["create", "token", "multus", "--namespace=kube-system"];
+        let token = self.control.kubectl(&self.node, &args)?;
         self.node
             .write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
         let authority = fs::read(self.control.pki.file("ca.crt"))?;
@@ -152,11 +152,11 @@ impl<'a> Fleet<'a> {
     /// Adds packet counters for the address by which daemons, and not the test, reach the API server.
     fn count_bytes(&self) -> anyhow::Result<()> {
         let address = self.node.address();
-        for words in [
+        for args in [
             ["-d", &address, "--dport", "6443"],
             ["-s", &address, "--sport", "6443"],
         ] {
-            let [side, address, port, number] = words;
+            let [side, address, port, number] = args;
             self.node.run(&[
                 "iptables", "-A", "INPUT", side, address, "-p", "tcp", port, number,
             ])?;
@@ -253,8 +253,8 @@ impl<'a> Fleet<'a> {
         let stat = fs::read_to_string(self.node.path(&format!("/proc/{pid}/stat")))?;
         // The second word is the name of the process, in brackets and with any characters.
         let rest = stat.rsplit(") ").next().unwrap_or_default();
-        let words = rest.split(' ').skip(11).take(2);
-        let ticks: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+        let args = rest.split(' ').skip(11).take(2);
+        let ticks: Vec<f64> = args.filter_map(|word| word.parse().ok()).collect();
         ensure!(ticks.len() == 2, "/proc/{pid}/stat has no times: {stat}");
         Ok(ticks.iter().sum::<f64>() / TICKS)
     }

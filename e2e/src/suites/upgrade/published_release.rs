@@ -89,7 +89,7 @@ impl<'a> PublishedRelease<'a> {
             .iter()
             .map(|image| format!("docker.io/{image}"))
             .partition(|image| image.contains("cni-plugins"));
-        let programs = PROGRAMS.map(|(program, place)| (peer.join(program), place));
+        let programs = PROGRAMS.map(|(program, path)| (peer.join(program), path));
         let name = |what: &str| format!("{what}-{}", kind.chart.trim_end_matches(".tgz"));
         for image in [
             Image {
@@ -139,16 +139,16 @@ impl<'a> PublishedRelease<'a> {
     pub(crate) fn wait_until_deployed(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
         sh::until(120, "the published DaemonSet is rolled out", || {
-            let words = ["rollout", "status", NAMESPACE, "--timeout=1s"];
-            cluster.kubectl(&[&words[..], &[&format!("daemonset/{NAME}")]].concat())
+            let args = ["rollout", "status", NAMESPACE, "--timeout=1s"];
+            cluster.kubectl(&[&args[..], &[&format!("daemonset/{NAME}")]].concat())
         })?;
         self.fixture.each(|member| {
-            let folder = &member.runtime.paths.conf_dir;
+            let directory = &member.runtime.paths.conf_dir;
             sh::until(30, "its configuration is installed", || {
-                let names = member.node.list(folder)?;
+                let names = member.node.list(directory)?;
                 // Without a daemon the configuration is a list when that of the default network is one.
                 let found = names.iter().any(|name| name.starts_with("00-multus.conf"));
-                ensure!(found, "in {folder} are {names:?}");
+                ensure!(found, "in {directory} are {names:?}");
                 Ok(())
             })
         })
