@@ -108,7 +108,7 @@ mod tests {
     fn list_items_have_names_in_their_paths_and_names_are_replaced() {
         let object = json!({"kind": "A", "metadata": {"name": "b"}, "list": [{"name": "hostroot", "v": 1}], "words": ["y"]});
         let found = fields(&[vec![object]]);
-        assert!(found.contains("A/b.args = [\"y\"]"), "{found:?}");
+        assert!(found.contains("A/b.words = [\"y\"]"), "{found:?}");
         let found: Vec<_> = found.iter().map(|line| renamed(line)).collect();
         assert_eq!(
             found[1..3],

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the job of a HelmChart runs: Helm, told by environment, arguments and mounted files. Its first argument is the verb.
+# The entry point of a HelmChart's job: runs Helm as environment, arguments and mounted files say. The first argument is the verb.
 set -eu
 export HELM_CACHE_HOME=/tmp/cache HELM_CONFIG_HOME=/tmp/config HELM_DATA_HOME=/tmp/data
 export SSL_CERT_FILE=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A CNI plugin for level `load`: records each call with its soft limit of open files, waits where the test has closed a gate, and
-# reports one interface with one address. Its name tells the two networks of a pod apart.
+# A CNI plugin for suite `load`: records each call with its soft limit of open files, waits at a gate that the test has closed, and
+# reports one interface with one address. Both networks of a pod run it, under different names.
 read -r config || :
 kind=${0##*/}
 record() {
