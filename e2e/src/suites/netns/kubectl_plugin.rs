@@ -39,7 +39,7 @@ impl NetnsFixture<'_> {
         let rows = plugin.ensure_status("running", &inside)?;
         let storage = &rows["net1"];
         ensure!(storage["plugins"] == json!(["bridge"]), "{storage}");
-        let (status, why) = plugin.json(&["why", "told"], "")?;
+        let (status, why) = plugin.json(&["why", "running"], "")?;
         ensure!(status == 0 && why["cause"] == "well", "{why}");
         let pod_report = self.pod_report("running")?;
         let attachments = &pod_report["containers"][0]["attachments"];
