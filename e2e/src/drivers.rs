@@ -15,14 +15,13 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{Cluster, kubelet},
     control_plane::objects,
+    daemon::STATE_DIR,
     node::{Node, Service},
     sh,
 };
 
 /// The directory of device information files.
 const INFORMATION: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
-/// The daemon's state directory.
-const STATE: &str = "/var/lib/cni/multus";
 
 /// The device IDs of a pod by interface.
 pub(crate) type DevicesByInterface = BTreeMap<String, String>;
@@ -139,7 +138,7 @@ pub(crate) fn devices_in_environment(
 
 /// Returns the devices of a pod's attachments from the daemon's state, after checking that each plugin got its device.
 pub(crate) fn attached_devices(node: &Node, pod: &str) -> anyhow::Result<DevicesByInterface> {
-    let directory = format!("{STATE}/.multus-rs");
+    let directory = format!("{STATE_DIR}/.multus-rs");
     let mut devices = DevicesByInterface::new();
     for name in node.list(&directory)? {
         let path = node.path(&format!("{directory}/{name}"));
@@ -166,7 +165,7 @@ pub(crate) fn attached_devices(node: &Node, pod: &str) -> anyhow::Result<Devices
 
 /// Returns whether every plugin of a network with this interface has the device in its configuration, under both keys.
 fn plugins_got(node: &Node, interface: &str, id: &str) -> anyhow::Result<bool> {
-    let results = format!("{STATE}/results");
+    let results = format!("{STATE_DIR}/results");
     for name in node.list(&results)? {
         let file = std::fs::read(node.path(&format!("{results}/{name}")))?;
         let entry: Entry = serde_json::from_slice(&file).with_context(|| name.clone())?;

@@ -6,6 +6,7 @@ mod rules;
 
 mod cluster;
 mod control_plane;
+mod daemon;
 mod drivers;
 mod node;
 mod programs;

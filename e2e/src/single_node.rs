@@ -31,6 +31,8 @@ pub(crate) const NEEDS: Needs = Needs {
     modules: &[Module::Plugins, Module::Kubernetes],
 };
 
+/// The CNI error code "try again later".
+pub(crate) const TRY_AGAIN_LATER: u64 = 11;
 pub(crate) const CONF_DIR: &str = "/etc/cni/net.d";
 pub(crate) const BIN_DIR: &str = "/opt/cni/bin";
 /// The configuration of the default network.
@@ -53,7 +55,7 @@ impl SingleNode {
         env: &TestEnv,
         kernel: Kernel,
         shim: PathBuf,
-        primary: &str,
+        default_network: &str,
         definitions: &[Value],
     ) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
@@ -61,11 +63,11 @@ impl SingleNode {
         let control = ControlPlane::start(&node, Components::ApiServer)?;
         for plugin in fs::read_dir(&env.plugins)? {
             let plugin = plugin?;
-            let place = Path::new(BIN_DIR).join(plugin.file_name());
-            node.write(&place.to_string_lossy(), b"")?;
-            fs::copy(plugin.path(), node.path(&place.to_string_lossy()))?;
+            let path = Path::new(BIN_DIR).join(plugin.file_name());
+            node.write(&path.to_string_lossy(), b"")?;
+            fs::copy(plugin.path(), node.path(&path.to_string_lossy()))?;
         }
-        node.write(PRIMARY, primary)?;
+        node.write(PRIMARY, default_network)?;
         objects::definitions(env, &control, &node, definitions)?;
         Ok(Self {
             control,
@@ -83,7 +85,7 @@ impl SingleNode {
         self.control
             .apply(&self.node, &[objects::pod(pod, &self.node.name, networks)])?;
         self.node.run(&["ip", "netns", "add", pod])?;
-        self.verb("ADD", pod, None)
+        self.verb("ADD", pod)
     }
 
     /// Runs both DELs of a runtime and deletes the pod.
@@ -118,16 +120,9 @@ impl SingleNode {
         call("").map(drop)
     }
 
-    pub(crate) fn verb(
-        &self,
-        verb: &str,
-        pod: &str,
-        previous: Option<&Value>,
-    ) -> anyhow::Result<Value> {
-        let mut config = self.config()?;
-        if let Some(previous) = previous {
-            config["prevResult"] = previous.clone();
-        }
+    /// Runs a verb with the pod's network namespace.
+    pub(crate) fn verb(&self, verb: &str, pod: &str) -> anyhow::Result<Value> {
+        let config = self.config()?;
         let id = self.container(pod)?;
         let (netns, args) = (format!("/run/netns/{pod}"), cni_args(pod, &id));
         let mut env = vec![

@@ -159,7 +159,7 @@ pub(crate) fn containerd(
 }
 
 /// Returns the default network of a node in this version of CNI: a bridge with addresses of the node's range.
-pub(crate) fn primary(version: &str, number: u8) -> String {
+pub(crate) fn default_network(version: &str, number: u8) -> String {
     serde_json::json!({"cniVersion": version, "name": "cbr0", "plugins": [
         {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "ipam": {
             "type": "host-local",

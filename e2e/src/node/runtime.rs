@@ -131,7 +131,7 @@ fn install_files(
     node.write(config, layout::containerd(containerd_version, paths, IMAGE))?;
     node.write(
         &format!("{conf_dir}/10-primary.conflist"),
-        layout::primary("1.0.0", node.number),
+        layout::default_network("1.0.0", node.number),
     )
 }
 

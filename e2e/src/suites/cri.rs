@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     control_plane::{Components, ControlPlane, objects},
+    daemon::STATE_DIR,
     node::{
         Node,
         cri::{self, Client, ContainerConfig, KeyValue, Mount, NamespaceOption, PodSandboxConfig},
@@ -45,7 +46,6 @@ pub(crate) const NEEDS: Needs = Needs {
 
 const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
 const KUBECONFIG: &str = "/var/lib/multus/e2e-kubeconfig";
-const STATE: &str = "/var/lib/cni/multus";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     for (containerd_version, layout) in [
@@ -288,7 +288,7 @@ impl CriFixture {
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
         ensure!(names == interfaces, "the sandbox has {inside:?}");
         ensure!(
-            self.node.path(&format!("{STATE}/{sandbox}")).exists(),
+            self.node.path(&format!("{STATE_DIR}/{sandbox}")).exists(),
             "no state of {sandbox}"
         );
         objects::ensure_status(&self.control.get(&self.node, &["pod", name])?, &inside)?;

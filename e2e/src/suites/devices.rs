@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::Cluster,
     control_plane::{Components, objects},
+    daemon,
     drivers::{self, device_plugin, dra},
     node::{
         inspect::nothing_left,
@@ -117,20 +118,8 @@ impl DevicesFixture<'_> {
             "cniConfigDir": paths.conf_dir, "binDir": paths.bin_dir, "logLevel": "debug", "dynamicNetworks": true,
         });
         node.write(DAEMON_CONFIG, config.to_string())?;
-        let (program, admin) = (self.env.program("multus-daemon"), cluster.control.admin());
-        let args = ["--root", "/", "--config", DAEMON_CONFIG];
-        node.serve("daemon", &program, |command| {
-            command
-                .env("MULTUS_NODE_NAME", &node.name)
-                .env("KUBECONFIG", &admin)
-                .arg("run")
-                .args(args)
-        })?;
-        sh::until(60, "the daemon is ready", || {
-            let mut status = node.command(&program);
-            sh::run(status.args(["status", "--ready"]).args(args))
-        })
-        .map(drop)
+        let admin = cluster.control.admin();
+        daemon::start(self.env, node, &admin, DAEMON_CONFIG, None).map(drop)
     }
 
     /// Returns a pod with one container per element of `devices`, which requests that many devices.

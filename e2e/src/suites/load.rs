@@ -17,7 +17,7 @@ use http::Method;
 
 use self::{
     container::{Container, Outcome, finish},
-    fixture::{LoadFixture, PRIMARY_PLUGIN, SECOND_PLUGIN, SOFT_LIMIT, pod_name, started_calls},
+    fixture::{DEFAULT_PLUGIN, LoadFixture, SECOND_PLUGIN, SOFT_LIMIT, pod_name, started_calls},
 };
 use crate::{
     control_plane::{http_proxy::RequestFault, objects},
@@ -110,7 +110,7 @@ pub(crate) fn run(
 /// The daemon has all requests at the same time: the first plugin of each waits until the last request has arrived.
 fn burst(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let containers = Container::many(MANY, "burst");
-    let mut gate = fixture.close_gate(PRIMARY_PLUGIN, "ADD")?;
+    let mut gate = fixture.close_gate(DEFAULT_PLUGIN, "ADD")?;
     let running = fixture.start_all("ADD", &containers)?;
     let arrived = fixture.wait_connections(MANY);
     gate.open()?;

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 use crate::{
     control_plane::objects,
+    daemon,
     node::{
         Kernel, Service,
         inspect::{Addresses, addresses, nothing_left},
         layout,
     },
     report::{CheckFailed, Report},
-    sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, SingleNode},
     test_env::TestEnv,
 };
@@ -99,7 +99,7 @@ impl<'a> NetnsFixture<'a> {
             env,
             Kernel::Old,
             shim,
-            &layout::primary("1.1.0", 1),
+            &layout::default_network("1.1.0", 1),
             &definitions,
         )?;
         single_node.node.write(
@@ -118,27 +118,10 @@ impl<'a> NetnsFixture<'a> {
 
 impl NetnsFixture<'_> {
     fn start_daemon(&self) -> anyhow::Result<Service> {
-        let program = self.env.program("multus-daemon");
-        let admin = self.single_node.control.admin();
-        let daemon = self.single_node.node.serve("daemon", &program, |command| {
-            command
-                .env("MULTUS_NODE_NAME", &self.single_node.node.name)
-                .env("KUBECONFIG", &admin)
-                .args(["run", "--root", "/", "--config", DAEMON_CONFIG])
-        })?;
-        sh::until(60, "the daemon is ready", || {
-            let mut status = self.single_node.node.command(&program);
-            sh::run(status.args([
-                "status",
-                "--ready",
-                "--root",
-                "/",
-                "--config",
-                DAEMON_CONFIG,
-            ]))
-        })?;
+        let SingleNode { control, node, .. } = &self.single_node;
+        let daemon = daemon::start(self.env, node, &control.admin(), DAEMON_CONFIG, None)?;
         ensure!(
-            self.single_node.node.path(GENERATED).exists(),
+            node.path(GENERATED).exists(),
             "ready, but there is no {GENERATED}"
         );
         Ok(daemon)

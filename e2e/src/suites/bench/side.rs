@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     control_plane::pki::Pki,
+    daemon::ACCOUNT_DIR,
     node::{Node, Service, network::NodeNetwork},
     report::say,
     rules::Programs,
@@ -26,8 +27,6 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// The directory of the service account in a pod.
-const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 /// The configuration of the bridge network, outside the directory in which daemons look for the default network.
 const BRIDGE: &str = "/etc/cni/bench/bridge.conflist";
 /// The directory of a socket without answers.
@@ -125,13 +124,16 @@ impl Side {
         let place = format!("{BIN_DIR}/{PLUGIN}");
         node.write(&place, b"")?;
         fs::copy(plugin, node.path(&place))?;
-        let primary =
+        let default_network =
             json!({"cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": PLUGIN}]});
-        node.write(PRIMARY, primary.to_string())?;
+        node.write(PRIMARY, default_network.to_string())?;
         node.write(BRIDGE, list(&bridge()).to_string())?;
-        node.write(&format!("{ACCOUNT}/token"), "bench")?;
-        node.write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
-        node.write(&format!("{ACCOUNT}/ca.crt"), fs::read(pki.file("ca.crt"))?)?;
+        node.write(&format!("{ACCOUNT_DIR}/token"), "bench")?;
+        node.write(&format!("{ACCOUNT_DIR}/namespace"), "kube-system")?;
+        node.write(
+            &format!("{ACCOUNT_DIR}/ca.crt"),
+            fs::read(pki.file("ca.crt"))?,
+        )?;
         for index in 0..PODS {
             node.run(&["ip", "netns", "add", &netns(index)])?;
         }

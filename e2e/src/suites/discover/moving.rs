@@ -16,6 +16,7 @@ use serde_json::json;
 use super::fixture::{DiscoverFixture, ROOT};
 use crate::{
     control_plane::{Components, ControlPlane, objects},
+    daemon,
     node::{
         Service,
         cri::{self, Client},
@@ -104,9 +105,9 @@ impl MovingFixture {
         objects::definitions(env, &control, node, &[objects::storage()])?;
         let runtime = Runtime::start(env, node, Layout::K3s, ContainerdVersion::V1)?;
         // The files of all later configurations exist from here on, so that only the daemon changes files.
-        let primary = layout::primary("1.0.0", node.number);
+        let default_network = layout::default_network("1.0.0", node.number);
         for conf in [OTHER, USUAL.1] {
-            node.write(&format!("{conf}/{PRIMARY}"), &primary)?;
+            node.write(&format!("{conf}/{PRIMARY}"), &default_network)?;
         }
         base.plugins(USUAL.0)?;
         node.write(DAEMON_CONFIG, json!({"logLevel": "debug"}).to_string())?;
@@ -159,28 +160,9 @@ impl MovingFixture {
     }
 
     fn start_daemon(&mut self, env: &TestEnv) -> anyhow::Result<()> {
-        let program = env.program("multus-daemon");
-        let (node, admin) = (&self.base.node, self.control.admin());
-        let daemon = node.serve("daemon", &program, |command| {
-            command
-                .env("MULTUS_NODE_NAME", &node.name)
-                .env("POD_UID", POD)
-                .env("KUBECONFIG", &admin)
-                .args(["run", "--root", "/", "--config", DAEMON_CONFIG])
-        })?;
+        let admin = self.control.admin();
+        let daemon = daemon::start(env, &self.base.node, &admin, DAEMON_CONFIG, Some(POD))?;
         self.daemon = Some(daemon);
-        sh::until(60, "the daemon is ready", || {
-            let mut status = node.command(&program);
-            status.env("POD_UID", POD);
-            sh::run(status.args([
-                "status",
-                "--ready",
-                "--root",
-                "/",
-                "--config",
-                DAEMON_CONFIG,
-            ]))
-        })?;
         self.wait_for_files_in(&self.paths.bin_dir, &self.paths.conf_dir)
     }
 
@@ -253,15 +235,15 @@ impl MovingFixture {
     /// Deletes the configuration directory as a reset of the default network does.
     fn delete_configuration_directory(&mut self) -> anyhow::Result<()> {
         let node = &self.base.node;
-        let primary = format!("{}/{PRIMARY}", USUAL.1);
-        let text = fs::read(node.path(&primary))?;
+        let default_network = format!("{}/{PRIMARY}", USUAL.1);
+        let text = fs::read(node.path(&default_network))?;
         node.run(&["rm", "-r", USUAL.1])?;
         sh::until(60, "the configuration is back", || {
             let path = format!("{}/{CONFIGURATION}", USUAL.1);
             ensure!(node.path(&path).exists(), "{path} is missing");
             Ok(())
         })?;
-        node.write(&primary, text)?;
+        node.write(&default_network, text)?;
         self.wait_for_files_in(USUAL.0, USUAL.1)
     }
 

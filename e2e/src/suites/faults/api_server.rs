@@ -9,13 +9,15 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use super::{
-    container::{Container, Outcome, TRY_AGAIN_LATER},
-    fixture::{FaultsFixture, Pod, account, binding},
+    container::{Container, Outcome},
+    fixture::{FaultsFixture, Pod},
     outage::Outage,
 };
 use crate::{
     control_plane::{Components, tcp_proxy::Condition},
+    daemon,
     report::{CheckFailed, Report},
+    single_node::TRY_AGAIN_LATER,
 };
 
 /// Time in which a shim that waits for a daemon gives up.
@@ -70,7 +72,7 @@ const OUTAGES: &[Outage] = &[
     Outage {
         name: "grants the daemon nothing (403)",
         begin: |fixture| fixture.kubectl(&["delete", "clusterrolebinding", "multus"]),
-        end: |fixture| fixture.apply(&[binding()]),
+        end: |fixture| fixture.apply(&[daemon::role_binding()]),
         error: Some("403"),
         is_retriable: true,
     },
@@ -89,7 +91,7 @@ const OUTAGES: &[Outage] = &[
         begin: |fixture| {
             let namespace = "--namespace=kube-system";
             fixture.kubectl(&["delete", "serviceaccount", "multus", namespace])?;
-            fixture.apply(&account())
+            fixture.apply(&daemon::service_account())
         },
         end: |fixture| fixture.write_token(),
         error: Some("401"),

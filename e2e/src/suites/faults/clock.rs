@@ -9,11 +9,12 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     container::Container,
-    fixture::{FaultsFixture, Pod, account},
+    fixture::{FaultsFixture, Pod},
     outage::{Outage, RECOVERED_WITHIN},
 };
 use crate::{
     control_plane::tcp_proxy::Condition,
+    daemon,
     report::{CheckFailed, Report},
     sh,
     single_node::BIN_DIR,
@@ -79,7 +80,7 @@ fn begin_jump(fixture: &FaultsFixture, seconds: i64) -> anyhow::Result<()> {
     jump(fixture, seconds)?;
     let namespace = "--namespace=kube-system";
     fixture.kubectl(&["delete", "serviceaccount", "multus", namespace])?;
-    fixture.apply(&account())
+    fixture.apply(&daemon::service_account())
 }
 
 /// Sets the clock right and writes a new token, which the daemon has to read although by its clock it has just read one.

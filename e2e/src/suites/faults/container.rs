@@ -8,16 +8,13 @@ use serde_json::Value;
 use super::fixture::{FaultsFixture, Pod};
 use crate::{
     control_plane::objects,
+    daemon::STATE_DIR,
     node::inspect::{self, Addresses},
     sh,
     single_node::BIN_DIR,
     test_env,
 };
 
-/// The CNI error code "try again later".
-pub(super) const TRY_AGAIN_LATER: u64 = 11;
-/// The daemon's state directory.
-pub(super) const STATE: &str = "/var/lib/cni/multus";
 /// Interfaces of every pod of this suite.
 const INTERFACES: [&str; 2] = ["eth0", "net1"];
 /// Seconds in which repeated DELs have to succeed; a runtime repeats them for ever.
@@ -145,8 +142,8 @@ impl<'a> Container<'a> {
                 .with_context(|| format!("ADD succeeded without {path}"))?;
             serde_json::from_slice(&text).with_context(|| format!("{path} is incomplete"))
         };
-        let upstream = read(format!("{STATE}/{}", self.id))?;
-        let own = read(format!("{STATE}/.multus-rs/{}.json", self.id))?;
+        let upstream = read(format!("{STATE_DIR}/{}", self.id))?;
+        let own = read(format!("{STATE_DIR}/.multus-rs/{}.json", self.id))?;
         let delegates = own["delegates"].as_array().context("a list of delegates")?;
         let begun = delegates
             .iter()

@@ -13,12 +13,12 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use super::{
-    container::{Container, Outcome, TRY_AGAIN_LATER},
+    container::{Container, Outcome},
     fixture::{FaultsFixture, Pod},
     process_fault::{Phase, ProcessFault, Target},
     random::Random,
 };
-use crate::report::say;
+use crate::{report::say, single_node::TRY_AGAIN_LATER};
 
 /// Containers at the same time.
 const WORKERS: usize = 4;

@@ -11,13 +11,14 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::{
-    container::{Container, Outcome, STATE, TRY_AGAIN_LATER},
+    container::{Container, Outcome},
     fixture::{FaultsFixture, Pod},
 };
 use crate::{
+    daemon::STATE_DIR,
     node::inspect,
     report::{CheckFailed, Report},
-    single_node::{BIN_DIR, CONF_DIR},
+    single_node::{BIN_DIR, CONF_DIR, TRY_AGAIN_LATER},
 };
 
 /// Mount options of the state directory; the size is enough for a few pods.
@@ -55,7 +56,7 @@ pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Result<(), Ch
 /// With each number of free pages, a pod gets all its networks or leaves nothing, and existing pods can be deleted.
 fn full(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()> {
     let node = &fixture.single_node.node;
-    node.run(&["mount", "-t", "tmpfs", "-o", SIZE, "state", STATE])?;
+    node.run(&["mount", "-t", "tmpfs", "-o", SIZE, "state", STATE_DIR])?;
     // The mount hides the directory that the running daemon watches.
     fixture.crash()?;
     fixture.wait_for_one_ready_daemon()?;
@@ -63,7 +64,7 @@ fn full(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()
     let (first, second) = (first?, second?);
     first.add_complete()?;
     second.add_complete()?;
-    let filler = node.path(&format!("{STATE}/filler"));
+    let filler = node.path(&format!("{STATE_DIR}/filler"));
     let length = fill(&filler)?;
     let mut succeeded = 0;
     for pages in 0..=PLENTY {
@@ -110,7 +111,7 @@ fn full(fixture: &FaultsFixture, before: &Pod, after: &Pod) -> anyhow::Result<()
     last.remove()?;
     fixture.is_clean()?;
     fixture.kill_daemon()?;
-    node.run(&["umount", STATE])?;
+    node.run(&["umount", STATE_DIR])?;
     fixture.start()?;
     fixture.wait_for_one_ready_daemon()
 }

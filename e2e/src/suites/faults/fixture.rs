@@ -15,7 +15,7 @@ use crate::{
         objects,
         tcp_proxy::{self, TcpProxy},
     },
-    http,
+    daemon, http,
     node::{Kernel, Service, inspect, layout},
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, SingleNode},
@@ -24,7 +24,6 @@ use crate::{
 
 /// The socket of a `kubectl proxy` on the node, so that a request starts no process.
 const API: &str = "/run/api.sock";
-const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 const SOCKETS: &str = "/run/multus";
 /// Lines of the daemon's log that a failure shows.
 const LAST_LINES: usize = 40;
@@ -58,8 +57,14 @@ impl<'a> FaultsFixture<'a> {
     /// Starts the node without a daemon.
     pub(super) fn new(env: &'a TestEnv) -> anyhow::Result<Self> {
         let shim = PathBuf::from(BIN_DIR).join("multus-shim");
-        let primary = layout::primary("1.1.0", 1);
-        let single_node = SingleNode::new(env, Kernel::Own, shim, &primary, &[objects::storage()])?;
+        let default_network = layout::default_network("1.1.0", 1);
+        let single_node = SingleNode::new(
+            env,
+            Kernel::Own,
+            shim,
+            &default_network,
+            &[objects::storage()],
+        )?;
         let node = &single_node.node;
         let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "logLevel": "debug"});
         node.write(DAEMON_CONFIG, config.to_string())?;
@@ -83,20 +88,14 @@ impl<'a> FaultsFixture<'a> {
             single_node,
         };
         sh::until(20, "the API server answers", || fixture.get("/readyz"))?;
-        fixture.apply(&account())?;
+        fixture.apply(&daemon::service_account())?;
         fixture.write_token()?;
         Ok(fixture)
     }
 
     /// Writes the files that a pod with the daemon's service account has, with a new token.
     pub(super) fn write_token(&self) -> anyhow::Result<()> {
-        let SingleNode { node, control, .. } = &self.single_node;
-        let args = ["create", "token", "multus", "--namespace=kube-system"];
-        let token = control.kubectl(node, &args)?;
-        node.write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
-        let authority = fs::read(control.pki.file("ca.crt"))?;
-        node.write(&format!("{ACCOUNT}/ca.crt"), authority)?;
-        node.write(&format!("{ACCOUNT}/token"), token.trim())
+        daemon::write_account(&self.single_node.node, &self.single_node.control)
     }
 
     /// Creates or changes objects.
@@ -328,27 +327,4 @@ impl<'a> FaultsFixture<'a> {
 /// The name of a daemon's own socket.
 fn socket_name(daemon: &Service) -> String {
     format!("daemon-{}.sock", daemon.pid)
-}
-
-/// The daemon's service account, with the rights that the chart grants it.
-pub(super) fn account() -> Vec<Value> {
-    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-    let read = &["get", "list", "watch"];
-    vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "multus", "namespace": "kube-system"}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "multus"}, "rules": [
-            rule("k8s.cni.cncf.io", "network-attachment-definitions", read),
-            rule("", "pods", read),
-            rule("", "pods/status", &["patch"]),
-            rule("", "events", &["create"]),
-        ]}),
-        binding(),
-    ]
-}
-
-/// The binding of the account to its rights.
-pub(super) fn binding() -> Value {
-    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "multus"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "multus"},
-        "subjects": [{"kind": "ServiceAccount", "name": "multus", "namespace": "kube-system"}]})
 }

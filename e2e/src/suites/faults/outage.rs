@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 
 use super::{
-    container::{Container, Outcome, TRY_AGAIN_LATER},
+    container::{Container, Outcome},
     fixture::{FaultsFixture, Pod},
 };
-use crate::{node::inspect, sh};
+use crate::{node::inspect, sh, single_node::TRY_AGAIN_LATER};
 
 /// No ADD takes longer while a daemon serves.
 const ADD_WITHIN: Duration = Duration::from_secs(30);

@@ -11,12 +11,9 @@ use serde_json::Value;
 use super::fixture::{LoadFixture, pod_name};
 use crate::{
     node::Service,
-    single_node::{BIN_DIR, GENERATED},
+    single_node::{BIN_DIR, GENERATED, TRY_AGAIN_LATER},
     test_env,
 };
-
-/// The CNI error code "try again later".
-const TRY_AGAIN_LATER: u64 = 11;
 
 #[derive(Debug, Clone)]
 pub(super) struct Container {

@@ -20,6 +20,7 @@ use crate::{
         http_proxy::{self, HttpProxy},
         objects,
     },
+    daemon::{SOCKET, STATE_DIR},
     http,
     node::{
         Node, Service,
@@ -38,13 +39,10 @@ use crate::{
 pub(super) const SOFT_LIMIT: &str = "1024";
 pub(super) const PODS: usize = 260;
 /// The plugins of the default network and of the network that each pod requests.
-pub(super) const PRIMARY_PLUGIN: &str = "load-primary";
+pub(super) const DEFAULT_PLUGIN: &str = "load-default";
 pub(super) const SECOND_PLUGIN: &str = "load-second";
-/// The daemon's state directory.
-const STATE: &str = "/var/lib/cni/multus";
 /// The directory of the plugins' record and of their gates.
 const DIRECTORY: &str = "/run/load";
-const SOCKET: &str = "/run/multus/multus.sock";
 /// The uid of the daemon's pod.
 const POD_UID: &str = "8f1f2f5e-0000-4000-8000-000000001d0a";
 
@@ -237,14 +235,14 @@ impl<'a> LoadFixture<'a> {
 
     /// Lists the entries of the DEL journal.
     pub(super) fn journal(&self) -> anyhow::Result<Vec<String>> {
-        let names = self.node.list(&format!("{STATE}/.multus-rs/pending"))?;
+        let names = self.node.list(&format!("{STATE_DIR}/.multus-rs/pending"))?;
         let is_entry = |name: &String| api::journal::is_entry(name);
         Ok(names.into_iter().filter(is_entry).collect())
     }
 
     /// Returns whether the state has a container.
     pub(super) fn has_state(&self, container: &str) -> bool {
-        self.node.path(&format!("{STATE}/{container}")).exists()
+        self.node.path(&format!("{STATE_DIR}/{container}")).exists()
     }
 
     /// Waits until nothing of containers is left.
@@ -297,16 +295,16 @@ impl Drop for Gate {
 }
 
 fn install_plugins(node: &Node) -> anyhow::Result<()> {
-    for name in [PRIMARY_PLUGIN, SECOND_PLUGIN] {
+    for name in [DEFAULT_PLUGIN, SECOND_PLUGIN] {
         let path = format!("{BIN_DIR}/{name}");
         node.write(&path, include_bytes!("plugin.sh"))?;
         fs::set_permissions(node.path(&path), fs::Permissions::from_mode(0o755))?;
     }
     node.write(&format!("{DIRECTORY}/calls"), "")?;
-    let primary = json!({
-        "cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": PRIMARY_PLUGIN}],
+    let default_network = json!({
+        "cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": DEFAULT_PLUGIN}],
     });
-    node.write(PRIMARY, primary.to_string())
+    node.write(PRIMARY, default_network.to_string())
 }
 
 /// Counts the started calls of a plugin with a verb, by container.

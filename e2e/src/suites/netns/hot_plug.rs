@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::NetnsFixture;
 use crate::{
     control_plane::objects,
+    daemon::SOCKET,
     http,
     node::{
         Service,
@@ -19,7 +20,6 @@ use crate::{
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Seconds in which a change arrives; several times the pause before the daemon retries a failed one.
 const PATIENCE: u64 = 60;
-const SOCKET: &str = "/run/multus/multus.sock";
 
 impl NetnsFixture<'_> {
     /// Checks a pod whose annotation changes. Returns the daemon that runs at the end, which is another one.
@@ -110,7 +110,7 @@ impl NetnsFixture<'_> {
         self.request_networks(pod, "storage,storage@late")?;
         self.wait_for_interfaces(pod, &["eth0", "late", "net1"])?;
         // In CHECK, plugins compare the routes of their cached results with those of the kernel.
-        self.single_node.verb("CHECK", pod, None).map(drop)
+        self.single_node.verb("CHECK", pod).map(drop)
     }
 
     /// Returns the IPv4 default routes of the pod, as iproute prints them.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
-    http,
+    daemon, http,
     node::{Node, layout, network::NodeNetwork},
     sh,
     single_node::{BIN_DIR, CONF_DIR, PRIMARY},
@@ -20,7 +20,6 @@ pub(super) const PODS_PER_NODE: usize = 10;
 pub(super) const DEFINITIONS: usize = 20;
 /// The directory of the daemons' root directories.
 const ROOTS: &str = "/run/scale";
-const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 /// The user name of the daemons' service account.
 const USER: &str = "system:serviceaccount:kube-system:multus";
 /// Threads that create pods.
@@ -101,14 +100,9 @@ impl<'a> Fleet<'a> {
             })
             .collect();
         objects::definitions(self.env, &self.control, &self.node, &definitions)?;
-        self.control.apply(&self.node, &account())?;
-        let args = ["create", "token", "multus", "--namespace=kube-system"];
-        let token = self.control.kubectl(&self.node, &args)?;
-        self.node
-            .write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
-        let authority = fs::read(self.control.pki.file("ca.crt"))?;
-        self.node.write(&format!("{ACCOUNT}/ca.crt"), authority)?;
-        self.node.write(&format!("{ACCOUNT}/token"), token.trim())
+        self.control.apply(&self.node, &daemon::service_account())?;
+        self.control.apply(&self.node, &[daemon_set()])?;
+        daemon::write_account(&self.node, &self.control)
     }
 
     /// Creates pods with as many fields as in a real cluster.
@@ -138,10 +132,11 @@ impl<'a> Fleet<'a> {
     }
 
     fn create_roots(&self) -> anyhow::Result<()> {
-        let primary = layout::primary("1.0.0", 1);
+        let default_network = layout::default_network("1.0.0", 1);
         for number in 0..self.nodes {
             let root = format!("{ROOTS}/{number}");
-            self.node.write(&format!("{root}{PRIMARY}"), &primary)?;
+            self.node
+                .write(&format!("{root}{PRIMARY}"), &default_network)?;
             fs::create_dir_all(self.node.path(&format!("{root}{BIN_DIR}")))?;
         }
         let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR});
@@ -300,30 +295,13 @@ fn node_name(number: usize) -> String {
     format!("scale-{number}")
 }
 
-/// Returns the daemons' service account with the rights that the chart grants it, and their DaemonSet.
-fn account() -> Vec<Value> {
-    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-    let read = &["get", "list", "watch"];
-    let metadata = json!({"name": "multus", "namespace": "kube-system"});
-    let subjects =
-        json!([{"kind": "ServiceAccount", "name": "multus", "namespace": "kube-system"}]);
+/// Returns the daemons' DaemonSet, whose pods are not created.
+fn daemon_set() -> Value {
     let labels = json!({"app": "multus"});
-    vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "multus"}, "rules": [
-            rule("k8s.cni.cncf.io", "network-attachment-definitions", read),
-            rule("", "pods", read),
-            rule("", "pods/status", &["patch"]),
-            rule("", "events", &["create", "patch"]),
-            rule("apps", "daemonsets", read),
-        ]}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "multus"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "multus"}, "subjects": subjects}),
-        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "daemon", "image": "multus"}]}},
-        }}),
-    ]
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "multus", "namespace": "kube-system"}, "spec": {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "daemon", "image": "multus"}]}},
+    }})
 }
 
 /// Returns a pod with the fields that pods of a Deployment usually have.
