@@ -152,7 +152,6 @@ impl ControlPlane {
         )
     }
 
-    /// Applies objects.
     pub(crate) fn apply(&self, node: &Node, objects: &[Value]) -> anyhow::Result<()> {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.apply_text(node, &list.to_string())

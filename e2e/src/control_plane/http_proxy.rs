@@ -45,7 +45,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::pki::Pki;
 use crate::node::{Node, thread::spawn_server};
 
-/// Where the proxy listens on the node's loopback.
+/// The proxy's port on the node's loopback.
 pub(crate) const PORT: u16 = 7444;
 /// The API server's port.
 const SERVER: u16 = 6443;
@@ -61,10 +61,7 @@ pub(crate) enum RequestFault {
     /// The connection of the request stays open and transfers no further byte in either direction. Happens once.
     Hang,
     /// The request gets a 429 with this `Retry-After`, until that time has passed since the first one.
-    Busy {
-        /// `Retry-After`, in seconds.
-        seconds: u64,
-    },
+    Busy { seconds: u64 },
 }
 
 /// A request that reached the proxy.
@@ -93,7 +90,7 @@ struct Rule {
     first: Option<Instant>,
 }
 
-/// What the proxy does with a request.
+/// The proxy's action on a request.
 enum Action {
     Forward,
     Hang,

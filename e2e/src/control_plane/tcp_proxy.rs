@@ -59,7 +59,6 @@ impl TcpProxy {
         Ok(Self(shared))
     }
 
-    /// Changes the condition.
     pub(crate) fn set(&self, condition: Condition) {
         *self.0.lock() = (condition, Instant::now());
         self.0.changed.notify_all();

@@ -14,7 +14,7 @@ use anyhow::ensure;
 
 /// The argument that makes this program the pod resources API.
 pub(crate) const NAME: &str = "pod-resources";
-/// Its socket.
+/// The socket of the API.
 pub(crate) const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// The file with the message of the answers; without it every answer is an error.
 pub(crate) const LISTED: &str = "/run/pod-resources.list";
@@ -26,7 +26,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-/// Flags of frames.
+/// Flags of frames (RFC 9113 section 6).
 const END_STREAM: u8 = 1;
 const ACKNOWLEDGE: u8 = 1;
 const END_HEADERS: u8 = 4;

@@ -190,7 +190,6 @@ struct CreateContainerRequest {
     sandbox_config: Option<PodSandboxConfig>,
 }
 
-/// `PodSandboxConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PodSandboxConfig {
     #[prost(message, optional, tag = "1")]
@@ -201,7 +200,6 @@ pub(crate) struct PodSandboxConfig {
     pub(crate) linux: Option<LinuxConfig>,
 }
 
-/// `PodSandboxMetadata`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PodSandboxMetadata {
     #[prost(string, tag = "1")]
@@ -228,7 +226,6 @@ pub(crate) struct SandboxSecurity {
     pub(crate) privileged: bool,
 }
 
-/// `NamespaceOption`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct NamespaceOption {
     #[prost(int32, tag = "1")]
@@ -237,7 +234,6 @@ pub(crate) struct NamespaceOption {
     pub(crate) pid: i32,
 }
 
-/// `ContainerConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ContainerConfig {
     #[prost(message, optional, tag = "1")]
@@ -261,7 +257,6 @@ pub(crate) struct Text {
     pub(crate) name: String,
 }
 
-/// `KeyValue`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct KeyValue {
     #[prost(string, tag = "1")]
@@ -270,7 +265,6 @@ pub(crate) struct KeyValue {
     pub(crate) value: String,
 }
 
-/// `Mount`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Mount {
     #[prost(string, tag = "1")]

@@ -28,7 +28,7 @@ pub(crate) const DIRECTORIES: &[&str] = &[
 ];
 /// The argument that makes this program a node's first process.
 pub(crate) const NAME: &str = "node-init";
-/// What it prints once commands can enter the node.
+/// The line that it prints when commands can enter the node.
 pub(crate) const READY: &str = "ready\n";
 
 /// Runs as process 1 of new mount and process namespaces; `directories` holds the node's own ones.

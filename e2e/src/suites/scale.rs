@@ -47,7 +47,7 @@ const LONG_IDLE: Duration = Duration::from_mins(11);
 /// Time of the phase without daemons.
 const WITHOUT: Duration = Duration::from_secs(30);
 
-/// What the components used in a phase.
+/// Time, requests and resources of a phase.
 struct Phase {
     name: &'static str,
     seconds: f64,

@@ -122,7 +122,6 @@ pub(super) fn run(
 
 /// Returns text of the errors of `airgap verify` and of `images install`.
 type Errors = fn(&Copy) -> [String; 2];
-/// Damages a copy.
 type Damage = fn(&Copy) -> anyhow::Result<()>;
 
 fn half(copy: &Copy) -> anyhow::Result<()> {

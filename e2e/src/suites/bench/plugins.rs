@@ -71,7 +71,7 @@ impl Metered {
         usage::seconds(&self.group)
     }
 
-    /// Replaces the plugins.
+    /// Moves the plugins away and copies the replacements to their paths.
     pub(crate) fn install(&self, node: &Node) -> anyhow::Result<()> {
         for name in plugins(node, BIN_DIR)? {
             let place = node.path(&format!("{BIN_DIR}/{name}"));
@@ -81,7 +81,7 @@ impl Metered {
         Ok(())
     }
 
-    /// Restores the plugins.
+    /// Moves the plugins back.
     pub(crate) fn remove(node: &Node) -> anyhow::Result<()> {
         for name in plugins(node, REAL)? {
             fs::rename(

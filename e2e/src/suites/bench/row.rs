@@ -90,7 +90,6 @@ pub(crate) enum Form {
     Short,
 }
 
-/// A row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) name: String,

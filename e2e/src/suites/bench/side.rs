@@ -43,7 +43,6 @@ const STATE_INODES: &str = "131072";
 const FEW_PORT: u16 = 6443;
 const MANY_PORT: u16 = 7443;
 
-/// A side.
 pub(crate) struct Side {
     pub(crate) node: Node,
     programs: Programs,
@@ -184,7 +183,6 @@ impl Side {
         Ok(())
     }
 
-    /// Ends the daemon.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         match self.daemon.take() {
             Some((daemon, _account)) => self.node.end(&daemon, "TERM"),

@@ -13,7 +13,6 @@ const CONFIG: &str = "volumes/kubernetes.io~configmap/config/daemon-config.json"
 /// A directory that no runtime uses.
 const WRONG_DIR: &str = "/opt/wrong";
 
-/// An invalid value.
 struct InvalidValue {
     value: &'static str,
     /// The argument that removes the value.

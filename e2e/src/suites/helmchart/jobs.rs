@@ -9,7 +9,7 @@ use crate::{
     suites::cluster::ClusterFixture,
 };
 
-/// Data directories.
+/// The data directories of the servers.
 pub(super) const K3S: &str = "/var/lib/rancher/k3s";
 pub(super) const RKE2: &str = "/var/lib/rancher/rke2";
 /// The image of the jobs, which an argument sets.

@@ -173,7 +173,6 @@ impl<'a> Fleet<'a> {
         Ok([of("dpt:6443")?, of("spt:6443")?])
     }
 
-    /// Starts all daemons.
     pub(super) fn start(&self) -> anyhow::Result<()> {
         let logs = self.env.dir.join("log/daemons");
         fs::create_dir_all(&logs)?;
