@@ -1,4 +1,4 @@
-//! Emulation of another architecture: registers QEMU at the kernel's binfmt_misc for the time of a run.
+//! Emulation of another architecture: registers QEMU at the kernel's `binfmt_misc` for the time of a run.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{
     sh,
 };
 
-/// The file system of binfmt_misc.
+/// The file system of `binfmt_misc`.
 const BINFMT_MISC: &str = "/proc/sys/fs/binfmt_misc";
 const NEEDS: Needs = Needs {
     debian: &[

@@ -17,6 +17,10 @@ use crate::{
     test_env::{TestEnv, arch},
 };
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "each check uses the result of the one before"
+)]
 pub(super) fn run(
     env: &TestEnv,
     fixture: &AirgapFixture,

@@ -130,7 +130,9 @@ pub(super) fn run(
     long: bool,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let pods = report.check("two pods", || fixture.create_pods(&["existing", "new"]))?;
+    let pods = report.check("two pods for outages of the API server", || {
+        fixture.create_pods(&["existing", "new"])
+    })?;
     let [existing, new] = pods.as_slice() else {
         return Err(CheckFailed);
     };

@@ -41,7 +41,7 @@ const JUMPS: &[Outage] = &[
 ];
 
 pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Result<(), CheckFailed> {
-    let pods = report.check("two pods for clocks", || {
+    let pods = report.check("two pods for wrong clocks", || {
         fixture.create_pods(&["early", "late"])
     })?;
     let [early, late] = pods.as_slice() else {

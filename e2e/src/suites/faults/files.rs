@@ -32,7 +32,9 @@ const DEL_WITHIN: Duration = Duration::from_secs(10);
 const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
 pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Result<(), CheckFailed> {
-    let pods = report.check("two pods", || fixture.create_pods(&["before", "after"]))?;
+    let pods = report.check("two pods for failing files", || {
+        fixture.create_pods(&["before", "after"])
+    })?;
     let [before, after] = pods.as_slice() else {
         return Err(CheckFailed);
     };
