@@ -61,7 +61,7 @@ impl Cluster {
     pub(crate) fn with(
         env: &TestEnv,
         kinds: &[(Layout, ContainerdVersion)],
-        extent: Components,
+        components: Components,
     ) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let mut nodes = (1..)
@@ -69,7 +69,7 @@ impl Cluster {
             .map(|number| Node::start(env, &network, number, &[&env.bin]))
             .collect::<anyhow::Result<Vec<_>>>()?;
         route(&nodes)?;
-        let control = ControlPlane::start(&nodes[0], extent)?;
+        let control = ControlPlane::start(&nodes[0], components)?;
         let mut members = Vec::new();
         for (node, (layout, containerd_version)) in nodes.drain(..).zip(kinds) {
             let runtime = Runtime::start(env, &node, *layout, *containerd_version)?;

@@ -53,7 +53,7 @@ impl Components {
 /// A control plane on one node.
 pub(crate) struct ControlPlane {
     pub(crate) pki: Pki,
-    pub(crate) extent: Components,
+    pub(crate) components: Components,
     server: Mutex<Service>,
     etcd: Service,
     arguments: Vec<String>,
@@ -68,14 +68,14 @@ pub(crate) const PODS: &str = "10.244.0.0/16";
 
 impl ControlPlane {
     /// Starts the components on a node and waits until the API server is ready.
-    pub(crate) fn start(node: &Node, extent: Components) -> anyhow::Result<Self> {
-        Self::start_with(node, extent, Vec::new())
+    pub(crate) fn start(node: &Node, components: Components) -> anyhow::Result<Self> {
+        Self::start_with(node, components, Vec::new())
     }
 
     /// Like [`ControlPlane::start`], with further arguments of the API server.
     pub(crate) fn start_with(
         node: &Node,
-        extent: Components,
+        components: Components,
         arguments: Vec<String>,
     ) -> anyhow::Result<Self> {
         let dir = node.dir.join("control");
@@ -95,17 +95,17 @@ impl ControlPlane {
                 .arg("--data-dir")
                 .arg(dir.join("etcd"))
         })?;
-        let server = api_server(node, &pki, &dir, extent, &arguments)?;
+        let server = api_server(node, &pki, &dir, components, &arguments)?;
         let control = Self {
             pki,
-            extent,
+            components,
             server: Mutex::new(server),
             etcd,
             arguments,
             dir,
         };
         control.wait(node)?;
-        if extent != Components::ApiServer {
+        if components != Components::ApiServer {
             control.controllers(node)?;
         }
         Ok(control)
@@ -129,17 +129,21 @@ impl ControlPlane {
     }
 
     /// Starts the API server again.
-    pub(crate) fn start_server(&self, node: &Node, extent: Components) -> anyhow::Result<()> {
-        let server = api_server(node, &self.pki, &self.dir, extent, &self.arguments)?;
+    pub(crate) fn start_server(&self, node: &Node, components: Components) -> anyhow::Result<()> {
+        let server = api_server(node, &self.pki, &self.dir, components, &self.arguments)?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.wait(node)
     }
 
     /// Restarts the API server with a certificate of another authority.
-    pub(crate) fn replace_authority(&self, node: &Node, extent: Components) -> anyhow::Result<()> {
+    pub(crate) fn replace_authority(
+        &self,
+        node: &Node,
+        components: Components,
+    ) -> anyhow::Result<()> {
         self.stop_server(node)?;
         self.pki.renew("multus-e2e-next")?;
-        self.start_server(node, extent)
+        self.start_server(node, components)
     }
 
     /// Runs kubectl as the administrator and returns its stdout.
@@ -205,7 +209,7 @@ impl ControlPlane {
                 .arg("--kubeconfig")
                 .arg(self.dir.join("scheduler.conf"))
                 .arg("--leader-elect=false")
-                .args(self.extent.gates())
+                .args(self.components.gates())
         })?;
         sh::until(60, "pods can be created", || {
             self.get(node, &["serviceaccount", "default"])
@@ -218,7 +222,7 @@ fn api_server(
     node: &Node,
     pki: &Pki,
     dir: &Path,
-    extent: Components,
+    components: Components,
     arguments: &[String],
 ) -> anyhow::Result<Service> {
     node.serve("apiserver", "kube-apiserver", |command| {
@@ -254,9 +258,9 @@ fn api_server(
             .arg(pki.file("client.crt"))
             .arg("--kubelet-client-key")
             .arg(pki.file("client.key"))
-            .args(extent.gates())
+            .args(components.gates())
             .args(arguments);
-        if extent == Components::ApiServer {
+        if components == Components::ApiServer {
             // Without the controller manager there are no default service accounts, which the admission plugin would require.
             command.arg("--disable-admission-plugins=ServiceAccount");
         }

@@ -53,7 +53,7 @@ pub(crate) fn kubeconfig(node: &Node) -> PathBuf {
 }
 
 fn configuration(control: &ControlPlane, runtime: &Runtime, cgroup: &Cgroup) -> String {
-    let features = control.extent.features().iter();
+    let features = control.components.features().iter();
     let features: BTreeMap<_, _> = features.map(|name| (*name, true)).collect();
     serde_json::json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

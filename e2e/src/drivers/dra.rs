@@ -73,7 +73,7 @@ pub(super) fn settings(node: &str, kubeconfig: &Path) -> Value {
     let infos = DEVICES.map(|(_, id)| super::device_information(RESOURCE, id));
     let files: Map<_, _> = infos.into_iter().chain([(CDI.to_owned(), cdi)]).collect();
     json!({
-        "kubeconfig": kubeconfig, "node": node, "driver": DRIVER, "folder": DIRECTORY,
+        "kubeconfig": kubeconfig, "node": node, "driver": DRIVER, "directory": DIRECTORY,
         "devices": devices, "names": names, "files": files,
     })
 }

@@ -88,7 +88,10 @@ impl Image<'_> {
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
         for (program, path) in self.programs {
             let file = root.join(path.trim_start_matches('/'));
-            fs::create_dir_all(file.parent().context("a program lies in a folder")?)?;
+            fs::create_dir_all(
+                file.parent()
+                    .context("the path of a program has no directory")?,
+            )?;
             fs::copy(program, &file)
                 .with_context(|| format!("cannot read {}", program.display()))?;
         }

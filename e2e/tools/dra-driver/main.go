@@ -24,9 +24,9 @@ type settings struct {
 	Kubeconfig string `json:"kubeconfig"`
 	Node       string `json:"node"`
 	Driver     string `json:"driver"`
-	// Folder is the directory of the driver's socket for the kubelet.
-	Folder  string            `json:"folder"`
-	Devices []resource.Device `json:"devices"`
+	// Directory is the directory of the driver's socket for the kubelet.
+	Directory string            `json:"directory"`
+	Devices   []resource.Device `json:"devices"`
 	// Names maps the names of devices to their CDI names.
 	Names map[string]string `json:"names"`
 	// Files are files that the driver writes on the node, with their contents.
@@ -61,14 +61,14 @@ func run(ctx context.Context, arguments []string) error {
 	if err := describe(set.Files); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(set.Folder, 0o755); err != nil {
+	if err := os.MkdirAll(set.Directory, 0o755); err != nil {
 		return err
 	}
 	helper, err := kubeletplugin.Start(ctx, driver{set},
 		kubeletplugin.KubeClient(client),
 		kubeletplugin.NodeName(set.Node),
 		kubeletplugin.DriverName(set.Driver),
-		kubeletplugin.PluginDataDirectoryPath(set.Folder),
+		kubeletplugin.PluginDataDirectoryPath(set.Directory),
 	)
 	if err != nil {
 		return err

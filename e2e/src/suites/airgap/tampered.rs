@@ -56,7 +56,7 @@ pub(super) fn run(
             let holes = plain.with_extension("holes");
             fs::File::create(&holes)?.set_len(1 << 20)?;
             let (directory, name) = (holes.parent(), holes.file_name());
-            let (directory, name) = (directory.context("a folder")?, name.context("a name")?);
+            let (directory, name) = (directory.context("no directory")?, name.context("no name")?);
             let mut command = Command::new("tar");
             command.args(["--append", "--sparse", "--file"]).arg(plain);
             sh::run(command.arg("--directory").arg(directory).arg(name)).map(drop)
@@ -79,7 +79,7 @@ pub(super) fn run(
             // Only the name differs: the archive for this machine has the name of another architecture.
             for entry in fs::read_dir(&copy.dir)? {
                 let path = entry?.path();
-                let name = path.file_name().context("a name")?.to_string_lossy();
+                let name = path.file_name().context("no name")?.to_string_lossy();
                 let swapped = path.with_file_name(name.replace(arch(), other()));
                 fs::rename(&path, swapped)?;
             }

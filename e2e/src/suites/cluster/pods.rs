@@ -161,19 +161,19 @@ impl ClusterFixture<'_> {
         Ok(())
     }
 
-    /// The IPv4 default routes that a pod sees.
+    /// Returns the IPv4 default routes in a pod.
     fn default_routes(&self, pod: &str) -> anyhow::Result<Vec<String>> {
         let all = self.routes(pod)?.into_iter();
         Ok(all.filter(|line| line.starts_with("default")).collect())
     }
 
-    /// The IPv4 routes that a pod sees.
+    /// Returns the IPv4 routes in a pod.
     pub(super) fn routes(&self, pod: &str) -> anyhow::Result<Vec<String>> {
         let all = self.cluster.kubectl(&["exec", pod, "--", "ip", "route"])?;
         Ok(all.lines().map(|line| line.trim().to_owned()).collect())
     }
 
-    /// Daemons go while one burst of pods is deleted and another created: each new pod has all its networks.
+    /// Deletes the daemons while some pods are deleted and others created, and ensures that each new pod has all its networks.
     fn disturb(&self, chart: &str, pods: &[String]) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         let late = self.late();
@@ -210,7 +210,7 @@ impl ClusterFixture<'_> {
             .collect()
     }
 
-    /// Names of a pod of this kind on each node.
+    /// Returns the names of the pods of this kind, one for each node.
     pub(in crate::suites) fn names(&self, kind: &str) -> Vec<String> {
         let members = self.cluster.members.iter();
         members
