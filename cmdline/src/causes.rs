@@ -1,9 +1,9 @@
-//! An error of a foreign type in one line. Such types name what failed and leave the reason to their sources;
-//! our own say all of it themselves.
+//! Formats an error of a third-party type in one line. Such types name what failed and leave the reason to their sources; our own types
+//! include it.
 
 use std::error::Error;
 
-/// The error and its causes, outermost first. What an error repeats of its causes is said once.
+/// Returns the error and its causes, outermost first. A cause that the text contains already is not repeated.
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     let mut line = String::new();

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::{ClientCertificate, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
     access::{Access, Client, Credential, CurrentClient, Server, client_with},
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
 };
 
 /// The longest time between two checks of the clock, the API server's address and its authority.
@@ -51,7 +51,7 @@ impl Keeper {
             let pause = match self.update(&mut state).await {
                 Ok(pause) => {
                     failures = 0;
-                    self.readiness.well(Part::Certificate);
+                    self.readiness.open(Gate::Certificate);
                     pause
                 }
                 Err(reason) => {
@@ -64,7 +64,7 @@ impl Keeper {
                         Some(certificate) => {
                             warn!(reason, until = %certificate.not_after(), "cannot renew the certificate");
                         }
-                        None => self.readiness.missing(Part::Certificate, reason),
+                        None => self.readiness.close(Gate::Certificate, reason),
                     }
                     backoff(failures)
                 }
@@ -73,7 +73,7 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => refusals = 0,
                 () = self.current.refused(), if failures == 0 => {
                     refusals += 1;
-                    self.readiness.missing(Part::Certificate, "the API server refused the certificate: requesting another one");
+                    self.readiness.close(Gate::Certificate, "the API server refused the certificate: requesting another one");
                     state = State::default();
                     tokio::time::sleep(backoff(refusals)).await;
                 }
@@ -111,7 +111,7 @@ impl Keeper {
     async fn obtain(&self, client: Client, is_needed: bool) -> Result<ClientCertificate, String> {
         let report = |waiting: &str| {
             if is_needed {
-                self.readiness.missing(Part::Certificate, waiting);
+                self.readiness.close(Gate::Certificate, waiting);
             }
         };
         let obtained = obtain(client, &self.node, self.settings.duration, report).await;

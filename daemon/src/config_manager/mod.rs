@@ -16,4 +16,4 @@ pub use manager::{ManageError, Manager, Target};
 pub use static_config::{effective_netconf, state_dirs};
 
 /// The name of the configuration: the first in byte order, so that the runtime loads it.
-pub const FILE_NAME: &str = "00-multus.conf";
+pub const FILE_NAME: &str = api::CONF_NAME;

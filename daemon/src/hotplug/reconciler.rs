@@ -11,10 +11,10 @@ use super::queue::Queue;
 use crate::{
     cluster::{Cluster, PodKey},
     engine::{AddError, Reconciled},
-    errors::brief,
-    readiness::Part,
-    reconcile::node::Upkeep,
-    serving::service::{Service, tell_of_attached},
+    errors::shorten,
+    readiness::Gate,
+    reconcile::node::NodeReconciler,
+    serving::service::{Service, report_attached},
 };
 
 /// Stands for the verb in failures of a reconciliation.
@@ -25,15 +25,15 @@ pub struct PodReconciler {
     /// Runs the verbs.
     pub service: Arc<Service>,
     /// Knows the runtime's plugin directories.
-    pub upkeep: Arc<Upkeep>,
+    pub reconciler: Arc<NodeReconciler>,
 }
 
 /// Reconciles pods for ever. It starts once this daemon has the socket, since until then another daemon of the node serves pods and
 /// reconciles them.
 pub async fn run(pod_reconciler: PodReconciler, mut changed: UnboundedReceiver<PodKey>) {
     let pod_reconciler = Arc::new(pod_reconciler);
-    let parts = [Part::Discovery, Part::Journal, Part::Watches, Part::Socket];
-    pod_reconciler.service.readiness.wait_for(&parts).await;
+    let parts = [Gate::Discovery, Gate::Journal, Gate::Watches, Gate::Socket];
+    pod_reconciler.service.readiness.wait_open(&parts).await;
     let mut queue = Queue::default();
     // Pods may have changed while no daemon ran.
     let cluster = pod_reconciler.service.cluster.get();
@@ -70,7 +70,7 @@ async fn reconcile(pod_reconciler: Arc<PodReconciler>, (namespace, name): PodKey
         let _busy = pod_reconciler.service.busy();
         let _span = info_span!("reconcile", pod = format!("{namespace}/{name}")).entered();
         let path = || {
-            let report = runtime.block_on(pod_reconciler.upkeep.report());
+            let report = runtime.block_on(pod_reconciler.reconciler.report());
             report.dirs.map(|dirs| dirs.bin_dirs).unwrap_or_default()
         };
         let Some(cluster) = pod_reconciler.service.cluster.get() else {
@@ -139,7 +139,7 @@ fn reconcile_containers(
 
 /// Reports the outcome in the log and in events. Returns whether nothing is left to do.
 fn report(service: &Service, cluster: &Cluster, pod: &PodView, reconciled: Reconciled) -> bool {
-    tell_of_attached(cluster, pod, &reconciled.attached);
+    report_attached(cluster, pod, &reconciled.attached);
     for attached in &reconciled.attached {
         info!(
             network = attached.name,
@@ -186,9 +186,9 @@ fn report_error(
     error: &CniError,
 ) {
     let name = format!("{}/{}", pod.namespace, pod.name);
-    let id = brief::id(&name, error, &[]);
+    let id = shorten::id(&name, error, &[]);
     service.failures.note(&id, &name, HOT_PLUG, error);
     let details = &error.details;
     warn!(id, reason, details, %error, "cannot reconcile the networks of a running pod, it is retried");
-    cluster.event(pod, true, reason, brief::event(message, &id, &name));
+    cluster.event(pod, true, reason, shorten::event(message, &id, &name));
 }

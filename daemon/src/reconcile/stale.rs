@@ -12,8 +12,8 @@ use tracing::{info, warn};
 use crate::{
     engine::{HandOff, NetnsState},
     host::exec::open_netns,
-    readiness::Part,
-    reconcile::node::Upkeep,
+    readiness::Gate,
+    reconcile::node::NodeReconciler,
     serving::service::Service,
 };
 
@@ -21,18 +21,18 @@ use crate::{
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Detaches the stale containers once. It waits for the first pass over the journal, so that DELs that came earlier run first.
-pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
-    upkeep
+pub async fn remove(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
+    reconciler
         .readiness
-        .wait_for(&[Part::Discovery, Part::Journal, Part::Socket])
+        .wait_open(&[Gate::Discovery, Gate::Journal, Gate::Socket])
         .await;
     service.journal.wait_for_first_pass().await;
     loop {
-        let report = upkeep.report().await;
-        match known(&upkeep, &report).await {
+        let report = reconciler.report().await;
+        match known(&reconciler, &report).await {
             Ok(known) => {
                 let detached = tokio::task::spawn_blocking(move || {
-                    detach(&upkeep, &service, &report, &known);
+                    detach(&reconciler, &service, &report, &known);
                 });
                 if let Err(error) = detached.await {
                     warn!(%error, "the search for stale containers ended early");
@@ -51,21 +51,26 @@ pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
 }
 
 /// Returns the containers that the runtime lists; none where the daemon serves without a runtime.
-async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, String> {
+async fn known(reconciler: &NodeReconciler, report: &Report) -> Result<BTreeSet<String>, String> {
     let Some(runtime) = &report.runtime else {
         return match &report.problem {
-            None if upkeep.pod_uid.is_none() => Ok(BTreeSet::new()),
+            None if reconciler.pod_uid.is_none() => Ok(BTreeSet::new()),
             problem => Err(problem
                 .clone()
                 .unwrap_or_else(|| "no runtime was found".to_owned())),
         };
     };
-    let client = Client::connect(&upkeep.root, &runtime.socket).await;
+    let client = Client::connect(&reconciler.root, &runtime.socket).await;
     let mut client = client.map_err(|error| error.to_string())?;
     client.sandboxes().await.map_err(|error| error.to_string())
 }
 
-fn detach(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
+fn detach(
+    reconciler: &NodeReconciler,
+    service: &Service,
+    report: &Report,
+    known: &BTreeSet<String>,
+) {
     let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
         Err(error) => {
@@ -74,7 +79,7 @@ fn detach(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<
     };
     service.engine.revert_hand_off(&netconf);
     let is_stale =
-        |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(upkeep, known, id, netns);
+        |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(reconciler, known, id, netns);
     for error in service
         .engine
         .detach_stale(plugin_dirs(report), &netconf, &is_stale)
@@ -85,14 +90,18 @@ fn detach(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<
 }
 
 /// Prepares the node for the time after an uninstall: detaches the stale containers and hands the others off to the runtime.
-pub async fn hand_off(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandOff, String> {
-    let report = upkeep.enter_runtime().await?;
-    let known = known(&upkeep, &report).await?;
+pub async fn hand_off(
+    reconciler: Arc<NodeReconciler>,
+    service: Arc<Service>,
+) -> Result<HandOff, String> {
+    let report = reconciler.enter_runtime().await?;
+    let known = known(&reconciler, &report).await?;
     let netconf = service.effective_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
-        let is_stale =
-            |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(&upkeep, &known, id, netns);
+        let is_stale = |id: &ContainerId, netns: NetnsState<'_>| {
+            self::is_stale(&reconciler, &known, id, netns)
+        };
         let engine = &service.engine;
         engine.hand_off(plugin_dirs(&report), &netconf, &is_stale)
     });
@@ -104,13 +113,13 @@ fn plugin_dirs(report: &Report) -> &[PathBuf] {
 }
 
 fn is_stale(
-    upkeep: &Upkeep,
+    reconciler: &NodeReconciler,
     known: &BTreeSet<String>,
     id: &ContainerId,
     netns: NetnsState<'_>,
 ) -> bool {
-    let place = upkeep.exec.place();
-    let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
+    let place = reconciler.exec.context();
+    let is_there = |netns: &str| match open_netns(&reconciler.root, &place, netns) {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     };

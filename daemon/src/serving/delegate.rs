@@ -1,6 +1,6 @@
-//! `/delegate`, the endpoint that upstream's controller for running pods calls: ADD, DEL, CHECK and STATUS of one network whose configuration
-//! comes with the request. That configuration is the plugin's, so the daemon's own keys are not applied to it. The state directory is that of the
-//! configuration by which pods are attached.
+//! `/delegate`, for upstream's controller of running pods: ADD, DEL, CHECK and STATUS of one network whose configuration is in the request.
+//! That configuration is the plugin's, so the daemon's own file does not override its keys. The state directory is that of the configuration
+//! by which pods are attached.
 
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
@@ -10,12 +10,12 @@ use tracing::info;
 
 use crate::{
     call::CniCall,
-    engine::{self, AddError},
-    errors::failure::Failure,
-    serving::service::{Service, tell_of_attached},
+    engine,
+    errors::failure::VerbError,
+    serving::service::{Service, report_attached},
 };
 
-/// Serves one request to `/delegate`, which is logged and counted like any verb.
+/// Serves `/delegate`; logged and counted like any verb.
 pub(crate) fn delegate(
     service: &Service,
     call: &CniCall,
@@ -24,19 +24,23 @@ pub(crate) fn delegate(
     service.observed(call, || dispatch(service, call, raw_request))
 }
 
-fn dispatch(service: &Service, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, CniError> {
+fn dispatch(
+    service: &Service,
+    call: &CniCall,
+    raw_request: &Request,
+) -> Result<Vec<u8>, VerbError> {
     let netconf = service.effective_netconf()?;
     let bare = || plan::explicit_config(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
-        (Command::Status, _) => engine
-            .status_explicit(&call.path, &netconf, &bare()?)
-            .map(|()| Vec::new()),
+        (Command::Status, _) => {
+            engine.status_explicit(&call.path, &netconf, &bare()?)?;
+            Ok(Vec::new())
+        }
         (Command::Check, Some(request)) => {
             service.on_known_node()?;
-            engine
-                .check_explicit(request, &netconf, &bare()?)
-                .map(|()| Vec::new())
+            engine.check_explicit(request, &netconf, &bare()?)?;
+            Ok(Vec::new())
         }
         (Command::Del, Some(request)) => {
             service.on_known_node()?;
@@ -53,10 +57,12 @@ fn dispatch(service: &Service, call: &CniCall, raw_request: &Request) -> Result<
             service.on_known_node()?;
             add(service, call, request, raw_request, &netconf)
         }
-        (command, _) => Err(CniError::new(
-            CniError::INVALID_ENVIRONMENT,
-            format!("/delegate does not serve {command}, but ADD, DEL, CHECK and STATUS"),
-        )),
+        (command, _) => {
+            let text = format!(
+                "{command} is not served for single networks: ADD, DEL, CHECK and STATUS are"
+            );
+            Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into())
+        }
     }
 }
 
@@ -66,38 +72,23 @@ fn add(
     request: &engine::ContainerRequest,
     raw_request: &Request,
     netconf: &Netconf,
-) -> Result<Vec<u8>, CniError> {
+) -> Result<Vec<u8>, VerbError> {
     let (cluster, pod) = service.pod_for_add(call)?;
     let attachment = service
         .engine
-        .explicit_attachment(
-            netconf,
-            &pod,
-            &raw_request.config,
-            &annotation_keys(raw_request),
-        )
+        .explicit_attachment(netconf, &pod, &raw_request.config, &attributes(raw_request))
         .map_err(CniError::from)?;
     let plugged = service
         .engine
         .add_explicit(request, netconf, &pod, &attachment);
-    let attached = plugged.map_err(|AddError { error, event }| {
-        let failure = Failure::new(call, error);
-        let failed = || ("FailedAddNetwork", failure.error.msg.clone());
-        let (reason, message) = event.unwrap_or_else(failed);
-        cluster.event(&pod, true, reason, failure.for_event(&message));
-        failure.error
-    })?;
-    info!(
-        network = attached.name,
-        ifname = attached.ifname,
-        "attached a network to a running pod"
-    );
-    tell_of_attached(cluster, &pod, std::slice::from_ref(&attached));
+    let attached = plugged.map_err(|error| VerbError::of_add(&pod, error))?;
+    info!(network = attached.name, ifname = attached.ifname, "plugged");
+    report_attached(cluster, &pod, std::slice::from_ref(&attached));
     Ok(Response::new(attached.result).to_json())
 }
 
-/// Returns the request's interface attributes as the keys of an annotation's element.
-fn annotation_keys(raw_request: &Request) -> Map<String, Value> {
+/// Returns the interface attributes of the request in the form of an annotation.
+fn attributes(raw_request: &Request) -> Map<String, Value> {
     let mut out = Map::new();
     let Some(attributes) = &raw_request.interface_attributes else {
         return out;

@@ -19,12 +19,12 @@ use tracing::warn;
 use super::snapshot;
 use crate::serving::service::Service;
 
-/// The time limit for a client to send its request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause before another try when the port is in use.
-const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Limit for a client to send its headers.
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// Pause before another attempt to bind a port that is in use.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// Serves metrics on every address of the node, as upstream does. A port that is in use is logged and tried again.
+/// Serves metrics on every address of the node, as upstream does. Logs a warning and retries while the port is in use.
 pub async fn serve(service: Arc<Service>, port: u16) {
     loop {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
@@ -38,11 +38,11 @@ pub async fn serve(service: Arc<Service>, port: u16) {
                 warn!(port, error = %causes(&error), "cannot serve metrics: set metricsPort to a free port");
             }
         }
-        tokio::time::sleep(RETRY_PAUSE).await;
+        tokio::time::sleep(TRY_AGAIN).await;
     }
 }
 
-/// Serves connections until one cannot be accepted.
+/// Serves until a connection cannot be accepted.
 async fn accept(service: &Arc<Service>, listener: &TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let service = Arc::clone(service);
@@ -50,20 +50,20 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
             let service = Arc::clone(&service);
             async move {
                 let (method, path) = (request.method(), request.uri().path());
-                Ok::<_, Infallible>(answer(&service, method, path).await)
+                Ok::<_, Infallible>(respond(&service, method, path).await)
             }
         });
         let connection = http1::Builder::new()
             .keep_alive(false)
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
+            .header_read_timeout(HEADER_TIME)
             .serve_connection(TokioIo::new(stream), service);
-        // A client may close its connection at any time, so its errors do not matter.
+        // A client may disconnect at any time.
         tokio::spawn(async { drop(connection.await) });
     }
 }
 
-async fn answer(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn respond(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let (status, text) = match (path, method) {
         (api::PATH_METRICS, &Method::GET) => {
             let text = snapshot::take(service).await.text(&service.metrics);

@@ -13,20 +13,20 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::{
-    host::dir_watch::heard,
+    host::dir_watch::changed_or_never,
     journal::{Loaded, PATIENCE, Subject, Verdict, load, read, watch},
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
     serving::service::{EntryFailure, Service},
 };
 
-/// The number of entries that are replayed at once. The request queue has places for other requests next to them.
+/// The number of entries that are replayed at once. The request queue has slots for other requests next to them.
 const CONCURRENCY: usize = 4;
 /// The period after which the journal is read again when the watch reported no change.
 const PERIOD: Duration = Duration::from_mins(1);
 /// The pause before a journal that cannot be read is read again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads the journals in the state directories that `cni_dirs` returns and replays their entries. `Part::Journal` is ready once they were
+/// Reads the journals in the state directories that `cni_dirs` returns and replays their entries. `Gate::Journal` opens once they were
 /// read.
 pub(crate) async fn replay(
     root: Arc<Root>,
@@ -42,7 +42,7 @@ pub(crate) async fn replay(
         let reading = tokio::task::spawn_blocking(move || read(&tree, &dirs, &journal));
         let read_again = match reading.await {
             Ok(Ok(())) => {
-                service.readiness.well(Part::Journal);
+                service.readiness.open(Gate::Journal);
                 PERIOD
             }
             Ok(Err(error)) => read_failed(&service.readiness, &error.to_string()),
@@ -51,7 +51,7 @@ pub(crate) async fn replay(
         let read_again = tokio::time::sleep(read_again);
         let changed = async {
             tokio::select! {
-                () = heard(watch) => {}
+                () = changed_or_never(watch) => {}
                 () = read_again => {}
             }
         };
@@ -83,7 +83,7 @@ pub(crate) async fn replay(
 
 /// Reports that the journal cannot be read, and returns the pause before the next attempt.
 fn read_failed(readiness: &Readiness, reason: &str) -> Duration {
-    readiness.missing(Part::Journal, reason);
+    readiness.close(Gate::Journal, reason);
     RETRY_PAUSE
 }
 
@@ -117,7 +117,7 @@ async fn replay_entry(root: Arc<Root>, service: Arc<Service>, path: PathBuf, sub
                 Verdict::Again => None,
             };
             if let (Some(pod), Some(failure)) = (&subject.pod, failure) {
-                service.tell_of_entry(pod, failure, &reason);
+                service.report_entry(pod, failure, &reason);
             }
         }
     }

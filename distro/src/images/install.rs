@@ -1,4 +1,5 @@
-//! Archives put where the distro imports from: complete beside their places first, so that its watcher never sees a part of one.
+//! Copies archives to where the distro imports from: each is complete under a temporary name first, so that the distro's watcher never
+//! sees a part of one.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -9,24 +10,24 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use super::{ENDINGS, Folder, folder::Checked, hash, stem};
+use super::{ArchiveDir, ENDINGS, archive_dir::CheckedFile, hash, stem};
 
-/// Where it is, the distro imports only what changed; it never makes it itself.
+/// With this file the distro imports only archives that changed; it never makes the file itself.
 pub(crate) const CACHE: &str = ".cache.json";
 
-/// What came of it.
+/// The outcome of an installation.
 #[derive(Debug, Default)]
 pub(crate) struct Installed {
-    /// Files that are new.
+    /// The new files.
     pub(crate) written: Vec<PathBuf>,
     /// What the operator should know.
     pub(crate) notes: Vec<String>,
 }
 
-/// Copies archives into the directory. What is written is hashed while it is, whatever was seen before.
+/// Copies archives into the directory. They are hashed again while they are copied, since they may have changed since the check.
 pub(crate) fn install(
-    folder: &Folder,
-    archives: &[Checked],
+    source: &ArchiveDir,
+    archives: &[CheckedFile],
     dir: &Path,
 ) -> anyhow::Result<Installed> {
     DirBuilder::new()
@@ -49,7 +50,7 @@ pub(crate) fn install(
             continue;
         }
         let size = copies
-            .add(&folder.path(&archive.name), &path, &archive.sha256)
+            .add(&source.path(&archive.name), &path, &archive.sha256)
             .with_context(|| format!("cannot write {}", path.display()))?;
         if former.is_some_and(|(_, before)| before == size) {
             installed.notes.push(format!(
@@ -93,7 +94,7 @@ pub(crate) fn install(
     Ok(installed)
 }
 
-/// Digest and length of what is in the archive's place.
+/// Returns digest and length of a file that is already under the archive's name.
 fn former(path: &Path) -> anyhow::Result<Option<(String, u64)>> {
     let place = || format!("cannot read {}", path.display());
     match File::open(path) {
@@ -107,7 +108,7 @@ fn former(path: &Path) -> anyhow::Result<Option<(String, u64)>> {
     }
 }
 
-/// The same archive with other endings.
+/// Returns the paths of the same archive in its other forms.
 fn others(dir: &Path, name: &str) -> Vec<PathBuf> {
     let stem = stem(name).unwrap_or(name);
     let names = ENDINGS.iter().map(|ending| format!("{stem}{ending}"));
@@ -117,23 +118,23 @@ fn others(dir: &Path, name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Copies that are not in their places yet; dropped before, they go again.
+/// Copies under temporary names, each with its final path; those that were not put there are deleted on drop.
 #[derive(Debug, Default)]
 struct Copies(Vec<(PathBuf, PathBuf)>);
 
 impl Copies {
     fn add(&mut self, from: &Path, to: &Path, digest: &str) -> anyhow::Result<u64> {
         let name = to.file_name().context("an archive has a name")?;
-        // No importer knows this ending.
-        let beside = to.with_file_name(format!(".{}.multus-tmp", name.to_string_lossy()));
+        // No importer reads files with this ending.
+        let temporary = to.with_file_name(format!(".{}.multus-tmp", name.to_string_lossy()));
         let source = File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
         let target = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(&beside)?;
-        self.0.push((beside, to.to_owned()));
+            .open(&temporary)?;
+        self.0.push((temporary, to.to_owned()));
         let found = hash(source, &target)?;
         ensure!(
             found == digest,
@@ -145,8 +146,8 @@ impl Copies {
     }
 
     fn put(mut self) -> io::Result<()> {
-        for (beside, to) in &self.0 {
-            fs::rename(beside, to)?;
+        for (temporary, to) in &self.0 {
+            fs::rename(temporary, to)?;
             if let Some(dir) = to.parent() {
                 File::open(dir)?.sync_all()?;
             }
@@ -156,11 +157,11 @@ impl Copies {
     }
 }
 
-/// Best effort: the error that led here is told, and the next attempt writes over what is left.
+/// Best effort: the caller reports the error that led here, and the next attempt overwrites what is left.
 impl Drop for Copies {
     fn drop(&mut self) {
-        for (beside, _) in &self.0 {
-            let _ = fs::remove_file(beside);
+        for (temporary, _) in &self.0 {
+            let _ = fs::remove_file(temporary);
         }
     }
 }

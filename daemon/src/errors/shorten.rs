@@ -1,19 +1,19 @@
-//! Errors as people read them in events: one line of bounded length that begins with whom it is about and ends with the cure, and an
-//! id by which the log has all of it. The same failure has the same id, so that who looks for it finds every time it happened.
+//! Shortens an error for events: one line of limited length that begins with the pod and ends with the hint, and an id under which the log
+//! has the complete text. The same failure has the same id, so that a search in the log finds every occurrence.
 
 use cni::types::CniError;
 use sha2::{Digest as _, Sha256};
 
-/// The runtime's event holds fewer characters than this, the shim's words included.
+/// The runtime's event holds fewer characters than this, including the shim's prefix.
 pub const LIMIT: usize = 300;
-/// The longest event that says what stays behind, where each address counts: the API server takes 1,024 bytes.
+/// Limit for an event that lists the addresses of an abandoned network; the API server accepts 1,024 bytes.
 const FULL_LIMIT: usize = 900;
-/// What the shim says before an error of the daemon.
+/// The shim's prefix of a daemon's error.
 const OF_SHIM: &str = "CmdCheck (shim): CNI request failed with status 400: ERRORED: ";
-/// What stands for the part that is left out.
+/// Replaces the part that is cut out.
 const GAP: &str = " … ";
 
-/// The id of a failure: of whom it is about, and of its text without what is another at the next try.
+/// Returns the id of a failure: a hash of its pod and of its text without the words in `changing`, which differ at the next attempt.
 pub fn id(about: &str, error: &CniError, changing: &[&str]) -> String {
     let mut text = format!("{} {} {}", error.code, error.msg, error.details);
     for word in changing.iter().filter(|word| !word.is_empty()) {
@@ -28,8 +28,8 @@ pub fn id(about: &str, error: &CniError, changing: &[&str]) -> String {
     format!("{:08x}", u32::from_be_bytes(*first))
 }
 
-/// The error for the runtime. `pod` is `namespace/name`; where the text is too long, what it says of the pod twice is said once.
-/// Details that do not fit are in the log alone.
+/// Returns the error for the runtime. `pod` is `namespace/name`; a text that is too long loses repeated mentions of it. Details that do not
+/// fit are only in the log.
 pub fn error(error: &CniError, id: &str, pod: &str) -> CniError {
     let room = LIMIT - 1 - OF_SHIM.chars().count();
     let msg = text(&error.msg, id, pod, room, room);
@@ -38,18 +38,17 @@ pub fn error(error: &CniError, id: &str, pod: &str) -> CniError {
     CniError::new(error.code, msg).with_details(if fits { details } else { String::new() })
 }
 
-/// The same for an event of our own.
+/// Returns the message for an event of the daemon.
 pub fn event(message: &str, id: &str, pod: &str) -> String {
     text(message, id, pod, LIMIT - 1, LIMIT - 1)
 }
 
-/// The same where nothing is cut out unless the API server would refuse the event.
+/// Returns the message for an event that is cut only where the API server would refuse it.
 pub fn event_in_full(message: &str, id: &str, pod: &str) -> String {
     text(message, id, pod, LIMIT - 1, FULL_LIMIT - 1)
 }
 
-/// Leaves out what a message says twice until it has at most `room` characters, and cuts its middle out where it has more than `most`
-/// all the same.
+/// Removes repetitions until the message has at most `room` characters, and cuts out its middle if it still has more than `most`.
 fn text(message: &str, id: &str, pod: &str, room: usize, most: usize) -> String {
     let end = format!(" (id {id})");
     let (room, most) = (room - end.chars().count(), most - end.chars().count());
@@ -68,7 +67,7 @@ fn text(message: &str, id: &str, pod: &str, room: usize, most: usize) -> String 
     format!("{}{end}", of_all(&message, most))
 }
 
-/// The context that says no more than what follows it.
+/// Removes the context when the text after it names the pod, too.
 fn without_context(message: &str, pod: &str) -> String {
     let context = format!("error configuring pod [{pod}] networking: ");
     if message.matches(pod).count() > 1 {
@@ -78,28 +77,28 @@ fn without_context(message: &str, pod: &str) -> String {
     }
 }
 
-/// `[namespace/name/uid:network]` without the uid.
+/// Removes the uid from `[namespace/name/uid:network]`.
 fn without_uid(message: &str, pod: &str) -> String {
     between(message, &format!("[{pod}/"), ":", 0, &format!("[{pod}:"))
 }
 
-/// `[namespace/name:network]: ` once is enough.
+/// Removes every `[namespace/name:network]: ` but the first.
 fn without_repetition(message: &str, pod: &str) -> String {
     between(message, &format!("[{pod}:"), "]: ", 1, "")
 }
 
-/// A plugin's network is named by then.
+/// Removes the network of a plugin: the text has named it already.
 fn without_network(message: &str, _pod: &str) -> String {
     between(message, " of network \"", "\" failed", 0, " failed")
 }
 
-/// The pod alone, without what is done to it.
+/// Shortens the context to the pod's name.
 fn with_short_context(message: &str, pod: &str) -> String {
     let context = format!("error configuring pod [{pod}] networking: ");
     message.replacen(&context, &format!("pod {pod}: "), 1)
 }
 
-/// Replaces what begins and ends so, but for the first few.
+/// Replaces texts between `begin` and `end` by `by`, but for the first `spared` ones.
 fn between(text: &str, begin: &str, end: &str, spared: usize, by: &str) -> String {
     let mut out = String::new();
     let (mut rest, mut seen) = (text, 0);
@@ -118,7 +117,7 @@ fn between(text: &str, begin: &str, end: &str, spared: usize, by: &str) -> Strin
     out + rest
 }
 
-/// Of several errors in one, each gets its share.
+/// Cuts a message to `room` characters; each of several errors in it gets an equal share.
 fn of_all(message: &str, room: usize) -> String {
     const SEVERAL: &str = "errors: ";
     const BETWEEN: &str = " / ";
@@ -135,7 +134,7 @@ fn of_all(message: &str, room: usize) -> String {
     format!("{SEVERAL}{}", parts.join(BETWEEN))
 }
 
-/// Begin and end of a text that is too long: whom it is about stands first, what to do last.
+/// Keeps begin and end of a text that is too long: the begin names the pod, the end is the hint.
 fn fitted(message: &str, room: usize) -> String {
     let characters: Vec<char> = message.chars().collect();
     if characters.len() <= room {
@@ -164,36 +163,36 @@ mod tests {
     const HEAD: &str = "error configuring pod [shop/cart-5d8f7c9b4-x2k8q] networking: [shop/cart-5d8f7c9b4-x2k8q/36a0c1f2-0000-4000-8000-000000000000:storage]: error adding container to network \"storage\": ";
 
     #[test]
-    fn what_is_short_stays_as_it_is() {
-        let short = CniError::new(11, "no luck").with_details("told to");
-        let told = error(&short, "0a0b0c0d", POD);
-        assert_eq!(told.to_string(), "no luck (id 0a0b0c0d); told to");
-        assert_eq!(told.code, 11);
+    fn short_error_is_unchanged() {
+        let complete = CniError::new(11, "no luck").with_details("refused");
+        let short = error(&complete, "0a0b0c0d", POD);
+        assert_eq!(short.to_string(), "no luck (id 0a0b0c0d); refused");
+        assert_eq!(short.code, 11);
     }
 
     #[test]
-    fn what_is_long_keeps_pod_network_cause_and_cure() {
+    fn long_error_keeps_pod_network_cause_and_hint() {
         let cause = format!(
             "no address is left in the range{}; enlarge the range",
             " of many".repeat(100)
         );
         let long = CniError::new(11, format!("{HEAD}{cause}")).with_details("x".repeat(500));
-        let told = error(&long, "0a0b0c0d", POD);
-        let whole = format!("{OF_SHIM}{told}");
-        assert!(whole.chars().count() < LIMIT, "{whole}");
+        let short = error(&long, "0a0b0c0d", POD);
+        let event_text = format!("{OF_SHIM}{short}");
+        assert!(event_text.chars().count() < LIMIT, "{event_text}");
         for word in [
             POD,
             "storage",
             "no address",
             "enlarge the range (id 0a0b0c0d)",
         ] {
-            assert!(whole.contains(word), "no {word} in {whole}");
+            assert!(event_text.contains(word), "no {word} in {event_text}");
         }
         assert!(event(&long.msg, "0a0b0c0d", POD).chars().count() < LIMIT);
     }
 
     #[test]
-    fn an_event_in_full_is_cut_where_the_api_server_would_refuse_it() {
+    fn full_event_is_cut_at_the_limit_of_the_api_server() {
         let left = format!("{HEAD}{}; free them by hand", "net1 10.0.0.1 ".repeat(20));
         let full = event_in_full(&left, "0a0b0c0d", POD);
         assert!(
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_kept_whole_by_a_shorter_context() {
+    fn long_path_is_kept_by_a_shorter_context() {
         let error = CniError::new(
             11,
             format!(
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_errors_each_is_told() {
+    fn several_errors_are_all_named() {
         let one = |network: &str| {
             format!(
                 "[{POD}/36a0c1f2-0000-4000-8000-000000000000:{network}]: error removing container from network \"{network}\": plugin type=\"bridge\" of network \"{network}\" failed (DEL): {network} stays"
@@ -228,28 +227,28 @@ mod tests {
         for (networks, expected) in [(&["a", "b"][..], 2), (&["a", "b", "c", "d"], 4)] {
             let all: Vec<_> = networks.iter().map(|network| one(network)).collect();
             let error = CniError::new(7, format!("errors: {}", all.join(" / ")));
-            let told = super::error(&error, "0a0b0c0d", POD).msg;
+            let short = super::error(&error, "0a0b0c0d", POD).msg;
             let named = networks
                 .iter()
-                .filter(|network| told.contains(&format!("{network} stays")));
-            assert_eq!(named.count(), expected, "{told}");
-            assert_eq!(told.matches(POD).count(), 1, "{told}");
-            assert!(told.chars().count() + OF_SHIM.len() < LIMIT, "{told}");
+                .filter(|network| short.contains(&format!("{network} stays")));
+            assert_eq!(named.count(), expected, "{short}");
+            assert_eq!(short.matches(POD).count(), 1, "{short}");
+            assert!(short.chars().count() + OF_SHIM.len() < LIMIT, "{short}");
         }
     }
 
     #[test]
-    fn no_text_is_too_long_or_torn() {
+    fn every_length_fits_the_limit_in_one_line() {
         for length in 0..700 {
             let text = "ä\n".repeat(length);
-            let told = error(&CniError::new(1, text.clone()), "0a0b0c0d", POD);
-            assert!(format!("{OF_SHIM}{told}").chars().count() < LIMIT);
-            assert!(!told.msg.contains('\n') && told.msg.ends_with("(id 0a0b0c0d)"));
+            let short = error(&CniError::new(1, text.clone()), "0a0b0c0d", POD);
+            assert!(format!("{OF_SHIM}{short}").chars().count() < LIMIT);
+            assert!(!short.msg.contains('\n') && short.msg.ends_with("(id 0a0b0c0d)"));
         }
     }
 
     #[test]
-    fn the_same_failure_has_the_same_id() {
+    fn same_failure_has_the_same_id() {
         let at = |container: &str, cause: &str| {
             let error = CniError::new(7, format!("{cause} for {container}"));
             id(POD, &error, &[container, ""])

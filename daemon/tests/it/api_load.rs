@@ -1,4 +1,4 @@
-//! What the daemon costs an API server, and what it does when one hangs, is busy, or forgets.
+//! The daemon's load on the API server, and its behaviour when the API server hangs, is busy, or loses history.
 
 use std::time::{Duration, Instant};
 
@@ -6,24 +6,24 @@ use testkit::api_server::{ApiServer, Kind, ReceivedRequest};
 
 use crate::{
     daemon::Daemon,
-    node::{Node, pod},
+    node::{NodeFixture, pod},
+    tcp_proxy::TcpProxy,
     wait_for,
-    wire::Wire,
 };
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// A node whose API server speaks HTTP/2.
-fn node_http2() -> Node {
-    let node = Node::with(ApiServer::start_http2());
+fn node_http2() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_http2());
     node.install_primary();
     node.write("kubeconfig", &node.api.kubeconfig_of("multus"));
     node
 }
 
 /// Status patches so far.
-fn patches(node: &Node) -> Vec<ReceivedRequest> {
+fn patches(node: &NodeFixture) -> Vec<ReceivedRequest> {
     let asks = node.api.requests().into_iter();
     asks.filter(|ask| {
         ask.method_and_path.starts_with("PATCH ") && ask.method_and_path.ends_with("/status")
@@ -32,12 +32,14 @@ fn patches(node: &Node) -> Vec<ReceivedRequest> {
 }
 
 #[test]
-fn lists_come_from_the_cache_and_two_watches_follow() {
-    let node = Node::new();
+fn start_sends_two_lists_from_the_cache_and_two_watches() {
+    let node = NodeFixture::new();
     node.run_pod(None);
-    let _daemon = node.start().ready();
+    let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
     node.api.wait_for_watch(Kind::Definition);
+    // An ADD finds its pod in the watch's cache: no GET of the pod follows.
+    daemon.cni(&node.request("ADD", "c1")).result();
     let asks = node.api.requests();
     let of = |method: &str| -> Vec<&ReceivedRequest> {
         let is = |ask: &&ReceivedRequest| ask.method_and_path.starts_with(method);
@@ -71,8 +73,8 @@ fn lists_come_from_the_cache_and_two_watches_follow() {
 }
 
 #[test]
-fn a_status_is_answered_with_metadata_alone() {
-    let node = Node::new();
+fn status_patch_requests_only_metadata_in_the_response() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -82,7 +84,7 @@ fn a_status_is_answered_with_metadata_alone() {
 }
 
 /// The first patch of an ADD is never answered.
-fn hangs_once(node: &Node) {
+fn hangs_once(node: &NodeFixture) {
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -96,24 +98,24 @@ fn hangs_once(node: &Node) {
         panic!("{all:?}");
     };
     assert_ne!(hung.connection, next.connection);
-    // The others go where the last one went.
+    // Later patches use the connection of the last one.
     daemon.cni(&node.request("ADD", "c3")).result();
     assert_eq!(patches(node)[3].connection, next.connection);
 }
 
 #[test]
-fn a_hung_patch_is_sent_again_on_another_connection() {
-    hangs_once(&Node::new());
+fn hung_patch_is_retried_on_another_connection() {
+    hangs_once(&NodeFixture::new());
 }
 
 #[test]
-fn a_hung_patch_is_sent_again_on_another_connection_of_http2() {
+fn hung_patch_is_retried_on_another_connection_of_http2() {
     hangs_once(&node_http2());
 }
 
 #[test]
-fn a_server_that_is_busy_is_left_alone_as_long_as_it_wants() {
-    let node = Node::new();
+fn retry_after_of_a_busy_server_is_respected() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.retry_after(2);
@@ -141,7 +143,7 @@ fn one_connection_of_http2_serves_a_burst() {
 
 #[test]
 fn few_connections_of_http1_serve_a_burst() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     let adding: Vec<_> = (0..50)
@@ -151,14 +153,14 @@ fn few_connections_of_http1_serve_a_burst() {
         add.join().unwrap().unwrap().result();
     }
     assert_eq!(patches(&node).len(), 50);
-    // Two watches beside them.
+    // Two of them carry the watches.
     let connections = node.api.connections();
     assert!(connections <= 12, "{connections}");
 }
 
 #[test]
-fn history_that_the_server_forgot_is_listed_again() {
-    let node = Node::new();
+fn lost_history_leads_to_new_lists() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
@@ -182,10 +184,10 @@ fn history_that_the_server_forgot_is_listed_again() {
     assert!(!log.contains("the watch was interrupted"), "{log}");
 }
 
-/// Waits until the daemon knows the new definition and that the pod asks for it.
-fn wait_for_zebra(node: &Node, daemon: &Daemon) {
+/// Waits until the daemon knows the new definition and the pod's new annotation.
+fn wait_for_zebra(node: &NodeFixture, daemon: &Daemon) {
     wait_for("the pod's new network", || {
-        // One of the two may be there before the other.
+        // One of the two may arrive before the other.
         let added = daemon.cni(&node.request("ADD", "c9"));
         let is_new = added.status == 200 && node.order().contains(&"ADD zebra net1".to_owned());
         daemon.cni(&node.request("DEL", "c9")).done();
@@ -193,7 +195,7 @@ fn wait_for_zebra(node: &Node, daemon: &Daemon) {
     });
 }
 
-fn goes_on_after_a_restart(mut node: Node) {
+fn goes_on_after_a_restart(mut node: NodeFixture) {
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
@@ -204,7 +206,7 @@ fn goes_on_after_a_restart(mut node: Node) {
     node.api.wait_for_watch(Kind::Pod);
     node.api.wait_for_watch(Kind::Definition);
     wait_for_zebra(&node, &daemon);
-    // The watches went on where they were: nothing was listed again.
+    // The watches resumed at their version: nothing was listed again.
     let asks = node.api.requests();
     let lists = asks.iter().filter(|ask| {
         ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
@@ -213,31 +215,31 @@ fn goes_on_after_a_restart(mut node: Node) {
 }
 
 #[test]
-fn watches_go_on_when_the_server_is_started_again() {
-    goes_on_after_a_restart(Node::new());
+fn watches_resume_after_a_restart_of_the_server() {
+    goes_on_after_a_restart(NodeFixture::new());
 }
 
 #[test]
-fn watches_of_http2_go_on_when_the_server_is_started_again() {
+fn watches_of_http2_resume_after_a_restart_of_the_server() {
     goes_on_after_a_restart(node_http2());
 }
 
 #[test]
-fn a_connection_that_went_dead_is_left_at_once_by_patches_and_soon_by_watches() {
+fn dead_connection_is_left_at_once_by_patches_and_soon_by_watches() {
     let node = node_http2();
-    let wire = Wire::to(node.api.address());
-    let kubeconfig = node.api.kubeconfig_at(wire.address(), "multus");
+    let proxy = TcpProxy::to(node.api.address());
+    let kubeconfig = node.api.kubeconfig_at(proxy.address(), "multus");
     node.write("kubeconfig", &kubeconfig);
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
     node.api.wait_for_watch(Kind::Definition);
-    wire.go_dead();
+    proxy.go_dead();
     daemon.cni(&node.request("ADD", "c1")).result();
     assert_eq!(node.api.connections(), 2);
     node.define("zebra");
     node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
     wait_for_zebra(&node, &daemon);
-    // Watches went to the connection that patches had found.
+    // The watches moved to the connection that the patches had opened.
     assert_eq!(node.api.connections(), 2);
 }

@@ -1,4 +1,4 @@
-//! Files written beside their places first and put there afterwards, so that a full disk changes nothing.
+//! A batch of files: all are written under temporary names before the first is renamed, so that a full disk changes nothing.
 
 use std::{
     fs, io,
@@ -10,60 +10,61 @@ use anyhow::Context as _;
 
 use super::{File, write_new};
 
-/// What was written and is not in its place yet. Dropped before it is there, it goes again, folders included.
+/// Files under temporary names, which are deleted on drop unless [`Batch::put`] renamed them; so are directories made for them.
 #[derive(Default)]
-pub(crate) struct Staged {
+pub(crate) struct Batch {
+    /// Temporary and final path of each file.
     files: Vec<(PathBuf, PathBuf)>,
-    folders: Vec<PathBuf>,
+    dirs: Vec<PathBuf>,
 }
 
-impl Staged {
-    /// Writes a file beside its place, unless the same file is there.
+impl Batch {
+    /// Writes a file under a temporary name, unless the same file is there already.
     pub(crate) fn write(&mut self, to: &Path, file: &File) -> anyhow::Result<()> {
         let context = || format!("cannot write {}", to.display());
         if is_same(to, file).with_context(context)? {
             return Ok(());
         }
         if let Some(parent) = to.parent() {
-            self.make_folder(parent).with_context(context)?;
+            self.make_dir(parent).with_context(context)?;
         }
         let name = to.file_name().unwrap_or_default().to_string_lossy();
-        let beside = to.with_file_name(format!(".{name}.{}", std::process::id()));
-        self.files.push((beside.clone(), to.to_owned()));
-        write_new(&beside, file).with_context(context)
+        let temporary = to.with_file_name(format!(".{name}.{}", std::process::id()));
+        self.files.push((temporary.clone(), to.to_owned()));
+        write_new(&temporary, file).with_context(context)
     }
 
-    /// Makes a folder and its parents.
-    pub(crate) fn make_folder(&mut self, dir: &Path) -> io::Result<()> {
+    /// Makes a directory and its parents.
+    pub(crate) fn make_dir(&mut self, dir: &Path) -> io::Result<()> {
         let missing: Vec<_> = dir
             .ancestors()
             .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
             .collect();
         for dir in missing.into_iter().rev() {
             fs::create_dir(dir)?;
-            self.folders.push(dir.to_owned());
+            self.dirs.push(dir.to_owned());
         }
         Ok(())
     }
 
-    /// Puts every file in its place, in the order in which they were written.
+    /// Renames every file to its final path, in the order in which they were written.
     pub(crate) fn put(mut self) -> anyhow::Result<()> {
-        for (beside, to) in &self.files {
-            fs::rename(beside, to).with_context(|| format!("cannot write {}", to.display()))?;
+        for (temporary, to) in &self.files {
+            fs::rename(temporary, to).with_context(|| format!("cannot write {}", to.display()))?;
         }
         self.files.clear();
-        self.folders.clear();
+        self.dirs.clear();
         Ok(())
     }
 }
 
-/// Best effort: the error that led here is the one to tell. A folder that holds something by now stays.
-impl Drop for Staged {
+/// Best effort: the caller reports the error that led here. A directory that holds other files stays.
+impl Drop for Batch {
     fn drop(&mut self) {
-        for (beside, _) in &self.files {
-            let _ = fs::remove_file(beside);
+        for (temporary, _) in &self.files {
+            let _ = fs::remove_file(temporary);
         }
-        for dir in self.folders.iter().rev() {
+        for dir in self.dirs.iter().rev() {
             let _ = fs::remove_dir(dir);
         }
     }

@@ -1,4 +1,4 @@
-//! A folder with archives: every file in it is named by a sums file, and has the bytes that the sums tell.
+//! A directory with archives: a checksum file names every file in it, and each file has the bytes that its checksum requires.
 
 use std::{
     collections::BTreeMap,
@@ -13,32 +13,31 @@ use sha2::{Digest as _, Sha256};
 
 use super::{ENDINGS, stem};
 
-/// The one file of a release that belongs to no architecture's sums; it is never installed.
+/// The one file of a release that is in no architecture's checksum file; it is never installed.
 const LIST: &str = "multus-images.txt";
-/// Folders of a release with lists for the distros' own trees, and nothing else.
-const LISTS: [&str; 2] = ["k3s", "rke2"];
-/// No sums file is longer.
+/// Directories of a release that hold lists for the distros' own trees, and nothing else.
+const LIST_DIRS: [&str; 2] = ["k3s", "rke2"];
+/// More than any checksum file.
 const MAX_SUMS: u64 = 1 << 20;
 
 /// A file whose bytes are those of the release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Checked {
-    /// Its name.
+pub(crate) struct CheckedFile {
     pub(crate) name: String,
-    /// The digest, in hexadecimal digits.
+    /// The digest in hexadecimal digits.
     pub(crate) sha256: String,
 }
 
-/// A folder that was read, and what its sums say.
+/// A directory whose names and checksum files were read.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct ArchiveDir {
     dir: PathBuf,
-    /// File names, by the sums' architecture and digest.
+    /// By file name: the architecture of its checksum file, and the digest.
     sums: BTreeMap<String, (String, String)>,
     present: Vec<String>,
 }
 
-/// This machine's architecture, as a release names it.
+/// Returns this machine's architecture, as a release names it.
 pub(crate) fn arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -47,8 +46,8 @@ pub(crate) fn arch() -> &'static str {
     }
 }
 
-impl Folder {
-    /// Reads names and sums; refuses what no sums file names.
+impl ArchiveDir {
+    /// Reads names and checksums; refuses a file that no checksum file names.
     pub(crate) fn read(dir: &Path, arch: &str) -> anyhow::Result<Self> {
         let named = || dir.display().to_string();
         let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", named()))?;
@@ -56,12 +55,12 @@ impl Folder {
         for entry in entries {
             let entry = entry.with_context(|| format!("cannot read {}", named()))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if LISTS.contains(&name.as_str()) && has_lists_alone(&entry.path()) {
+            if LIST_DIRS.contains(&name.as_str()) && has_only_lists(&entry.path()) {
                 continue;
             }
             ensure!(
                 entry.file_type()?.is_file(),
-                "{}/{name} is no plain file: keep nothing but the release's airgap files there",
+                "{}/{name} is not a regular file: keep nothing but the release's airgap files there",
                 named()
             );
             present.push(name);
@@ -69,22 +68,24 @@ impl Folder {
         present.sort();
         let mut sums = BTreeMap::new();
         for name in &present {
-            let Some(of) = sums_of(name) else { continue };
+            let Some(arch) = arch_of_sums(name) else {
+                continue;
+            };
             for (file, digest) in read_sums(&dir.join(name))? {
-                sums.insert(file, (of.to_owned(), digest));
+                sums.insert(file, (arch.to_owned(), digest));
             }
         }
         ensure!(
-            present.iter().any(|name| sums_of(name) == Some(arch)),
-            "there is no sha256sum-{arch}.txt in {}: copy it from the release, beside the archives",
+            present.iter().any(|name| arch_of_sums(name) == Some(arch)),
+            "there is no sha256sum-{arch}.txt in {}: copy it from the release, next to the archives",
             named()
         );
-        let unknown = present
-            .iter()
-            .find(|name| sums_of(name).is_none() && *name != LIST && !sums.contains_key(*name));
+        let unknown = present.iter().find(|name| {
+            arch_of_sums(name).is_none() && *name != LIST && !sums.contains_key(*name)
+        });
         if let Some(name) = unknown {
             bail!(
-                "{}/{name} is in no sha256sum file: remove it, or copy the release's folder again",
+                "{}/{name} is in no sha256sum file: remove it, or copy the release's directory again",
                 named()
             );
         }
@@ -95,8 +96,8 @@ impl Folder {
         })
     }
 
-    /// Reads every file to its end; the first that is not the release's is an error.
-    pub(crate) fn check(&self) -> anyhow::Result<Vec<Checked>> {
+    /// Reads every file to its end; fails at the first whose digest differs from its checksum.
+    pub(crate) fn check(&self) -> anyhow::Result<Vec<CheckedFile>> {
         let mut checked = Vec::new();
         for name in &self.present {
             let Some((_, digest)) = self.sums.get(name) else {
@@ -109,10 +110,10 @@ impl Folder {
                 .with_context(|| format!("cannot read {}", path.display()))?;
             ensure!(
                 found == *digest,
-                "{} is not the release's: its sha256 is {found}, the sums say {digest}; copy it again",
+                "{} is not the release's: its sha256 is {found}, its checksum file has {digest}; copy it again",
                 path.display()
             );
-            checked.push(Checked {
+            checked.push(CheckedFile {
                 name: name.clone(),
                 sha256: found,
             });
@@ -120,17 +121,17 @@ impl Folder {
         Ok(checked)
     }
 
-    /// The archives of an architecture, one of each kind: where both endings are there, the better one.
-    pub(crate) fn archives(&self, arch: &str) -> anyhow::Result<Vec<Checked>> {
-        let of_arch = |name: &&String| {
-            let known = self.sums.get(*name);
-            known.is_some_and(|(of, _)| of == arch) && stem(name).is_some()
+    /// Returns the archives of an architecture, one of each kind: where both forms are there, the smaller one.
+    pub(crate) fn archives(&self, arch: &str) -> anyhow::Result<Vec<CheckedFile>> {
+        let is_for_arch = |name: &&String| {
+            let sum = self.sums.get(*name);
+            sum.is_some_and(|(of, _)| of == arch) && stem(name).is_some()
         };
         let mut best: BTreeMap<&str, &String> = BTreeMap::new();
-        // The better ending comes last, and stays.
+        // The smaller form comes last, and replaces the other.
         for ending in ENDINGS.iter().rev() {
-            let with = self.present.iter().filter(of_arch);
-            for name in with.filter(|name| name.ends_with(ending)) {
+            let archives = self.present.iter().filter(is_for_arch);
+            for name in archives.filter(|name| name.ends_with(ending)) {
                 best.insert(stem(name).unwrap_or(name), name);
             }
         }
@@ -139,20 +140,19 @@ impl Folder {
             "there is no archive for {arch} in {}: copy multus-airgap-images-{arch}.tar.zst from the release",
             self.dir.display()
         );
-        let checked = best.values().map(|name| Checked {
+        let checked = best.values().map(|name| CheckedFile {
             name: (*name).clone(),
             sha256: self.sums[*name].1.clone(),
         });
         Ok(checked.collect())
     }
 
-    /// The path of one of its files.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 }
 
-/// The digest of what is read, while it is copied.
+/// Copies everything, and returns the digest of what was read.
 pub(crate) fn hash(mut from: impl Read, mut to: impl io::Write) -> io::Result<String> {
     let mut digest = Sha256::new();
     let mut block = vec![0; 1 << 16];
@@ -175,7 +175,7 @@ pub(crate) fn hash(mut from: impl Read, mut to: impl io::Write) -> io::Result<St
     }))
 }
 
-fn has_lists_alone(dir: &Path) -> bool {
+fn has_only_lists(dir: &Path) -> bool {
     let is_list = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| {
             let is_text = entry.path().extension().is_some_and(|end| end == "txt");
@@ -185,8 +185,8 @@ fn has_lists_alone(dir: &Path) -> bool {
     fs::read_dir(dir).is_ok_and(|mut entries| entries.all(is_list))
 }
 
-/// The architecture of a sums file.
-fn sums_of(name: &str) -> Option<&str> {
+/// Returns the architecture in the name of a checksum file.
+fn arch_of_sums(name: &str) -> Option<&str> {
     name.strip_prefix("sha256sum-")?.strip_suffix(".txt")
 }
 
@@ -209,7 +209,7 @@ fn read_sums(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
         .filter(|lines| !lines.is_empty())
         .with_context(|| {
             format!(
-                "{} is no sums file: copy it from the release again",
+                "{} is not a checksum file: copy it from the release again",
                 path.display()
             )
         })

@@ -1,4 +1,4 @@
-//! Ends and starts: what stays over them, what is finished first, and what the log says meanwhile.
+//! Stops and starts of the daemon: what stays, what is finished first, what is removed, and what the next start cleans up.
 
 use std::{fs, io, process::Command, thread::JoinHandle};
 
@@ -6,16 +6,16 @@ use serde_json::json;
 use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
-    daemon::{Answer, Daemon},
-    node::{Gate, Node},
+    daemon::{Daemon, HttpResponse},
+    node::{NodeFixture, PluginBlock},
     wait_for,
 };
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
-fn the_configuration_outlives_the_daemon() {
-    let node = Node::new();
+fn cni_configuration_outlives_the_daemon() {
+    let node = NodeFixture::new();
     let mut daemon = node.start().ready();
     let before = fs::read(node.path(CONFIGURATION)).unwrap();
     daemon.terminate();
@@ -26,14 +26,14 @@ fn the_configuration_outlives_the_daemon() {
 }
 
 #[test]
-fn the_last_end_takes_configuration_and_shim_along() {
-    let node = Node::new();
+fn uninstallation_removes_configuration_and_shim() {
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     let mut daemon = owned(&node).ready();
     delete_daemon_set(&node, &daemon, 1);
     assert!(
         node.path(CONFIGURATION).exists(),
-        "it is the end that counts"
+        "it is removed when the daemon stops"
     );
     daemon.terminate();
     assert!(daemon.ended().success());
@@ -44,8 +44,8 @@ fn the_last_end_takes_configuration_and_shim_along() {
 }
 
 #[test]
-fn the_last_end_detaches_what_is_gone_where_that_is_wanted() {
-    let node = Node::new();
+fn uninstallation_detaches_stale_containers_if_configured() {
+    let node = NodeFixture::new();
     node.configure(&json!({"detachOnUninstall": true}));
     node.define("zebra");
     node.run_pod(Some("zebra"));
@@ -66,8 +66,8 @@ fn the_last_end_detaches_what_is_gone_where_that_is_wanted() {
 }
 
 #[test]
-fn a_daemon_set_that_was_never_seen_is_not_gone() {
-    let node = Node::new();
+fn daemon_set_that_was_never_seen_does_not_count_as_deleted() {
+    let node = NodeFixture::new();
     let mut daemon = owned(&node).ready();
     daemon.terminate();
     assert!(daemon.ended().success());
@@ -75,8 +75,8 @@ fn a_daemon_set_that_was_never_seen_is_not_gone() {
 }
 
 #[test]
-fn the_daemon_set_is_looked_at_and_not_watched() {
-    let node = Node::new();
+fn daemon_set_is_read_and_not_watched() {
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     let mut daemon = owned(&node).ready();
     daemon.until_logged(STAYS, 1);
@@ -84,7 +84,7 @@ fn the_daemon_set_is_looked_at_and_not_watched() {
     assert!(daemon.ended().success());
     assert!(node.path(CONFIGURATION).exists());
     let asks = node.api.requests();
-    let looks: Vec<_> = asks
+    let reads: Vec<_> = asks
         .iter()
         .filter(|ask| ask.method_and_path.ends_with("/daemonsets"))
         .map(|ask| {
@@ -95,17 +95,17 @@ fn the_daemon_set_is_looked_at_and_not_watched() {
         })
         .collect();
     assert_eq!(
-        looks,
+        reads,
         [("GET ", true), ("GET ", false)],
-        "from the cache, then the last word"
+        "first from the API server's cache, then its newest version"
     );
 }
 
-/// A release that was uninstalled, or taken back to another chart: rights have gone before the daemons.
+/// A release that was uninstalled, or rolled back to another chart: the permissions are deleted before the daemons.
 #[test]
-fn rights_that_are_gone_are_the_end_unless_a_daemon_follows() {
+fn lost_permissions_mean_uninstallation_unless_a_daemon_follows() {
     let check = |pod_is_there: bool, may_read_pods: bool, successor: Option<&str>| {
-        let node = Node::new();
+        let node = NodeFixture::new();
         put_daemon_set(&node);
         node.start().ready().kill();
         let pod = |name: &str, uid: &str, revision: &str, minute: u8, program: &str| {
@@ -141,48 +141,48 @@ fn rights_that_are_gone_are_the_end_unless_a_daemon_follows() {
         node.path(CONFIGURATION).exists()
     };
     assert!(!check(true, false, None), "the release was uninstalled");
-    assert!(!check(true, true, None), "the first node of a way back");
+    assert!(!check(true, true, None), "the first node of a roll back");
     assert!(!check(true, true, Some("/thin_entrypoint")), "thin again");
     assert!(check(true, true, Some("/multus-daemon")), "thick again");
     assert!(check(false, false, None), "the pod was deleted by force");
 }
 
-/// A daemon that hears of its DaemonSet.
-fn owned(node: &Node) -> Daemon {
+/// Starts a daemon that knows its DaemonSet.
+fn owned(node: &NodeFixture) -> Daemon {
     owned_with(node, node.command())
 }
 
-pub(crate) fn owned_with(node: &Node, mut command: Command) -> Daemon {
+pub(crate) fn owned_with(node: &NodeFixture, mut command: Command) -> Daemon {
     command
         .env("POD_NAMESPACE", "kube-system")
         .env("MULTUS_DAEMONSET", "multus");
     node.start_with(command)
 }
 
-pub(crate) fn put_daemon_set(node: &Node) {
+pub(crate) fn put_daemon_set(node: &NodeFixture) {
     node.api.put(
         Kind::DaemonSet,
         json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
     );
 }
 
-/// What a daemon logs when it has seen its DaemonSet.
+/// The log message of a daemon that has read its DaemonSet.
 const STAYS: &str = "our DaemonSet stays";
 
-/// Waits until so many daemons, of which this is one, have seen it, and deletes it.
-pub(crate) fn delete_daemon_set(node: &Node, daemon: &Daemon, seen: usize) {
+/// Waits until this many daemons have read their DaemonSet, and deletes it.
+pub(crate) fn delete_daemon_set(node: &NodeFixture, daemon: &Daemon, seen: usize) {
     daemon.until_logged(STAYS, seen);
     node.api.delete(Kind::DaemonSet, "kube-system", "multus");
 }
 
 #[test]
-fn the_last_end_needs_to_know_nothing_but_the_record() {
-    let node = Node::new();
+fn uninstallation_needs_only_the_record() {
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     node.start().ready().kill();
     node.write("daemon-config.json", "{}");
     let mut daemon = owned(&node);
-    wait_for("a node that is not known", || {
+    wait_for("failed discovery", || {
         daemon
             .problem()
             .filter(|problem| problem.contains("no container runtime"))
@@ -195,8 +195,8 @@ fn the_last_end_needs_to_know_nothing_but_the_record() {
 }
 
 #[test]
-fn who_was_replaced_takes_nothing_along() {
-    let node = Node::new();
+fn replaced_daemon_removes_nothing() {
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     let mut old = owned(&node).ready().by_own_name();
     let mut new = owned(&node).by_own_name().ready();
@@ -212,24 +212,24 @@ fn who_was_replaced_takes_nothing_along() {
     assert!(!node.path("opt/cni/bin/multus-shim").exists());
 }
 
-/// An ADD under way, and what holds it there.
-type Adding = (Daemon, Gate, JoinHandle<io::Result<Answer>>);
+/// A daemon with an ADD in flight, and the gate that blocks its plugin.
+type Adding = (Daemon, PluginBlock, JoinHandle<io::Result<HttpResponse>>);
 
-/// A daemon in the middle of an ADD.
-fn adding(node: &Node) -> Adding {
-    let gate = node.close_gate("primary", "ADD");
+/// Starts a daemon and blocks it in an ADD.
+fn adding(node: &NodeFixture) -> Adding {
+    let gate = node.block_plugin("primary", "ADD");
     let daemon = node.start().ready();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     (daemon, gate, adding)
 }
 
-/// The same after it was asked to end.
-fn ending(node: &Node) -> Adding {
+/// The same after SIGTERM.
+fn ending(node: &NodeFixture) -> Adding {
     let adding = adding(node);
     let daemon = &adding.0;
     daemon.terminate();
-    wait_for("its word", || {
+    wait_for("the shutdown", || {
         daemon
             .problem()
             .filter(|problem| problem.contains("shutting down"))
@@ -238,8 +238,8 @@ fn ending(node: &Node) -> Adding {
 }
 
 #[test]
-fn an_add_under_way_is_finished_before_the_end() {
-    let node = Node::new();
+fn add_in_flight_is_finished_before_the_end() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let (mut daemon, gate, adding) = ending(&node);
     drop(gate);
@@ -251,17 +251,17 @@ fn an_add_under_way_is_finished_before_the_end() {
 }
 
 #[test]
-fn an_add_that_nobody_waits_for_any_more_is_undone() {
-    let node = Node::new();
+fn abandoned_add_is_undone() {
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let daemon = node.start().ready();
     let abandoned = daemon.cni_and_leave(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     drop(abandoned);
-    daemon.until_logged("a client has gone", 1);
-    // It comes after the ADD, which holds the container.
+    daemon.until_logged("a client disconnected", 1);
+    // It waits for the ADD, which holds the container.
     let deleting = daemon.cni_meanwhile(&node.request("DEL", "c1"));
     drop(gate);
     deleting.join().unwrap().unwrap().done();
@@ -275,8 +275,8 @@ fn an_add_that_nobody_waits_for_any_more_is_undone() {
 }
 
 #[test]
-fn an_add_waits_for_the_watches_and_a_del_does_not() {
-    let node = Node::with(ApiServer::start_without_lists());
+fn add_waits_for_the_watches_and_del_does_not() {
+    let node = NodeFixture::with(ApiServer::start_without_lists());
     node.install_primary();
     node.define("zebra");
     node.run_pod(Some("zebra"));
@@ -290,8 +290,8 @@ fn an_add_waits_for_the_watches_and_a_del_does_not() {
 }
 
 #[test]
-fn while_it_finishes_it_is_found_and_says_that_it_ends() {
-    let node = Node::new();
+fn del_is_served_during_the_shutdown() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let (mut daemon, gate, adding) = ending(&node);
     daemon.cni(&node.request("DEL", "c2")).done();
@@ -302,13 +302,13 @@ fn while_it_finishes_it_is_found_and_says_that_it_ends() {
 }
 
 #[test]
-fn a_slow_plugin_holds_up_its_own_container_alone() {
-    let node = Node::new();
+fn slow_plugin_delays_only_its_own_container() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     node.take_order();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
     node.wait_for_call("ADD primary pod0");
     daemon.cni(&node.request("CHECK", "c1")).done();
@@ -320,8 +320,8 @@ fn a_slow_plugin_holds_up_its_own_container_alone() {
 }
 
 #[test]
-fn the_next_daemon_detaches_what_the_killed_one_attached() {
-    let mut node = Node::new();
+fn next_daemon_detaches_networks_of_the_killed_one() {
+    let mut node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra@stripes"));
     let daemon = node.start().ready();
@@ -341,12 +341,12 @@ fn the_next_daemon_detaches_what_the_killed_one_attached() {
 }
 
 #[test]
-fn an_add_that_was_cut_off_is_undone_by_the_next_daemon() {
-    let node = Node::new();
+fn interrupted_add_is_undone_by_the_next_daemon() {
+    let node = NodeFixture::new();
     node.define("zebra");
     node.define("ape");
     node.run_pod(Some("zebra,ape"));
-    let gate = node.close_gate("zebra", "ADD");
+    let gate = node.block_plugin("zebra", "ADD");
     let daemon = node.start().ready();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD zebra net1");
@@ -356,14 +356,14 @@ fn an_add_that_was_cut_off_is_undone_by_the_next_daemon() {
     let daemon = node.start().ready();
     node.take_order();
     daemon.cni(&node.request("DEL", "c1")).done();
-    // The ape was never begun.
+    // The plugin ape was never started.
     assert_eq!(node.order(), ["DEL zebra net1", "DEL primary pod0"]);
     assert_eq!(node.state(), (vec![], vec![]));
 }
 
 #[test]
-fn a_start_detaches_containers_that_are_gone_and_no_others() {
-    let node = Node::new();
+fn start_detaches_only_stale_containers() {
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
@@ -372,12 +372,12 @@ fn a_start_detaches_containers_that_are_gone_and_no_others() {
     }
     daemon.kill();
     node.take_order();
-    // The node was without power: there is no namespace any more.
+    // After a power failure the network namespace no longer exists.
     let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
     let text = fs::read_to_string(&sidecar).unwrap();
-    let gone = text.replace("/proc/self/ns/net", "/run/netns/gone");
-    assert_ne!(text, gone);
-    fs::write(&sidecar, gone).unwrap();
+    let stale = text.replace("/proc/self/ns/net", "/run/netns/deleted");
+    assert_ne!(text, stale);
+    fs::write(&sidecar, stale).unwrap();
     let daemon = node.start().ready();
     wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
     daemon.until_logged("searched for stale containers", 2);
@@ -386,7 +386,7 @@ fn a_start_detaches_containers_that_are_gone_and_no_others() {
         node.state(),
         (vec!["c2".to_owned()], vec!["c2.json".to_owned()])
     );
-    let netns = |call: &crate::node::Call| call.env.get("CNI_NETNS").cloned();
+    let netns = |call: &crate::node::PluginCall| call.env.get("CNI_NETNS").cloned();
     assert!(
         node.calls()
             .iter()
@@ -395,8 +395,8 @@ fn a_start_detaches_containers_that_are_gone_and_no_others() {
 }
 
 #[test]
-fn a_plugin_that_outlived_its_daemon_is_ended_by_the_next() {
-    let node = Node::new();
+fn orphaned_plugin_is_ended_by_the_next_daemon() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let (daemon, gate, adding) = adding(&node);
     daemon.kill();
@@ -418,16 +418,20 @@ fn a_plugin_that_outlived_its_daemon_is_ended_by_the_next() {
 }
 
 #[test]
-fn an_api_server_that_cannot_be_reached_is_explained() {
-    let mut node = Node::new();
+fn unreachable_api_server_is_explained_in_the_log() {
+    let mut node = NodeFixture::new();
     node.api.shut_down();
     let daemon = node.start();
-    let told = |line: &&str| line.contains("the watch was interrupted");
+    let is_warning = |line: &&str| line.contains("the watch was interrupted");
     wait_for("a warning", || {
-        daemon.log().lines().any(|line| told(&line)).then_some(())
+        daemon
+            .log()
+            .lines()
+            .any(|line| is_warning(&line))
+            .then_some(())
     });
     let log = daemon.log();
-    for line in log.lines().filter(told) {
+    for line in log.lines().filter(is_warning) {
         assert!(line.contains("cannot connect to 127.0.0.1:"), "{line}");
         assert!(line.contains("onnection refused"), "{line}");
     }

@@ -1,4 +1,4 @@
-//! The way of a start: what has to be well before pods are sent here, and what is written last.
+//! The order of a start: the gates before pods are sent to the daemon, the configuration as the last step, and probes.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -6,16 +6,16 @@ use api::options::{Kind, OPTIONS};
 use serde_json::{Value, json};
 use testkit::api_server::ApiServer;
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
-fn the_configuration_waits_for_the_watches() {
-    let node = Node::with(ApiServer::start_without_lists());
+fn configuration_waits_for_the_watches() {
+    let node = NodeFixture::with(ApiServer::start_without_lists());
     node.install_primary();
     let daemon = node.start();
-    let problem = wait_for("all but watches", || {
+    let problem = wait_for("all gates but watches", || {
         daemon.problem().filter(|problem| {
             problem.starts_with("watches: the API server has not answered yet")
                 && !problem.contains("; shim: ")
@@ -30,8 +30,8 @@ fn the_configuration_waits_for_the_watches() {
 }
 
 #[test]
-fn a_normal_start_and_stop_log_no_warning() {
-    let node = Node::with(ApiServer::start());
+fn normal_start_and_stop_log_no_warning() {
+    let node = NodeFixture::with(ApiServer::start());
     node.install_primary();
     let random = node.path("proc/sys/kernel/random");
     fs::create_dir_all(&random).unwrap();
@@ -45,13 +45,13 @@ fn a_normal_start_and_stop_log_no_warning() {
 }
 
 #[test]
-fn the_configuration_waits_for_a_primary() {
-    let node = Node::with(ApiServer::start());
+fn configuration_waits_for_a_default_network() {
+    let node = NodeFixture::with(ApiServer::start());
     let daemon = node.start();
-    let problem = wait_for("all but a primary", || {
-        daemon.problem().filter(|problem| {
-            problem.starts_with("configuration: no CNI configuration of a default network")
-        })
+    let problem = wait_for("all gates but the configuration", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.starts_with("configuration: no primary"))
     });
     assert!(problem.contains("/etc/cni/net.d"), "{problem}");
     assert!(!node.path(CONFIGURATION).exists());
@@ -67,20 +67,23 @@ fn the_configuration_waits_for_a_primary() {
 }
 
 #[test]
-fn what_the_configuration_leads_to_is_there_before_it() {
-    let node = Node::new();
+fn shim_and_socket_exist_before_the_configuration() {
+    let node = NodeFixture::new();
     let daemon = node.start();
     wait_for("the configuration", || {
         node.path(CONFIGURATION).exists().then_some(())
     });
     assert_eq!(daemon.send("GET", api::PATH_HEALTHZ, b"").status, 200);
-    let shim = fs::read(node.path("opt/cni/bin/multus-shim")).unwrap();
-    assert_eq!(shim, b"the shim");
+    for copy in ["opt/cni/bin/multus-shim", "var/lib/multus/bin/passthru"] {
+        assert_eq!(fs::read(node.path(copy)).unwrap(), b"the shim");
+    }
+    let passthru = fs::metadata(node.path("var/lib/multus/bin/passthru"));
+    assert_eq!(passthru.unwrap().permissions().mode() & 0o777, 0o755);
 }
 
 #[test]
-fn only_root_reaches_the_socket() {
-    let node = Node::new();
+fn only_root_can_open_socket_and_configuration() {
+    let node = NodeFixture::new();
     let _daemon = node.start().ready();
     let mode = |path: &str| fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("run/multus/multus.sock"), 0o600);
@@ -89,8 +92,8 @@ fn only_root_reaches_the_socket() {
 }
 
 #[test]
-fn a_socket_directory_of_ours_is_closed_and_one_of_others_left_alone() {
-    let node = Node::new();
+fn mode_of_the_socket_directory_is_changed_only_if_it_is_ours() {
+    let node = NodeFixture::new();
     let dir = node.path("run/multus");
     let start_with_mode = |mode| {
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
@@ -102,15 +105,15 @@ fn a_socket_directory_of_ours_is_closed_and_one_of_others_left_alone() {
     assert_eq!(
         start_with_mode(0o755),
         0o700,
-        "with the names of a killed one"
+        "with the sockets of a killed daemon"
     );
     fs::write(dir.join("theirs"), "").unwrap();
     assert_eq!(start_with_mode(0o755), 0o755);
 }
 
 #[test]
-fn a_probe_gets_the_same_answer() {
-    let node = Node::with(ApiServer::start());
+fn probe_reports_readiness() {
+    let node = NodeFixture::with(ApiServer::start());
     let probe = || {
         let output = node.command().args(["status", "--ready"]).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -122,14 +125,14 @@ fn a_probe_gets_the_same_answer() {
         "{text}"
     );
     let daemon = node.start();
-    wait_for("a daemon without a primary", || {
-        daemon.problem().filter(|problem| {
-            problem.starts_with("configuration: no CNI configuration of a default network")
-        })
+    wait_for("a daemon without a default network", || {
+        daemon
+            .problem()
+            .filter(|problem| problem.starts_with("configuration: no primary"))
     });
     let (ready, text) = probe();
     assert!(
-        !ready && text.contains("no CNI configuration of a default network"),
+        !ready && text.contains("no primary CNI configuration"),
         "{text}"
     );
     node.install_primary();
@@ -145,7 +148,7 @@ fn wrong(kind: Kind) -> Value {
     }
 }
 
-/// Every way in which one key of the daemon's file can be broken.
+/// Files with one broken key each, and files that cannot be parsed.
 fn broken_files() -> impl Iterator<Item = String> {
     let keys = OPTIONS.iter().flat_map(|option| {
         [
@@ -159,12 +162,12 @@ fn broken_files() -> impl Iterator<Item = String> {
 
 #[test]
 fn broken_file_leaves_a_running_daemon_ready_and_alive() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     for file in broken_files() {
         node.write("daemon-config.json", &file);
-        for arguments in [&["status"][..], &["status", "--ready"]] {
-            let output = node.command().args(arguments).output().unwrap();
+        for args in [&["status"][..], &["status", "--ready"]] {
+            let output = node.command().args(args).output().unwrap();
             assert!(output.status.success(), "{file}: {output:?}");
         }
     }
@@ -172,8 +175,8 @@ fn broken_file_leaves_a_running_daemon_ready_and_alive() {
 }
 
 #[test]
-fn probe_of_a_pod_finds_its_daemon_wherever_the_file_says_now() {
-    let node = Node::new();
+fn probe_finds_its_daemon_after_a_change_of_the_file() {
+    let node = NodeFixture::new();
     for (own, later) in [("/run/multus", "/var/later"), ("/var/own", "/run/multus")] {
         node.configure(&json!({"socketDir": own}));
         let mut command = node.command();
@@ -194,7 +197,7 @@ fn probe_of_a_pod_finds_its_daemon_wherever_the_file_says_now() {
 
 #[test]
 fn waiting_probe_succeeds_once_the_daemon_is_ready() {
-    let node = Node::with(ApiServer::start());
+    let node = NodeFixture::with(ApiServer::start());
     let _daemon = node.start();
     let mut probe = node.command();
     probe.args(["status", "--ready", "--wait=60"]);

@@ -1,31 +1,31 @@
-//! The configuration in the runtime's directory over a daemon's life: where it comes from, who else touches it, and what becomes of it.
+//! The CNI configuration in the runtime's directory: its sources, conflicts with other programs, and its removal.
 
 use std::fs;
 
 use serde_json::json;
 
-use crate::{daemon::Daemon, node::Node, wait_for};
+use crate::{daemon::Daemon, node::NodeFixture, wait_for};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 const SHIM: &str = "opt/cni/bin/multus-shim";
-/// As Go's linker leaves it.
+/// The shim of upstream, recognisable by the build information of Go's linker.
 const UPSTREAMS: &[u8] = b"\x7fELF\x02\x01..\xff Go buildinf:\x08\x02..path\tgopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus-shim\n";
 const PRIMARY: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"primary"}]}"#;
 
-fn waits_for(daemon: &Daemon, part: &str) -> String {
-    wait_for(part, || {
-        daemon.problem().filter(|problem| problem.contains(part))
+fn until_problem(daemon: &Daemon, text: &str) -> String {
+    wait_for(text, || {
+        daemon.problem().filter(|problem| problem.contains(text))
     })
 }
 
-fn uninstall(node: &Node) -> String {
+fn uninstall(node: &NodeFixture) -> String {
     let output = node.command().arg("uninstall").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A ready-made file as it is mounted into the daemon's own file system.
-fn ready_made(node: &Node, name: &str) -> String {
+/// A static configuration as it is mounted into the daemon's own file system.
+fn static_config(node: &NodeFixture, name: &str) -> String {
     let config = json!({
         "cniVersion": "1.0.0", "name": "mine", "type": "multus-shim",
         "clusterNetwork": "/etc/cni/net.d/10-primary.conflist", "cniDir": "/var/lib/cni/mine",
@@ -36,8 +36,8 @@ fn ready_made(node: &Node, name: &str) -> String {
 }
 
 #[test]
-fn it_follows_the_primary_and_stays_without_it() {
-    let node = Node::new();
+fn configuration_follows_the_default_network_and_stays_without_it() {
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     let uses = |file: &str| {
         let path = format!("/etc/cni/net.d/{file}");
@@ -50,15 +50,15 @@ fn it_follows_the_primary_and_stays_without_it() {
     uses("05-first.conflist");
     let before = fs::read(node.path(CONFIGURATION)).unwrap();
     node.write("etc/cni/net.d/05-first.conflist", "{\"half");
-    waits_for(&daemon, "05-first.conflist can no longer be used");
+    until_problem(&daemon, "05-first.conflist cannot be used any more");
     assert_eq!(fs::read(node.path(CONFIGURATION)).unwrap(), before);
     node.remove("etc/cni/net.d/05-first.conflist");
     uses("10-primary.conflist");
     let before = fs::read(node.path(CONFIGURATION)).unwrap();
     node.remove("etc/cni/net.d/10-primary.conflist");
-    waits_for(&daemon, "no CNI configuration of a default network");
+    until_problem(&daemon, "no primary CNI configuration");
     assert_eq!(fs::read(node.path(CONFIGURATION)).unwrap(), before);
-    // A link is heard of as well as a file.
+    // A link is noticed as well as a file.
     node.write("primary.conflist", PRIMARY);
     let link = node.path("etc/cni/net.d/20-link.conflist");
     std::os::unix::fs::symlink("/primary.conflist", link).unwrap();
@@ -67,19 +67,19 @@ fn it_follows_the_primary_and_stays_without_it() {
 }
 
 #[test]
-fn who_takes_it_away_again_and_again_is_named() {
-    let node = Node::new();
+fn program_that_keeps_removing_the_configuration_is_named() {
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     let (ours, theirs) = (
         node.path(CONFIGURATION),
         node.path("etc/cni/net.d/00-multus.conf.cilium_bak"),
     );
-    let problem = wait_for("the name of the rival", || {
-        // It may not be back yet.
+    let problem = wait_for("the name of the file", || {
+        // The configuration may not be restored yet.
         let _ = fs::rename(&ours, &theirs);
         daemon
             .problem()
-            .filter(|problem| problem.contains("keeps changing"))
+            .filter(|problem| problem.contains("keeps taking"))
     });
     assert!(
         problem.contains("renamed to 00-multus.conf.cilium_bak"),
@@ -89,11 +89,11 @@ fn who_takes_it_away_again_and_again_is_named() {
 }
 
 #[test]
-fn a_primary_that_is_not_ready_any_more_makes_the_daemon_so() {
-    let node = Node::new();
+fn daemon_is_not_ready_while_the_default_network_is_not() {
+    let node = NodeFixture::new();
     node.configure(&json!({"readinessindicatorfile": "/host/run/primary/ready"}));
     let daemon = node.start();
-    waits_for(
+    until_problem(
         &daemon,
         "still waiting for readinessindicatorfile @ /run/primary/ready",
     );
@@ -103,22 +103,22 @@ fn a_primary_that_is_not_ready_any_more_makes_the_daemon_so() {
     let daemon = daemon.ready();
     assert!(node.path(CONFIGURATION).exists());
     node.remove("run/primary/ready");
-    waits_for(&daemon, "configuration: have you checked");
+    until_problem(&daemon, "configuration: have you checked");
     assert!(
         node.path(CONFIGURATION).exists(),
-        "no pod is to come up without us"
+        "no pod may start without multus"
     );
     node.write("run/primary/ready", "");
-    // In requests the key means nothing: the daemon itself has waited.
+    // The key has no effect in requests: the daemon itself has waited.
     node.run_pod(None);
     let daemon = daemon.ready();
     daemon.cni(&node.request("ADD", "c1")).result();
 }
 
 #[test]
-fn a_ready_made_file_is_served_until_the_end_and_goes_with_the_daemon() {
-    let node = Node::new();
-    let source = ready_made(&node, "10-mine.conf");
+fn static_configuration_is_installed_and_removed() {
+    let node = NodeFixture::new();
+    let source = static_config(&node, "10-mine.conf");
     node.configure(&json!({"multusConfigFile": source}));
     let mut daemon = node.start().ready();
     let installed = node.path("etc/cni/net.d/10-mine.conf");
@@ -130,7 +130,7 @@ fn a_ready_made_file_is_served_until_the_end_and_goes_with_the_daemon() {
     daemon.cni(&request).result();
     assert!(
         node.path("var/lib/cni/mine/c1").exists(),
-        "its own keys count"
+        "its own keys apply"
     );
     daemon.terminate();
     assert!(daemon.ended().success());
@@ -143,12 +143,12 @@ fn a_ready_made_file_is_served_until_the_end_and_goes_with_the_daemon() {
     assert!(!installed.exists() && !node.path(SHIM).exists());
 }
 
-/// Its directory of state is where the pod's other networks are, and those that are plugged.
+/// Plugged networks are in the same state directory as the pod's other networks.
 #[test]
-fn a_ready_made_file_says_where_plugged_networks_are_kept() {
-    let node = Node::new();
+fn static_configuration_sets_the_state_directory_of_plugged_networks() {
+    let node = NodeFixture::new();
     node.install_plugin("zebra");
-    let source = ready_made(&node, "10-mine.conf");
+    let source = static_config(&node, "10-mine.conf");
     node.configure(&json!({"multusConfigFile": source}));
     let daemon = node.start().ready();
     node.run_pod(None);
@@ -174,9 +174,9 @@ fn a_ready_made_file_says_where_plugged_networks_are_kept() {
 }
 
 #[test]
-fn a_ready_made_file_waits_for_the_indicator_with_each_request() {
-    let node = Node::new();
-    let source = ready_made(&node, "10-mine.conf");
+fn static_configuration_checks_the_readiness_indicator_at_each_request() {
+    let node = NodeFixture::new();
+    let source = static_config(&node, "10-mine.conf");
     node.configure(&json!({"multusConfigFile": source, "readinessindicatorfile": "/ready"}));
     node.write("ready", "");
     let daemon = node.start().ready();
@@ -187,41 +187,41 @@ fn a_ready_made_file_waits_for_the_indicator_with_each_request() {
 }
 
 #[test]
-fn one_source_is_exchanged_for_the_other() {
-    let node = Node::new();
+fn change_of_the_source_removes_the_other_file() {
+    let node = NodeFixture::new();
     node.start().ready().kill();
     assert!(node.path(CONFIGURATION).exists());
-    let source = ready_made(&node, "10-mine.conf");
+    let source = static_config(&node, "10-mine.conf");
     node.configure(&json!({"multusConfigFile": source}));
     node.start().ready().kill();
     let names = || {
         let mut names = fs::read_dir(node.path("etc/cni/net.d")).unwrap();
         names.any(|entry| entry.unwrap().file_name() == "00-multus.conf")
     };
-    assert!(!names(), "it would come first");
+    assert!(!names(), "the runtime would read it first");
     node.configure(&json!({}));
     node.start().ready().kill();
     assert!(names() && !node.path("etc/cni/net.d/10-mine.conf").exists());
 }
 
 #[test]
-fn a_ready_made_file_that_is_none_is_not_installed() {
-    let node = Node::new();
-    let source = ready_made(&node, "10-mine.conf");
+fn invalid_static_configuration_is_not_installed() {
+    let node = NodeFixture::new();
+    let source = static_config(&node, "10-mine.conf");
     fs::write(&source, "{}").unwrap();
     node.configure(&json!({"multusConfigFile": source}));
     let daemon = node.start();
-    let problem = waits_for(&daemon, "multusConfigFile");
+    let problem = until_problem(&daemon, "multusConfigFile");
     assert!(problem.contains(&source), "{problem}");
     assert!(!node.path("etc/cni/net.d/10-mine.conf").exists());
 }
 
 #[test]
-fn uninstall_needs_no_directory_for_what_is_on_record() {
-    let node = Node::new();
+fn uninstall_finds_files_by_the_record() {
+    let node = NodeFixture::new();
     node.start().ready().kill();
     let removed = {
-        // Neither its directory nor a runtime is known any more.
+        // Neither the directory nor a runtime is known now.
         node.write("daemon-config.json", "{}");
         uninstall(&node)
     };
@@ -237,8 +237,8 @@ fn uninstall_needs_no_directory_for_what_is_on_record() {
 }
 
 #[test]
-fn uninstall_can_detach_what_is_gone_and_names_what_stays() {
-    let node = Node::new();
+fn uninstall_detaches_stale_containers_and_names_networks_that_stay() {
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
@@ -252,12 +252,12 @@ fn uninstall_can_detach_what_is_gone_and_names_what_stays() {
     let output = output.unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(node.take_order(), ["DEL zebra net1", "DEL primary pod0"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    for words in [
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    for text in [
         "pod shop/cart keeps network shop/zebra on net1",
         "delete the pod first",
     ] {
-        assert!(said.contains(words), "{said}");
+        assert!(stderr.contains(text), "{stderr}");
     }
     let results = node.path("var/lib/cni/results");
     assert_eq!(fs::read_dir(results).unwrap().count(), 1);
@@ -267,8 +267,8 @@ fn uninstall_can_detach_what_is_gone_and_names_what_stays() {
 }
 
 #[test]
-fn what_keeps_the_configuration_keeps_the_shim() {
-    let node = Node::new();
+fn shim_stays_while_the_configuration_cannot_be_removed() {
+    let node = NodeFixture::new();
     node.start().ready().kill();
     node.remove(CONFIGURATION);
     fs::create_dir(node.path(CONFIGURATION)).unwrap();
@@ -278,23 +278,23 @@ fn what_keeps_the_configuration_keeps_the_shim() {
 }
 
 #[test]
-fn upstreams_shim_gives_way_before_the_configuration_is_written() {
-    let node = Node::new();
+fn shim_of_upstream_is_replaced_before_the_configuration_is_written() {
+    let node = NodeFixture::new();
     fs::write(node.path(SHIM), UPSTREAMS).unwrap();
-    // What its daemon left.
+    // The configuration of upstream's daemon.
     let theirs = r#"{"cniVersion":"0.3.1","name":"multus-cni-network","clusterNetwork":"/host/etc/cni/net.d/10-primary.conflist","type":"multus-shim"}"#;
     node.write(CONFIGURATION, theirs);
     let daemon = node.start().ready();
     assert_eq!(fs::read(node.path(SHIM)).unwrap(), b"the shim");
     assert_eq!(node.config()["cniVersion"], "1.0.0");
-    // The runtime may go on with what it has read before.
+    // The runtime may still use the configuration that it has read before.
     node.run_pod(None);
     let mut request = node.request("ADD", "c1");
     request.config = theirs.as_bytes().to_vec();
     daemon.cni(&request).result();
     assert_eq!(node.state().0, ["c1"]);
     assert!(daemon.log().contains("in place of upstream's"));
-    // Its installer comes once more.
+    // Upstream's installer runs once more.
     fs::write(node.path(SHIM), UPSTREAMS).unwrap();
     wait_for("our shim", || {
         (fs::read(node.path(SHIM)).unwrap() == b"the shim").then_some(())
@@ -302,11 +302,11 @@ fn upstreams_shim_gives_way_before_the_configuration_is_written() {
 }
 
 #[test]
-fn any_other_shim_stays_and_is_named() {
-    let node = Node::new();
+fn shim_of_another_program_stays_and_is_reported() {
+    let node = NodeFixture::new();
     fs::write(node.path(SHIM), "of somebody else").unwrap();
     let daemon = node.start();
-    waits_for(
+    until_problem(
         &daemon,
         "multus-shim is a file that was not installed by multus-rs",
     );
@@ -315,8 +315,8 @@ fn any_other_shim_stays_and_is_named() {
 }
 
 #[test]
-fn keys_without_effect_are_told_at_the_start() {
-    let node = Node::new();
+fn keys_without_effect_are_logged_at_the_start() {
+    let node = NodeFixture::new();
     node.configure(
         &json!({"enablePprof": true, "forceCNIVersion": true, "logFile": "/var/log/multus.log"}),
     );
@@ -328,17 +328,17 @@ fn keys_without_effect_are_told_at_the_start() {
     assert_eq!(
         node.config()["logFile"],
         "/var/log/multus.log",
-        "the shim has it"
+        "the shim gets it"
     );
 }
 
 #[test]
-fn credentials_that_come_late_are_waited_for() {
-    let node = Node::new();
+fn missing_credentials_are_waited_for() {
+    let node = NodeFixture::new();
     let kubeconfig = fs::read_to_string(node.path("kubeconfig")).unwrap();
     node.remove("kubeconfig");
     let daemon = node.start();
-    waits_for(&daemon, "no access to the API server");
+    until_problem(&daemon, "no access to the API server");
     daemon.cni(&node.request("DEL", "c1")).done();
     node.write("kubeconfig", &kubeconfig);
     node.run_pod(None);

@@ -1,4 +1,4 @@
-//! What xtask says: data on stdout, everything else on stderr; a spinner where a person watches.
+//! The output of xtask: data on stdout, everything else on stderr, with a progress bar or spinner on a terminal.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -9,12 +9,12 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-/// A line for people. A closed stderr is nobody listening, not a failure.
-pub(crate) fn say(text: &str) {
+/// Writes one line for the user to stderr. A closed stderr is not a failure.
+pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// Data, whole lines.
+/// Writes data to stdout.
 pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
@@ -22,21 +22,21 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
         .context("cannot write to stdout")
 }
 
-/// Data for a program, in one line.
+/// Writes a value to stdout as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     data(&format!("{}\n", serde_json::to_string(value)?))
 }
 
-/// Bytes that move: a bar where a person watches, nothing elsewhere but the line at the end.
+/// The progress of bytes: a bar on a terminal, and a line at the end.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
-    what: String,
+    name: String,
     start: Instant,
 }
 
 impl Progress {
-    /// Nothing has moved yet; a total of 0 is not known.
-    pub(crate) fn new(what: &str, total: u64) -> Self {
+    /// Starts at no bytes; a total of 0 means that it is unknown.
+    pub(crate) fn new(name: &str, total: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let (bar, template) = match total {
                 0 => (ProgressBar::no_length(), "{spinner} {msg} {bytes}"),
@@ -46,39 +46,37 @@ impl Progress {
                 ),
             };
             let style = ProgressStyle::with_template(template);
-            bar.with_message(what.to_owned())
+            bar.with_message(name.to_owned())
                 .with_style(style.expect("the template is constant"))
         });
         Self {
             bar,
-            what: what.to_owned(),
+            name: name.to_owned(),
             start: Instant::now(),
         }
     }
 
-    /// So many bytes more.
-    pub(crate) fn moved(&self, len: u64) {
+    pub(crate) fn add(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
-            bar.inc(len);
+            bar.inc(bytes);
         }
     }
 
-    /// All is done.
-    pub(crate) fn done(self) {
+    pub(crate) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
         let seconds = self.start.elapsed().as_secs_f64();
-        say(&format!("{}: {seconds:.1} s", self.what));
+        note(&format!("{}: {seconds:.1} s", self.name));
     }
 }
 
-/// Runs one step and says how long it took.
-pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+/// Runs one step and notes how long it took.
+pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let start = Instant::now();
     let bar = std::io::stderr().is_terminal().then(|| {
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
-        let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+        let bar = ProgressBar::new_spinner().with_message(name.to_owned());
         let bar = bar.with_style(style.expect("the template is constant"));
         bar.enable_steady_tick(Duration::from_millis(100));
         bar
@@ -88,7 +86,7 @@ pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> anyhow::Result<T>) -> a
         bar.finish_and_clear();
     }
     if result.is_ok() {
-        say(&format!("{what}: {:.1} s", start.elapsed().as_secs_f64()));
+        note(&format!("{name}: {:.1} s", start.elapsed().as_secs_f64()));
     }
     result
 }

@@ -1,28 +1,47 @@
-//! What others have put among the manifests, and what it means for ours: the distro goes by names, wherever a file lies.
+//! Files of others among the manifests that keep ours from working: the distro goes by names, in whatever directory a file is.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use crate::manifest::addon;
+use crate::manifest::addon_name;
 
-/// Deeper than anybody nests manifests.
+/// Deeper than manifests are nested in practice.
 const DEPTH: u32 = 16;
 
-/// Files among the manifests that concern ours.
+/// Files among the manifests that conflict with ours.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Beside {
+pub(crate) struct Conflicts {
     /// `NAME.skip`: the distro does not read the manifest of that name.
     pub(crate) skips: Vec<PathBuf>,
-    /// Other manifests that become the same Addon: the distro would apply now the one, now the other.
-    pub(crate) rivals: Vec<PathBuf>,
+    /// Other manifests that become the same Addon: the distro applies now the one, now the other.
+    pub(crate) duplicates: Vec<PathBuf>,
 }
 
-/// Looks through the manifests for what concerns these of ours.
-pub(crate) fn beside(manifests: &Path, ours: &[PathBuf]) -> Beside {
+impl Conflicts {
+    /// Returns one line for the user about each file.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        let skips = self.skips.iter().map(|path| {
+            format!(
+                "{} keeps the distro from reading the staged manifest: remove it",
+                path.display()
+            )
+        });
+        let duplicates = self.duplicates.iter().map(|path| {
+            format!(
+                "{} becomes the same Addon as the staged manifest, and the two take turns: rename it",
+                path.display()
+            )
+        });
+        skips.chain(duplicates)
+    }
+}
+
+/// Searches the manifests directory for files that conflict with these of ours.
+pub(crate) fn conflicts(manifests: &Path, ours: &[PathBuf]) -> Conflicts {
     let names: Vec<&str> = ours.iter().filter_map(|path| name(path)).collect();
-    let mut found = Beside::default();
+    let mut found = Conflicts::default();
     for path in walk(manifests, DEPTH) {
         let Some(file) = name(&path) else { continue };
         let ending = file.rsplit('.').next().unwrap_or_default();
@@ -31,9 +50,11 @@ pub(crate) fn beside(manifests: &Path, ours: &[PathBuf]) -> Beside {
                 found.skips.push(path);
             }
         } else if matches!(ending, "yaml" | "yml" | "json") && !file.starts_with('.') {
-            let same = names.iter().any(|name| addon(name) == addon(file));
-            if same && !ours.contains(&path) {
-                found.rivals.push(path);
+            let is_same = names
+                .iter()
+                .any(|name| addon_name(name) == addon_name(file));
+            if is_same && !ours.contains(&path) {
+                found.duplicates.push(path);
             }
         }
     }
@@ -62,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skips_and_rivals_are_found_anywhere() {
+    fn skips_and_duplicates_are_found_in_any_directory() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("own")).unwrap();
@@ -77,9 +98,9 @@ mod tests {
         ] {
             fs::write(at(name), "").unwrap();
         }
-        let found = beside(dir.path(), &[at("multus.yaml")]);
+        let found = conflicts(dir.path(), &[at("multus.yaml")]);
         assert_eq!(found.skips, [at("own/multus.yaml.skip")]);
-        assert_eq!(found.rivals, [at("own/multus.more.yml")]);
-        assert_eq!(beside(&at("none"), &[]), Beside::default());
+        assert_eq!(found.duplicates, [at("own/multus.more.yml")]);
+        assert_eq!(conflicts(&at("none"), &[]), Conflicts::default());
     }
 }

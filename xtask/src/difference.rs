@@ -1,4 +1,4 @@
-//! Where two releases differ first: down to the byte, inside archives too, causes before what follows from them.
+//! The first difference of two releases, down to the byte and inside archives. Causes come before their consequences.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use archive::{
 
 use crate::tree::{File, Tree};
 
-/// What follows from what: a program that differs makes its layer, its archive and all sums differ.
+/// Directories in the order of cause and effect: a program that differs makes its layer, its archive and all checksums differ.
 const CAUSES: [&str; 10] = [
     "bin/",
     "charts/",
@@ -25,11 +25,11 @@ const CAUSES: [&str; 10] = [
     "release.json",
     "SHA256SUMS",
 ];
-/// Bytes that are shown.
+/// The number of bytes to print.
 const SHOWN: usize = 8;
 
-/// Names the first difference; `None` where every byte is the same.
-pub(crate) fn difference(one: &Tree, other: &Tree) -> Option<String> {
+/// Describes the first difference, or returns `None` when every byte is the same.
+pub(crate) fn first(one: &Tree, other: &Tree) -> Option<String> {
     let mut paths: Vec<_> = one.0.keys().chain(other.0.keys()).collect();
     paths.sort_by_key(|path| (rank(path), path.as_str()));
     paths.dedup();
@@ -60,7 +60,7 @@ fn of_files(path: &str, one: &File, other: &File) -> String {
     of_bytes(path, &one.bytes, &other.bytes)
 }
 
-/// Looks into archives, as deep as they go.
+/// Compares bytes, those of archives by their entries, however deeply they are nested.
 fn of_bytes(path: &str, one: &[u8], other: &[u8]) -> String {
     let unpacked = (unpack(path, one), unpack(path, other));
     if let (Some(one), Some(other)) = unpacked
@@ -85,18 +85,18 @@ fn unpack(path: &str, bytes: &[u8]) -> Option<Vec<u8>> {
 
 fn of_entries(path: &str, one: &[Entry], other: &[Entry]) -> String {
     for (first, second) in one.iter().zip(other) {
-        let place = format!("{path}: entry {}", first.path);
+        let name = format!("{path}: entry {}", first.path);
         if first.path != second.path {
-            return format!("{place}, where the second has {}", second.path);
+            return format!("{name}, where the second has {}", second.path);
         }
         if first.mode != second.mode {
-            return format!("{place}: modes {:o} and {:o}", first.mode, second.mode);
+            return format!("{name}: modes {:o} and {:o}", first.mode, second.mode);
         }
         match (&first.kind, &second.kind) {
             (Kind::File(one), Kind::File(other)) if one != other => {
-                return of_bytes(&place, one, other);
+                return of_bytes(&name, one, other);
             }
-            (one, other) if one != other => return format!("{place}: not of the same kind"),
+            (one, other) if one != other => return format!("{name}: not of the same kind"),
             _ => {}
         }
     }
@@ -125,7 +125,7 @@ fn at_byte(path: &str, one: &[u8], other: &[u8]) -> String {
     format!("{path} at byte {at}: {} and {}", show(one), show(other))
 }
 
-/// Blobs are named by what they hold, so those that differ are found from the images down.
+/// Compares images from the index down, since the names of blobs follow from their bytes.
 fn of_images(one: &Tree, other: &Tree) -> Option<String> {
     let (one, other) = (images(one)?, images(other)?);
     for (first, second) in one.0.iter().zip(&other.0) {
@@ -200,12 +200,12 @@ mod tests {
 
     #[track_caller]
     fn check(one: &[(&str, &[u8])], other: &[(&str, &[u8])], expected: &str) {
-        let found = difference(&tree(one), &tree(other));
+        let found = first(&tree(one), &tree(other));
         assert_eq!(found.as_deref(), Some(expected));
     }
 
     #[test]
-    fn the_cause_is_named_before_what_follows_from_it() {
+    fn cause_is_named_before_its_consequences() {
         check(
             &[
                 ("airgap/a", b"1"),
@@ -226,14 +226,12 @@ mod tests {
         );
         check(&[("a", b"1")], &[], "a, which only the first has");
         check(&[], &[("a", b"1")], "a, which only the second has");
-        assert_eq!(
-            difference(&tree(&[("a", b"1")]), &tree(&[("a", b"1")])),
-            None
-        );
+        let same = tree(&[("a", b"1")]);
+        assert_eq!(first(&same, &same), None);
     }
 
     #[test]
-    fn archives_are_looked_into() {
+    fn archives_are_compared_by_their_entries() {
         let tar = |entries: &[Entry]| archive::tar::write_in_order(entries).unwrap();
         let chart = |text: &str| {
             gzip::compress(&tar(&[
@@ -247,7 +245,7 @@ mod tests {
             &[("charts/c.tgz", &other)],
             "charts/c.tgz: entry c/values.yaml at byte 3: 310a and 320a",
         );
-        // In one another.
+        // An archive in an archive.
         let pack = |tgz: &[u8]| {
             let tar = tar(&[Entry::file("c.tgz", 0o644, tgz)]);
             zstd::compress(&tar, zstd::ARCHIVE).unwrap()

@@ -1,4 +1,4 @@
-//! A wire between daemon and API server whose connections can go dead: nothing passes any more, and nobody is told.
+//! A TCP proxy between daemon and API server whose connections can go dead: no more bytes pass, and neither side gets an error.
 
 use std::{
     io::{Read as _, Write as _},
@@ -10,23 +10,23 @@ use std::{
     thread,
 };
 
-/// Passes on what comes, until it is dropped with its process.
-pub(crate) struct Wire {
+/// Forwards connections until the process ends.
+pub(crate) struct TcpProxy {
     address: SocketAddr,
     /// Connections before this one are dead.
     alive_from: Arc<AtomicUsize>,
     made: Arc<AtomicUsize>,
 }
 
-impl Wire {
+impl TcpProxy {
     pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let wire = Self {
+        let proxy = Self {
             address: listener.local_addr().unwrap(),
             alive_from: Arc::default(),
             made: Arc::default(),
         };
-        let (alive_from, made) = (Arc::clone(&wire.alive_from), Arc::clone(&wire.made));
+        let (alive_from, made) = (Arc::clone(&proxy.alive_from), Arc::clone(&proxy.made));
         thread::spawn(move || {
             for here in listener.incoming() {
                 let number = made.fetch_add(1, Ordering::SeqCst);
@@ -40,21 +40,21 @@ impl Wire {
                 }
             }
         });
-        wire
+        proxy
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on nothing passes on the connections that are open; new ones are well.
+    /// Makes all open connections dead; new ones work.
     pub(crate) fn go_dead(&self) {
         let made = self.made.load(Ordering::SeqCst);
         self.alive_from.store(made, Ordering::SeqCst);
     }
 }
 
-/// Passes bytes on; those of a dead connection vanish.
+/// Forwards bytes; those of a dead connection are dropped.
 fn pass(mut from: TcpStream, mut to: TcpStream, is_alive: impl Fn() -> bool) {
     let mut bytes = [0; 16 << 10];
     while let Ok(count) = from.read(&mut bytes) {
