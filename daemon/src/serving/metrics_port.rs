@@ -20,9 +20,9 @@ use super::snapshot;
 use crate::serving::service::Service;
 
 /// Limit for a client to send its headers.
-const HEADER_TIME: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before another attempt to bind a port that is in use.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Serves metrics on every address of the node, as upstream does. Logs a warning and retries while the port is in use.
 pub async fn serve(service: Arc<Service>, port: u16) {
@@ -38,7 +38,7 @@ pub async fn serve(service: Arc<Service>, port: u16) {
                 warn!(port, error = %causes(&error), "cannot serve metrics: set metricsPort to a free port");
             }
         }
-        tokio::time::sleep(TRY_AGAIN).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
@@ -56,7 +56,7 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
         let connection = http1::Builder::new()
             .keep_alive(false)
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIME)
+            .header_read_timeout(HEADER_TIMEOUT)
             .serve_connection(TokioIo::new(stream), service);
         // A client may disconnect at any time.
         tokio::spawn(async { drop(connection.await) });

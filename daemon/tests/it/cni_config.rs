@@ -50,13 +50,13 @@ fn configuration_follows_the_default_network_and_stays_without_it() {
     uses("05-first.conflist");
     let before = fs::read(node.path(CONFIGURATION)).unwrap();
     node.write("etc/cni/net.d/05-first.conflist", "{\"half");
-    until_problem(&daemon, "05-first.conflist cannot be used any more");
+    until_problem(&daemon, "05-first.conflist can no longer be used");
     assert_eq!(fs::read(node.path(CONFIGURATION)).unwrap(), before);
     node.remove("etc/cni/net.d/05-first.conflist");
     uses("10-primary.conflist");
     let before = fs::read(node.path(CONFIGURATION)).unwrap();
     node.remove("etc/cni/net.d/10-primary.conflist");
-    until_problem(&daemon, "no primary CNI configuration");
+    until_problem(&daemon, "no CNI configuration of a default network");
     assert_eq!(fs::read(node.path(CONFIGURATION)).unwrap(), before);
     // A link is noticed as well as a file.
     node.write("primary.conflist", PRIMARY);
@@ -79,7 +79,7 @@ fn program_that_keeps_removing_the_configuration_is_named() {
         let _ = fs::rename(&ours, &theirs);
         daemon
             .problem()
-            .filter(|problem| problem.contains("keeps taking"))
+            .filter(|problem| problem.contains("keeps changing"))
     });
     assert!(
         problem.contains("renamed to 00-multus.conf.cilium_bak"),

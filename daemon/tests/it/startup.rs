@@ -49,9 +49,9 @@ fn configuration_waits_for_a_default_network() {
     let node = NodeFixture::with(ApiServer::start());
     let daemon = node.start();
     let problem = wait_for("all gates but the configuration", || {
-        daemon
-            .problem()
-            .filter(|problem| problem.starts_with("configuration: no primary"))
+        daemon.problem().filter(|problem| {
+            problem.starts_with("configuration: no CNI configuration of a default network")
+        })
     });
     assert!(problem.contains("/etc/cni/net.d"), "{problem}");
     assert!(!node.path(CONFIGURATION).exists());
@@ -126,13 +126,13 @@ fn probe_reports_readiness() {
     );
     let daemon = node.start();
     wait_for("a daemon without a default network", || {
-        daemon
-            .problem()
-            .filter(|problem| problem.starts_with("configuration: no primary"))
+        daemon.problem().filter(|problem| {
+            problem.starts_with("configuration: no CNI configuration of a default network")
+        })
     });
     let (ready, text) = probe();
     assert!(
-        !ready && text.contains("no primary CNI configuration"),
+        !ready && text.contains("no CNI configuration of a default network"),
         "{text}"
     );
     node.install_primary();
