@@ -1,6 +1,6 @@
 //! Images from data, binaries and registries, and the archives, lists and checksums that carry them to nodes without a network.
 //!
-//! Functions over values, but for two edges: `registry` speaks to registries, and `pull` keeps what they send in a folder.
+//! Everything is a function over values except two modules: `registry` connects to registries, and `pull` stores blobs in a directory.
 
 pub mod bundle;
 pub mod check;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
-use cmdline::causes;
+use cmdline::error_line;
 use node::root::Root;
 use plan::daemon_config::Config;
 use tokio::{
@@ -289,7 +289,7 @@ impl App {
             match self.client() {
                 Ok(client) => break client.observed(Arc::clone(&self.metrics)),
                 Err(error) => {
-                    let reason = format!("no access to the API server: {}", causes(&error));
+                    let reason = format!("no access to the API server: {}", error_line(&error));
                     self.readiness.close(Gate::Watches, reason);
                     tokio::time::sleep(TRY_AGAIN).await;
                 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use airgap::registry::{Access, Found, Login, Registry, in_docker_config, of_helper};
+use airgap::registry::{Access, Login, Registry, StoredLogin, in_docker_config, of_helper};
 use anyhow::{Context as _, anyhow};
 use xshell::{Shell, cmd};
 
@@ -50,9 +50,9 @@ impl Options {
             let found = in_docker_config(&text, host)
                 .with_context(|| format!("{} is damaged: log in again", path.display()))?;
             let login = match found {
-                Found::Nothing => None,
-                Found::Login(login) => Some(login),
-                Found::Helper { name, server } => from_helper(&name, &server)?,
+                StoredLogin::None => None,
+                StoredLogin::Login(login) => Some(login),
+                StoredLogin::Helper { name, server } => from_helper(&name, &server)?,
             };
             if login.is_some() {
                 return Ok(login);

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use cmdline::causes;
+use cmdline::error_line;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use node::root::Root;
 use tracing::{info, warn};
@@ -84,7 +84,7 @@ impl Keeper {
     /// Renews certificate and client where they are due. Returns the time until the next check.
     async fn update(&self, state: &mut State) -> Result<Duration, String> {
         let access = bootstrap::access(&self.root, self.settings.bootstrap.as_deref())
-            .map_err(|error| causes(&error))?;
+            .map_err(|error| error_line(&error))?;
         let now = Timestamp::now();
         state
             .certificate
@@ -103,7 +103,7 @@ impl Keeper {
                 Err(reason) => warn!(reason, "cannot renew the certificate by its own identity"),
             }
         }
-        let client = client_with(&access).map_err(|error| causes(&error))?;
+        let client = client_with(&access).map_err(|error| error_line(&error))?;
         let next = self.obtain(client, state.certificate.is_none()).await?;
         self.adopt(state, next, &access)
     }
@@ -152,7 +152,7 @@ impl Keeper {
             key: certificate.key().into(),
         };
         let own = Access::new(access.server.clone(), credential);
-        let client = client_with(&own).map_err(|error| causes(&error))?;
+        let client = client_with(&own).map_err(|error| error_line(&error))?;
         if server_in_use.as_ref() != Some(&own.server) {
             self.current.replace(client.clone());
             *server_in_use = Some(own.server);

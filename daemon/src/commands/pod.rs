@@ -5,7 +5,7 @@ use std::{io::Write, str::FromStr, sync::Arc};
 
 use anyhow::Context as _;
 use api::pod_report::{PodReport, RecentFailure, SCHEMA};
-use cmdline::causes;
+use cmdline::error_line;
 use plan::daemon_config::Config;
 
 use serde_json::Map;
@@ -41,7 +41,7 @@ pub fn run(context: &CommandContext, pod: &PodName) -> anyhow::Result<()> {
     // The daemon runs with the file that it read at its start, so a file that is broken now must not prevent the report.
     let (config, broken) = match context.config() {
         Ok(config) => (config, None),
-        Err(error) => (Config::parse(Map::new())?, Some(causes(error.as_ref()))),
+        Err(error) => (Config::parse(Map::new())?, Some(error_line(error.as_ref()))),
     };
     let (containers, mut unread) =
         pod_report::containers(&root, &config.cni_dir, (namespace, name))
@@ -50,10 +50,10 @@ pub fn run(context: &CommandContext, pod: &PodName) -> anyhow::Result<()> {
     let problem = match query(context, api::PATH_READYZ) {
         Ok((200, _)) => None,
         Ok((_, body)) => Some(body.trim().to_owned()),
-        Err(error) => Some(causes(error.as_ref())),
+        Err(error) => Some(error_line(error.as_ref())),
     };
     let failures = failures(context).unwrap_or_else(|error| {
-        unread.push(format!("recent failures: {}", causes(error.as_ref())));
+        unread.push(format!("recent failures: {}", error_line(error.as_ref())));
         Vec::new()
     });
     let pod = format!("{namespace}/{name}");

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::Context as _;
-use cmdline::causes;
+use cmdline::error_line;
 use plan::network_status;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
@@ -38,7 +38,7 @@ pub async fn run(release: &Release, patience: Duration) -> anyhow::Result<()> {
         let checked = match read(&client, release).await {
             Ok((daemon_set, pod)) => check(release, daemon_set.as_ref(), &pod),
             // Not every API server may know permissions that were granted a moment ago.
-            Err(failure) => Err(causes(&failure)),
+            Err(failure) => Err(error_line(&failure)),
         };
         match checked {
             Ok(text) => {

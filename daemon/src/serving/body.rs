@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cmdline::causes;
+use cmdline::error_line;
 use cni::types::CniError;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Bytes};
@@ -51,7 +51,7 @@ impl Bodies {
         let complete = Limited::new(body, api::MAX_MESSAGE).collect();
         match tokio::time::timeout(TIME, complete).await {
             Ok(Ok(body)) => Ok((body.to_bytes(), share)),
-            Ok(Err(error)) => Err(broken(causes(&*error))),
+            Ok(Err(error)) => Err(broken(error_line(&*error))),
             Err(_) => Err(broken(late())),
         }
     }

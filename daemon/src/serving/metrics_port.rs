@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use cmdline::causes;
+use cmdline::error_line;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode, body::Bytes, server::conn::http1, service::service_fn,
@@ -35,7 +35,7 @@ pub async fn serve(service: Arc<Service>, port: u16) {
         match listener {
             Ok(listener) => accept(&service, &listener).await,
             Err(error) => {
-                warn!(port, error = %causes(&error), "cannot serve metrics: set metricsPort to a free port");
+                warn!(port, error = %error_line(&error), "cannot serve metrics: set metricsPort to a free port");
             }
         }
         tokio::time::sleep(RETRY_PAUSE).await;

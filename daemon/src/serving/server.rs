@@ -3,7 +3,7 @@
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use cmdline::causes;
+use cmdline::error_line;
 use futures::FutureExt;
 use http_body_util::Full;
 use hyper::{
@@ -81,7 +81,7 @@ pub async fn serve(
                     Ok(stream) => drop(connections.spawn(serve_connection(Arc::clone(&service), stream))),
                     Err(error) => {
                         // Usually no descriptors are left; other connections end meanwhile.
-                        warn!(error = %causes(&error), "cannot accept a connection");
+                        warn!(error = %error_line(&error), "cannot accept a connection");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -163,7 +163,7 @@ async fn serve_connection(service: Arc<Service>, stream: UnixStream) {
             service_fn(move |request| route(Arc::clone(&service), request)),
         );
     if let Err(error) = connection.await {
-        debug!(error = %causes(&error), "a connection failed");
+        debug!(error = %error_line(&error), "a connection failed");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::Request;
-use cmdline::causes;
+use cmdline::error_line;
 use cni::{env::Command, types::CniError};
 use http_body_util::Full;
 use hyper::{
@@ -84,7 +84,7 @@ pub(crate) async fn verb(
         Ok(Ok(bytes)) => reply(StatusCode::OK, bytes),
         Ok(Err(error)) => failed(&error),
         Err(panic) => {
-            error!(error = %causes(&panic), "a request handler panicked");
+            error!(error = %error_line(&panic), "a request handler panicked");
             failed(&CniError::new(
                 CniError::INTERNAL,
                 "internal error: see the log of multus-daemon",

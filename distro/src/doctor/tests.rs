@@ -48,17 +48,17 @@ impl Case {
     }
 
     #[track_caller]
-    fn has_problem(&self, words: &[&str]) {
+    fn has_problem(&self, parts: &[&str]) {
         let found = self.examine();
-        let matches = |problem: &&String| words.iter().all(|word| problem.contains(word));
+        let matches = |problem: &&String| parts.iter().all(|part| problem.contains(part));
         assert_eq!(found.problems.iter().filter(matches).count(), 1, "{found}");
         assert_eq!(found.problems.len(), 1, "{found}");
     }
 
     #[track_caller]
-    fn has_note(&self, words: &[&str]) {
+    fn has_note(&self, parts: &[&str]) {
         let found = self.examine();
-        let matches = |note: &&String| words.iter().all(|word| note.contains(word));
+        let matches = |note: &&String| parts.iter().all(|part| note.contains(part));
         assert_eq!(found.notes.iter().filter(matches).count(), 1, "{found}");
         assert!(found.problems.is_empty(), "{found}");
     }
@@ -113,7 +113,7 @@ fn faults_of_staging_are_found() {
 
 #[test]
 fn settings_that_prevent_multus_are_found() {
-    for (text, words) in [
+    for (text, parts) in [
         ("disable: [multus]", ["disable multus", "take it out"]),
         (
             "disable-helm-controller: true",
@@ -128,7 +128,7 @@ fn settings_that_prevent_multus_are_found() {
         let case = Case::new();
         case.write("conf-dir/10-primary.conflist", "");
         case.write("etc/rancher/k3s/config.yaml", text);
-        case.has_problem(&words);
+        case.has_problem(&parts);
     }
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
@@ -137,7 +137,7 @@ fn settings_that_prevent_multus_are_found() {
 }
 
 #[test]
-fn the_unit_and_its_drop_in_are_compared() {
+fn drop_in_is_compared_with_the_unit() {
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
     let unit = "etc/systemd/system/k3s.service";

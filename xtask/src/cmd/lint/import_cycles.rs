@@ -314,9 +314,8 @@ fn closing_quote(chars: &[char], start: usize) -> Option<usize> {
 
 /// Returns the end of the raw string that starts here, if one does.
 fn raw_string_end(chars: &[char], start: usize) -> Option<usize> {
-    let is_start = chars[start] == 'r' && !(start > 0 && is_ident(chars[start - 1]))
-        || chars[start] == 'r' && start > 0 && chars[start - 1] == 'b';
-    if !is_start {
+    let before = start.checked_sub(1).map(|at| chars[at]);
+    if chars[start] != 'r' || before.is_some_and(|c| is_ident(c) && c != 'b') {
         return None;
     }
     let hashes = chars[start + 1..].iter().take_while(|&&c| c == '#').count();

@@ -1,30 +1,30 @@
-//! Where configuration files of runtimes usually are: by the hint, by the data directories of K3s and RKE2, at containerd's own place.
+//! The default paths of containerd's configuration: by the hint, in the data directories of K3s and RKE2, and containerd's own.
 
 use std::path::{Path, PathBuf};
 
 use crate::{containerd, root::Root, runtime::Hint};
 
-/// Where K3s' and RKE2's containerd listens, wherever their data is; older releases say so on its command line alone.
+/// The address of K3s' and RKE2's containerd with any data directory. Older releases pass it on the command line only.
 const RANCHER_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 const MAX_FILE: u64 = 1 << 20;
 const MAX_FILES: usize = 64;
 
-/// A containerd configuration file that may be in use.
+/// A configuration file of containerd that may be in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The file.
+pub struct ConfigPath {
+    /// The path of the file.
     pub path: PathBuf,
-    /// Where its reader listens when the file does not say it.
+    /// The address of the containerd that reads it, unless the file names another.
     pub address: PathBuf,
 }
 
-/// The places at which there is a file, the likeliest first.
-pub fn present(root: &Root, hint: Option<&Hint>) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
+/// Returns the default paths at which there is a file, the likeliest first.
+pub fn existing(root: &Root, hint: Option<&Hint>) -> Vec<ConfigPath> {
+    let mut found: Vec<ConfigPath> = Vec::new();
     let mut add = |path: PathBuf, address: &Path| {
-        if root.exists(&path) && places.iter().all(|place| place.path != path) {
+        if root.exists(&path) && found.iter().all(|known| known.path != path) {
             let address = address.to_owned();
-            places.push(Place { path, address });
+            found.push(ConfigPath { path, address });
         }
     };
     if let Some(hint) = hint {
@@ -44,10 +44,10 @@ pub fn present(root: &Root, hint: Option<&Hint>) -> Vec<Place> {
         containerd::DEFAULT_CONFIG.into(),
         Path::new(containerd::DEFAULT_ADDRESS),
     );
-    places
+    found
 }
 
-/// The data directory that the distro's own files name; the last one counts.
+/// Returns the data directory that the distro's own files name; the last file wins.
 fn data_dir(root: &Root, distro: &str) -> Option<PathBuf> {
     let home = Path::new("/etc/rancher").join(distro);
     let drop_ins = home.join("config.yaml.d");
@@ -59,7 +59,7 @@ fn data_dir(root: &Root, distro: &str) -> Option<PathBuf> {
     let files = [home.join("config.yaml")].into_iter().chain(drop_ins);
     let read = |path: PathBuf| {
         let bytes = root.read(path, MAX_FILE).ok()?;
-        written_data_dir(&String::from_utf8_lossy(&bytes))
+        parse_data_dir(&String::from_utf8_lossy(&bytes))
     };
     files.take(MAX_FILES).filter_map(read).last()
 }
@@ -69,8 +69,8 @@ fn is_yaml(name: &str) -> bool {
     extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The value of `data-dir` of a file of plain keys. Nothing but a guess is made of it, so a line is all that is understood.
-fn written_data_dir(text: &str) -> Option<PathBuf> {
+/// Returns the value of `data-dir` on a line of its own. The result only serves as a guess, so no other YAML is understood.
+fn parse_data_dir(text: &str) -> Option<PathBuf> {
     let value = |line: &str| {
         let rest = line.strip_prefix("data-dir")?.trim_start();
         let value = rest.strip_prefix(':')?.split(" #").next()?.trim();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_directories_of_files() {
+    fn data_dir_is_read_from_plain_lines() {
         for (text, expected) in [
             ("token: x\ndata-dir: /data\n", Some("/data")),
             ("data-dir: \"/a b\" # here\n", Some("/a b")),
@@ -94,7 +94,7 @@ mod tests {
             ("data-dir: relative\n", None),
         ] {
             assert_eq!(
-                written_data_dir(text).as_deref(),
+                parse_data_dir(text).as_deref(),
                 expected.map(Path::new),
                 "{text}"
             );
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_there_the_likeliest_first() {
+    fn existing_files_are_listed_with_the_likeliest_first() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let mut expected = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
             write(path, "");
             expected.push(PathBuf::from(path));
         }
-        let found = present(&root, None).into_iter().map(|place| place.path);
+        let found = existing(&root, None).into_iter().map(|found| found.path);
         assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 }

@@ -1,12 +1,12 @@
-//! How long a registry wants to be left alone. The crate that speaks the protocol keeps no headers of a refusal, so the address that
-//! refused is asked for its head once more.
+//! The pause that a busy registry names in `Retry-After`. The protocol's crate drops the headers of a refusal, so the address that
+//! refused gets one more HEAD request.
 
 use std::time::{Duration, SystemTime};
 
 use oci_client::errors::{OciDistributionError as Error, OciErrorCode};
 use reqwest::{Client, StatusCode, header::RETRY_AFTER};
 
-/// The address that says "not now", where the error is such.
+/// Returns the address that refused, if the error means that the registry is busy.
 pub(super) fn address(error: &Error) -> Option<&str> {
     match error {
         Error::ServerError {
@@ -27,12 +27,12 @@ pub(super) fn address(error: &Error) -> Option<&str> {
     }
 }
 
-/// Asks how long to wait; nothing where it does not say, or is not busy any more.
-pub(super) async fn wait(client: &Client, address: &str) -> Option<Duration> {
-    let answer = client.head(address).send().await.ok()?;
-    let value = answer.headers().get(RETRY_AFTER)?.to_str().ok()?;
-    is_busy(answer.status()).then_some(())?;
-    read(value, SystemTime::now())
+/// Returns how long to wait, or `None` when the registry does not say it or is no longer busy.
+pub(super) async fn fetch(client: &Client, address: &str) -> Option<Duration> {
+    let response = client.head(address).send().await.ok()?;
+    let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    is_busy(response.status()).then_some(())?;
+    parse(value, SystemTime::now())
 }
 
 fn is_busy(status: StatusCode) -> bool {
@@ -42,14 +42,14 @@ fn is_busy(status: StatusCode) -> bool {
     )
 }
 
-/// Reads the header: seconds, or a moment (RFC 9110, 10.2.3).
-fn read(value: &str, now: SystemTime) -> Option<Duration> {
+/// Parses the header: seconds, or a date (RFC 9110, 10.2.3).
+fn parse(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let moment = httpdate::parse_http_date(value.trim()).ok()?;
-    // A moment that is past is now.
-    Some(moment.duration_since(now).unwrap_or_default())
+    let date = httpdate::parse_http_date(value.trim()).ok()?;
+    // A date in the past means no pause.
+    Some(date.duration_since(now).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -57,11 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_and_moments_are_read() {
+    fn seconds_and_dates_are_parsed() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         let check = |value, expected: Option<u64>| {
             let expected = expected.map(Duration::from_secs);
-            assert_eq!(read(value, now), expected, "{value}");
+            assert_eq!(parse(value, now), expected, "{value}");
         };
         check("7", Some(7));
         check("0", Some(0));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_busy_registry_is_asked() {
+    fn only_busy_errors_have_an_address() {
         let server = |code| Error::ServerError {
             code,
             url: "http://r.example/v2/".into(),

@@ -1,4 +1,4 @@
-//! How the end of a child is waited for beside its pipes.
+//! A descriptor for the end of a child, so that one `poll` waits for it together with the child's pipes.
 
 use std::{io, os::fd::OwnedFd, thread};
 
@@ -7,21 +7,21 @@ use rustix::{
     process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid},
 };
 
-/// What can be read from, as `poll` has it, once a child that nobody has waited for has ended.
-pub(super) fn handle(child: Pid) -> io::Result<OwnedFd> {
+/// Returns a descriptor that `poll` reports as readable once the child has ended. The caller must not have waited for the child.
+pub(super) fn descriptor(child: Pid) -> io::Result<OwnedFd> {
     match pidfd_open(child, PidfdFlags::empty()) {
-        // Filters of system calls have either word for what they do not know.
-        Err(Errno::NOSYS | Errno::PERM) => closed_at_end(child),
+        // Filters of system calls (seccomp) return either error for a call that they do not know.
+        Err(Errno::NOSYS | Errno::PERM) => pipe_closed_at_exit(child),
         other => Ok(other?),
     }
 }
 
-/// The same for kernels before 5.3: the end of a pipe whose other end a thread closes.
-fn closed_at_end(child: Pid) -> io::Result<OwnedFd> {
+/// The same for kernels before 5.3: one end of a pipe whose other end a thread closes when the child ends.
+fn pipe_closed_at_exit(child: Pid) -> io::Result<OwnedFd> {
     let (ended, open) = io::pipe()?;
     let wait = move || {
         let _open = open;
-        // The child stays for whoever asks for its status. When that was quicker, it has ended, too.
+        // The child stays a zombie, since the caller still asks for its status. The call fails if the caller did so first: the child has ended.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(child), options), Err(Errno::INTR)) {}
     };
@@ -41,31 +41,31 @@ mod tests {
 
     use super::*;
 
-    fn has_ended(handle: &OwnedFd, patience: Duration) -> bool {
+    fn has_ended(descriptor: &OwnedFd, patience: Duration) -> bool {
         let patience = Timespec::try_from(patience).unwrap();
-        let mut fds = [PollFd::new(handle, PollFlags::IN)];
+        let mut fds = [PollFd::new(descriptor, PollFlags::IN)];
         poll(&mut fds, Some(&patience)).unwrap() > 0
     }
 
     #[test]
-    fn both_tell_of_the_end_and_leave_the_status() {
-        for make in [handle, closed_at_end] {
+    fn both_descriptors_report_the_end_and_leave_the_status() {
+        for make in [descriptor, pipe_closed_at_exit] {
             let mut child = Command::new("sleep").arg("600").spawn().unwrap();
             let id = super::super::pid(&child);
-            let handle = make(id).unwrap();
-            assert!(!has_ended(&handle, Duration::ZERO));
+            let descriptor = make(id).unwrap();
+            assert!(!has_ended(&descriptor, Duration::ZERO));
             kill_process(id, Signal::TERM).unwrap();
-            assert!(has_ended(&handle, Duration::from_mins(1)));
+            assert!(has_ended(&descriptor, Duration::from_mins(1)));
             assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
         }
     }
 
     #[test]
-    fn a_child_that_somebody_has_waited_for_has_ended() {
+    fn child_that_was_waited_for_has_ended() {
         let mut child = Command::new("true").spawn().unwrap();
         let id = super::super::pid(&child);
         child.wait().unwrap();
-        let handle = closed_at_end(id).unwrap();
-        assert!(has_ended(&handle, Duration::from_mins(1)));
+        let descriptor = pipe_closed_at_exit(id).unwrap();
+        assert!(has_ended(&descriptor, Duration::from_mins(1)));
     }
 }

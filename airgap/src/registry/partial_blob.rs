@@ -1,4 +1,4 @@
-//! A blob that is on its way, in a file that outlives the transfer.
+//! A blob that is being fetched, in a file that outlives the transfer.
 
 use std::{
     fs::{File, OpenOptions},
@@ -8,15 +8,15 @@ use std::{
 
 use archive::digest::{Digest, Hasher};
 
-/// A blob that is on its way.
-pub(super) struct Part {
+pub(super) struct PartialBlob {
     file: File,
-    /// How much of it has come.
+    /// Bytes that have arrived.
     pub(super) len: u64,
+    /// Bytes of the complete blob.
     size: u64,
 }
 
-impl Part {
+impl PartialBlob {
     pub(super) fn open(path: &Path, size: u64) -> io::Result<Self> {
         let file = OpenOptions::new()
             .create(true)
@@ -40,9 +40,9 @@ impl Part {
         self.file.set_len(0)
     }
 
-    pub(super) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.len + bytes.len() as u64 > self.size {
-            return Err(io::Error::other("more comes than was announced"));
+            return Err(io::Error::other("more bytes arrive than were announced"));
         }
         self.file.write_all(bytes)?;
         self.len += bytes.len() as u64;

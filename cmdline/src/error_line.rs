@@ -4,7 +4,7 @@
 use std::error::Error;
 
 /// Returns the error and its causes, outermost first. A cause that the text contains already is not repeated.
-pub fn causes(error: &(dyn Error + 'static)) -> String {
+pub fn error_line(error: &(dyn Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     let mut line = String::new();
     for text in chain.map(|error| error.to_string().replace('\n', " ")) {
@@ -33,7 +33,7 @@ mod tests {
             .iter()
             .rev()
             .fold(None, |source, text| Some(Box::new(Layer { text, source })));
-        assert_eq!(causes(&*error.unwrap()), expected);
+        assert_eq!(error_line(&*error.unwrap()), expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Bounded fuzzing of runtimes' TOML: whatever a node's files say, there is an error or there are whole paths.
+//! Bounded fuzzing of runtimes' TOML: any content of a node's files results in an error or in absolute paths.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use crate::{
     command_line::CommandLine,
     containerd::{ConfigFile, Release, effective, gather, parse},
     crio,
-    dirs::Told,
+    dirs::ReportedDirs,
     root::Root,
 };
 
@@ -76,10 +76,9 @@ const WORDS: &[&str] = &[
     "plugin_dirs",
 ];
 
-/// What is told can be used: whole paths, and none of them empty.
-fn whole(told: &Told) {
-    let dirs = told.bin_dirs.iter().chain(&told.conf_dir);
-    let dirs = dirs.chain(told.handlers.values());
+fn assert_absolute(reported: &ReportedDirs) {
+    let dirs = reported.bin_dirs.iter().chain(&reported.conf_dir);
+    let dirs = dirs.chain(reported.handlers.values());
     for dir in dirs {
         assert!(dir.is_absolute(), "{}", dir.display());
     }
@@ -106,11 +105,11 @@ fn fuzz_tables() {
             let files = [below, file];
             for (major, minor) in [(1, 6), (2, 0), (2, 1), (2, 3), (2, 4)] {
                 let found = effective(&files, Release { major, minor });
-                whole(&found.told);
+                assert_absolute(&found.dirs);
                 assert_eq!(found, effective(&files, Release { major, minor }));
             }
             let line = CommandLine::parse(b"crio");
-            whole(&crio::effective(&files, &line));
+            assert_absolute(&crio::effective(&files, &line));
             true
         },
     );
@@ -120,9 +119,9 @@ fn fuzz_tables() {
 fn fuzz_imports() {
     let dir = tempfile::tempdir().unwrap();
     let root = Root::open(dir.path()).unwrap();
-    for folder in ["/etc/containerd/conf.d", "/etc/containerd/drop"] {
-        root.make_dirs(folder, 0o755).unwrap();
-        let path = Path::new(folder).join("10.toml");
+    for dir in ["/etc/containerd/conf.d", "/etc/containerd/drop"] {
+        root.make_dirs(dir, 0o755).unwrap();
+        let path = Path::new(dir).join("10.toml");
         root.write_atomic(&path, NEW, 0o644).unwrap();
     }
     root.write_atomic(
@@ -139,12 +138,12 @@ fn fuzz_imports() {
             let Ok((files, release)) = gather(&root, path, None) else {
                 return false;
             };
-            // Each file once, the named one first, and none from elsewhere.
+            // The main file comes first, and each file once.
             assert_eq!(files[0].path, path);
             for (nth, file) in files.iter().enumerate() {
                 assert!(files[..nth].iter().all(|other| other.path != file.path));
             }
-            whole(&effective(&files, release).told);
+            assert_absolute(&effective(&files, release).dirs);
             true
         },
     );

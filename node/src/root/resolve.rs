@@ -1,5 +1,5 @@
-//! What openat2 does with `RESOLVE_IN_ROOT`, one step at a time: for kernels before 5.6, and for filters of system calls that do not
-//! know it. No step follows a link by itself, and `..` goes back the way that was come, so nothing leads outside.
+//! Resolves paths as openat2 does with `RESOLVE_IN_ROOT`, one component at a time: for kernels before 5.6, and for filters of system calls
+//! that do not know openat2. The kernel follows no link in a step, and `..` returns to the directory before, so no path leads outside.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,33 +15,33 @@ use rustix::{
     io::{Errno, Result},
 };
 
-/// The kernel follows as many links in one path.
-const LINKS: usize = 40;
+/// The most links in one path, as in the kernel.
+const MAX_LINKS: usize = 40;
 
-/// Opens what a path means below `root`; `flags` are those of openat, without any that makes files.
+/// Opens a path below `root`; `flags` are those of openat, without any that creates files.
 pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    let mut left = reversed(path.as_os_str().as_bytes());
-    // The directories on the way, below the root.
-    let mut way: Vec<OwnedFd> = Vec::new();
+    let mut remaining = reversed(path.as_os_str().as_bytes());
+    // The directories from the root to here.
+    let mut parents: Vec<OwnedFd> = Vec::new();
     let mut links = 0;
-    while let Some(name) = left.pop() {
+    while let Some(name) = remaining.pop() {
         if name == "." {
             continue;
         }
         if name == ".." {
-            way.pop();
+            parents.pop();
             continue;
         }
-        let dir = way.last().map_or(root, AsFd::as_fd);
+        let dir = parents.last().map_or(root, AsFd::as_fd);
         let found = openat(
             dir,
             &name,
             OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let is_last = left.is_empty();
+        let is_last = remaining.is_empty();
         match FileType::from_raw_mode(fstat(&found)?.st_mode) {
-            FileType::Directory => way.push(found),
+            FileType::Directory => parents.push(found),
             FileType::Symlink if is_last && flags.contains(OFlags::NOFOLLOW) => {
                 return if flags.contains(OFlags::DIRECTORY) {
                     Err(Errno::NOTDIR)
@@ -53,22 +53,22 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<O
             }
             FileType::Symlink => {
                 links += 1;
-                if links > LINKS {
+                if links > MAX_LINKS {
                     return Err(Errno::LOOP);
                 }
                 let target = readlinkat(&found, "", Vec::new())?;
                 if target.as_bytes().starts_with(b"/") {
-                    way.clear();
+                    parents.clear();
                 }
-                left.extend(reversed(target.as_bytes()));
+                remaining.extend(reversed(target.as_bytes()));
             }
             _ if !is_last || flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
             _ if flags.contains(OFlags::PATH) => return Ok(found),
-            // A link that has taken its place by now is not followed.
+            // A link that replaced the file meanwhile is not followed.
             _ => return openat(dir, &name, with(flags), Mode::empty()),
         }
     }
-    let dir = way.last().map_or(root, AsFd::as_fd);
+    let dir = parents.last().map_or(root, AsFd::as_fd);
     openat(dir, ".", with(flags), Mode::empty())
 }
 
@@ -76,7 +76,8 @@ fn with(flags: OFlags) -> OFlags {
     flags | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-/// The parts of a path, the last one first. Of those that lead nowhere that one stays: what is before it has to be a directory.
+/// Returns the components of a path, the last one first. A trailing slash becomes `.`, since the component before it has to be a
+/// directory; other empty components and `.` are dropped.
 fn reversed(path: &[u8]) -> Vec<OsString> {
     let mut parts = path.rsplit(|byte| *byte == b'/');
     let last = match parts.next() {
@@ -99,8 +100,8 @@ mod tests {
 
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-    /// A few names, some of them leading up, some from the root.
-    fn path(random: &mut Random) -> String {
+    /// A path of a few names, with `..` and `.` among them; some begin at the root.
+    fn random_path(random: &mut Random) -> String {
         let mut path = random.pick(&["", "/"]).to_owned();
         for _ in 0..=random.below(4) {
             let up = ["..", "."][random.below(2)];
@@ -112,48 +113,48 @@ mod tests {
             path.push_str(name);
             path.push('/');
         }
-        // Where a path ends in a slash, there has to be a directory.
+        // Some paths end in a slash, which demands a directory.
         if random.below(4) > 0 {
             path.pop();
         }
         path
     }
 
-    /// Directories, files and links in each other.
-    fn plant(dir: &Path, depth: usize, random: &mut Random) {
+    /// Fills a directory with files, links and directories.
+    fn fill(dir: &Path, depth: usize, random: &mut Random) {
         for name in NAMES {
-            let place = dir.join(name);
+            let path = dir.join(name);
             match random.below(5) {
-                0 => std::fs::write(place, "").unwrap(),
-                1 | 2 => symlink(path(random), place).unwrap(),
+                0 => std::fs::write(path, "").unwrap(),
+                1 | 2 => symlink(random_path(random), path).unwrap(),
                 3 if depth > 0 => {
-                    std::fs::create_dir(&place).unwrap();
-                    plant(&place, depth - 1, random);
+                    std::fs::create_dir(&path).unwrap();
+                    fill(&path, depth - 1, random);
                 }
                 _ => {}
             }
         }
     }
 
-    /// What was opened, or why not.
-    fn told(opened: Result<OwnedFd>) -> Result<(u64, u64)> {
+    /// The identity of the opened file, or the error.
+    fn identity(opened: Result<OwnedFd>) -> Result<(u64, u64)> {
         let stat = fstat(opened?)?;
         Ok((stat.st_dev, stat.st_ino))
     }
 
     #[test]
-    fn each_path_means_what_the_kernel_makes_of_it() {
+    fn paths_resolve_as_with_openat2() {
         let (mut opened, mut refused) = (0, 0);
         repeat(20, |random| {
             let outer = tempfile::tempdir().unwrap();
             let root = outer.path().join("root");
             std::fs::create_dir(&root).unwrap();
-            // What lies outside has the same names.
-            plant(outer.path(), 0, random);
-            plant(&root, 3, random);
+            // The directory outside the root has the same names.
+            fill(outer.path(), 0, random);
+            fill(&root, 3, random);
             let root = std::fs::File::open(&root).unwrap();
             for _ in 0..100 {
-                let path = path(random);
+                let path = random_path(random);
                 let path = match path.trim_start_matches('/') {
                     "" => ".",
                     path => path,
@@ -167,8 +168,8 @@ mod tests {
                     OFlags::RDONLY | OFlags::DIRECTORY,
                 ] {
                     let kernels = openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
-                    let kernels = told(kernels);
-                    let ours = told(open(root.as_fd(), Path::new(path), flags));
+                    let kernels = identity(kernels);
+                    let ours = identity(open(root.as_fd(), Path::new(path), flags));
                     assert_eq!(ours, kernels, "{path} {flags:?}");
                     *if ours.is_ok() {
                         &mut opened

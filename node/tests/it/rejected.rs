@@ -1,17 +1,17 @@
-//! What is not taken, or taken with a word about it: nodes within the node, stale files, runtimes that are down or silent.
+//! Rejections and notes of discovery: nodes within the node, stale files, runtimes that do not run or do not report.
 
 use std::path::Path;
 
 use node::dirs::Source;
 
 use crate::{
-    found::{K3S, K3S_SOCKET, SOCKET, USUAL, dirs, is_told},
-    node::{HASH_A, HASH_B, Node, cniconfig},
+    found::{K3S, K3S_SOCKET, SOCKET, USUAL, dirs, has_text},
+    node::{HASH_A, HASH_B, NodeFixture, cniconfig},
 };
 
 #[tokio::test]
-async fn a_node_within_the_node_is_named_and_not_taken() {
-    let (node, inner) = (Node::new(), Node::new());
+async fn node_within_the_node_is_rejected() {
+    let (node, inner) = (NodeFixture::new(), NodeFixture::new());
     node.write(
         "/proc/4711/cmdline",
         "/usr/bin/containerd\0-a\0/run/inner.sock",
@@ -25,22 +25,22 @@ async fn a_node_within_the_node_is_named_and_not_taken() {
     let report = node.discover().await;
     assert!(report.dirs.is_none() && report.runtime.is_none());
     assert!(
-        is_told(
+        has_text(
             &report,
             "/proc/4711: this containerd is in a file tree of its own"
         ),
         "{report}"
     );
-    assert!(is_told(&report, "--root /proc/4711/root"), "{report}");
+    assert!(has_text(&report, "--root /proc/4711/root"), "{report}");
 }
 
 #[tokio::test]
-async fn a_runtime_that_means_other_directories_is_no_answer() {
-    let (node, inner) = (Node::new(), Node::new());
+async fn runtime_with_a_file_tree_of_its_own_is_a_problem() {
+    let (node, inner) = (NodeFixture::new(), NodeFixture::new());
     node.plugins(USUAL.0);
-    node.primary(USUAL.1);
+    node.default_network(USUAL.1);
     inner.plugins(USUAL.0);
-    inner.primary(USUAL.1);
+    inner.default_network(USUAL.1);
     let info = [cniconfig(&[USUAL.0], USUAL.1)];
     node.runtime(SOCKET, Some(&info), "");
     node.link(
@@ -58,12 +58,12 @@ async fn a_runtime_that_means_other_directories_is_no_answer() {
 }
 
 #[tokio::test]
-async fn a_stale_file_is_told_and_not_believed() {
-    let node = Node::new();
+async fn stale_file_is_noted_and_not_used() {
+    let node = NodeFixture::new();
     node.k3s_release(K3S, HASH_B);
     let bin = format!("{K3S}/data/{HASH_B}/bin");
     let conf = format!("{K3S}/agent/etc/cni/net.d");
-    node.primary(&conf);
+    node.default_network(&conf);
     let main = format!("{K3S}/agent/etc/containerd/config.toml");
     let stale = format!("{K3S}/data/{HASH_A}/bin");
     node.write(
@@ -89,9 +89,9 @@ async fn a_stale_file_is_told_and_not_believed() {
 }
 
 #[tokio::test]
-async fn what_an_operator_should_know_is_noted() {
-    let node = Node::new();
-    node.primary(USUAL.1);
+async fn handlers_configurations_and_missing_directories_are_noted() {
+    let node = NodeFixture::new();
+    node.default_network(USUAL.1);
     let state = serde_json::json!({"PluginDirs": ["/gone"], "PluginConfDir": USUAL.1, "PluginMaxConfNum": 0});
     let config =
         serde_json::json!({"containerd": {"runtimes": {"kata": {"cniConfDir": "/etc/kata"}}}});
@@ -105,15 +105,15 @@ async fn what_an_operator_should_know_is_noted() {
     for part in [
         "handler kata take their network from /etc/kata",
         "loads 0 configurations",
-        "/gone is not there",
+        "/gone does not exist",
     ] {
-        assert!(is_told(&report, part), "{part}: {report}");
+        assert!(has_text(&report, part), "{part}: {report}");
     }
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_down_is_no_answer_but_its_files_are_shown() {
-    let node = Node::new();
+async fn files_of_a_stopped_runtime_are_shown_and_not_used() {
+    let node = NodeFixture::new();
     let main = format!("{K3S}/agent/etc/containerd/config.toml");
     node.write(
         &main,
@@ -127,32 +127,32 @@ async fn a_runtime_that_is_down_is_no_answer_but_its_files_are_shown() {
         problem.contains(K3S_SOCKET) && problem.contains("start it"),
         "{problem}"
     );
-    assert_eq!(report.evidence[0].told.bin_dirs, [Path::new("/b")]);
+    assert_eq!(report.evidence[0].reported.bin_dirs, [Path::new("/b")]);
     assert!(
-        is_told(&report, "/etc/containerd/config.toml is not TOML: line 1"),
+        has_text(&report, "/etc/containerd/config.toml is not TOML: line 1"),
         "{report}"
     );
-    assert!(is_told(&report, "/run/crio/crio.sock"), "{report}");
+    assert!(has_text(&report, "/run/crio/crio.sock"), "{report}");
 
-    // It comes up, as after a boot, and is found.
+    // It is found once it has started, as after a boot.
     node.plugins("/b");
-    node.primary("/c");
+    node.default_network("/c");
     node.runtime(K3S_SOCKET, Some(&[cniconfig(&["/b"], "/c")]), "");
     assert_eq!(dirs(&node.discover().await).0, "/b");
 }
 
 #[tokio::test]
-async fn nothing_told_is_a_problem_and_never_a_default() {
-    let node = Node::new();
+async fn missing_directories_are_a_problem_and_never_a_default() {
+    let node = NodeFixture::new();
     node.plugins(USUAL.0);
-    node.primary(USUAL.1);
+    node.default_network(USUAL.1);
     node.runtime(K3S_SOCKET, None, "k3s server");
     let report = node.discover().await;
     assert!(report.dirs.is_none(), "{report}");
     let problem = report.problem.as_ref().unwrap();
     assert!(problem.contains("config.cni_conf.shimDir"), "{problem}");
     assert!(
-        is_told(&report, "there is no file at any usual place"),
+        has_text(&report, "there is no file at a default path"),
         "{report}"
     );
 }
