@@ -298,7 +298,7 @@ pub(crate) mod tests {
                 link,
                 "entry `a/values.yaml` is neither a file nor a directory",
             ),
-            (up, "entry `a/../../x.ya` would leave the folder"),
+            (up, "entry `a/../../x.ya` would leave the directory"),
         ] {
             let tgz = gzip::compress(&[two.clone(), second].concat());
             let error = Package::read(&tgz).unwrap_err().to_string();

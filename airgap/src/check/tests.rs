@@ -180,7 +180,7 @@ fn an_archive_is_looked_into() {
     );
     repacked(
         |entries| entries.push(Entry::file("more", 0o644, "")),
-        "more does not belong into an image layout",
+        "more does not belong in an image layout",
     );
     repacked(
         |entries| {
