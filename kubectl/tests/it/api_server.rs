@@ -1,4 +1,4 @@
-//! As much of an API server as is asked: objects by path, and refusals.
+//! A fake API server that answers paths with fixed statuses and objects.
 
 use std::{
     collections::BTreeMap,
@@ -11,15 +11,15 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// Answers until the test ends.
+/// A server that answers until the test ends.
 pub(crate) struct ApiServer {
     dir: tempfile::TempDir,
-    /// Who asked: the credential of each request.
-    asked_as: Arc<Mutex<Vec<String>>>,
+    /// The `Authorization` header of each request.
+    credentials: Arc<Mutex<Vec<String>>>,
 }
 
 impl ApiServer {
-    /// Answers these paths with these statuses and objects, all others with 404.
+    /// Starts a server that answers these paths with these statuses and objects, all others with 404.
     pub(crate) fn start(answers: &[(&str, u16, Value)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -29,12 +29,12 @@ impl ApiServer {
             (path, (*status, body))
         });
         let answers: Arc<BTreeMap<_, _>> = Arc::new(answers.collect());
-        let asked_as = Arc::<Mutex<Vec<String>>>::default();
-        let who = Arc::clone(&asked_as);
+        let credentials = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&credentials);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (answers, who) = (Arc::clone(&answers), Arc::clone(&who));
-                thread::spawn(move || serve(stream.unwrap(), &answers, &who));
+                let (answers, seen) = (Arc::clone(&answers), Arc::clone(&seen));
+                thread::spawn(move || serve(stream.unwrap(), &answers, &seen));
             }
         });
         let kubeconfig = json!({
@@ -53,11 +53,11 @@ impl ApiServer {
         std::fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
         let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "secret"}});
         std::fs::write(dir.path().join("credential"), credential.to_string()).unwrap();
-        Self { dir, asked_as }
+        Self { dir, credentials }
     }
 
-    pub(crate) fn asked_as(&self) -> Vec<String> {
-        self.asked_as.lock().unwrap().clone()
+    pub(crate) fn credentials(&self) -> Vec<String> {
+        self.credentials.lock().unwrap().clone()
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -68,7 +68,7 @@ impl ApiServer {
 fn serve(
     mut stream: TcpStream,
     answers: &BTreeMap<String, (u16, Value)>,
-    who: &Mutex<Vec<String>>,
+    credentials: &Mutex<Vec<String>>,
 ) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
@@ -81,7 +81,7 @@ fn serve(
             value.clone_into(&mut credential);
         }
     }
-    who.lock().unwrap().push(credential);
+    credentials.lock().unwrap().push(credential);
     let path = first.split(' ').nth(1).unwrap();
     let path = path.split('?').next().unwrap();
     let absent = (
