@@ -1,22 +1,22 @@
-# multus-rs in a distro's tree: `make download` fetches what multus.lock names, `make generate` puts it where Go compiles it in.
+# multus-rs in a distro's tree: `make download` fetches the files of multus.lock, `make generate` copies them to where Go compiles them in.
 #
 #   make multus-lock MULTUS_URL=https://release.example/v5.0.0 MULTUS_VERSION=5.0.0    pins another release
-#   make download MULTUS_FROM=https://mirror.example/v5.0.0                            takes the same files from elsewhere
+#   make download MULTUS_FROM=https://mirror.example/v5.0.0                            fetches the same files from a mirror
 #
-# Each line of the lock has a file's sha256, version and address. What is right already is not fetched again.
+# Each line of the lock has the sha256, version and address of a file. Files whose sha256 is right already are not fetched again.
 
 MULTUS_LOCK ?= multus.lock
 MULTUS_DIR ?= build/multus
 MULTUS_CURL ?= curl --fail --location --silent --show-error --retry 3
 
-# What a K3s tree takes of a release.
+# The files of a release that a K3s tree needs.
 MULTUS_FILES = ^(charts/assets/k3s-multus(-crd)?/|manifests/k3s/|bindata/go/)
 
 .PHONY: download generate multus-lock
 
 download:
 	@set -eu; \
-	test -e $(MULTUS_LOCK) || { echo "$(MULTUS_LOCK) is missing: make multus-lock writes it" >&2; exit 1; }; \
+	test -e $(MULTUS_LOCK) || { echo "$(MULTUS_LOCK) is missing: write it with make multus-lock" >&2; exit 1; }; \
 	base=$$(sed -n 's/^# release //p' $(MULTUS_LOCK)); \
 	is_right() { echo "$$1  $$2" | sha256sum --check --status 2>/dev/null; }; \
 	grep -v '^#' $(MULTUS_LOCK) | while read -r sum version address; do \
@@ -60,5 +60,5 @@ multus-lock:
 	done; } > $(MULTUS_LOCK).new; \
 	mv $(MULTUS_LOCK).new $(MULTUS_LOCK)
 
-# The shell above reads them; on make's command line they are exported by make itself.
+# The shell above reads these variables; make exports by itself only those of its command line.
 export MULTUS_URL MULTUS_VERSION

@@ -218,7 +218,7 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<ValueProblem> {
     if values.is_on("rke2-whereabouts.enabled") {
         refuse(
             "rke2-whereabouts.enabled",
-            "rke2-whereabouts.enabled is true, but this chart does not bring whereabouts: install its own chart and remove the value; its CRDs stay as they are".to_owned(),
+            "rke2-whereabouts.enabled is true, but this chart does not include whereabouts: install its own chart and remove the value; its CRDs stay as they are".to_owned(),
         );
     }
     if values.is_on("manifests.daemonSet") && !values.is_on("manifests.configMap") {
@@ -273,9 +273,15 @@ fn refused_modes(values: &Values) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
     let mut refuse = |path: &str, text: String| problems.push(ValueProblem::new(path, text));
     for (key, reason) in [
-        ("renameConfFile", "the primary's file is never renamed"),
+        (
+            "renameConfFile",
+            "the default network's file is never renamed",
+        ),
         ("skipMultusBinaryCopy", "the shim has to be installed"),
-        ("skipConfigWatch", "the primary's file is always watched"),
+        (
+            "skipConfigWatch",
+            "the default network's file is always watched",
+        ),
     ] {
         let path = format!("config.cni_conf.{key}");
         if values.is_on(&path) {
@@ -289,7 +295,7 @@ fn refused_modes(values: &Values) -> Vec<ValueProblem> {
         ("multusBinFile", "the shim comes with the image"),
         (
             "additionalBinDir",
-            "each node is asked for its directories, and binDir adds one",
+            "each daemon discovers the directories of its node, and binDir adds one",
         ),
     ] {
         let path = format!("config.cni_conf.{key}");
@@ -322,7 +328,7 @@ fn refused_images(values: &Values) -> Vec<ValueProblem> {
     let is_set = |path: &str| is_set(values.get(path));
     let has_own = is_set("thickPlugin.image.repository") || is_set("thickPlugin.image.tag");
     if is_set("image.digest") && !is_set("thickPlugin.image.digest") && has_own {
-        refuse("image.digest", "image.digest is set, but thickPlugin.image names another image, which wins: set thickPlugin.image.digest, or remove one of both".to_owned());
+        refuse("image.digest", "image.digest is set, but thickPlugin.image names another image, which takes precedence: set thickPlugin.image.digest, or remove one of them".to_owned());
     }
     let named = [
         "thickPlugin.image.tag",
@@ -333,7 +339,7 @@ fn refused_images(values: &Values) -> Vec<ValueProblem> {
     if !named.into_iter().any(is_set) {
         refuse(
             "image.tag",
-            "image.tag is empty, and there is no image.digest: set one of both".to_owned(),
+            "image.tag is empty, and there is no image.digest: set one of them".to_owned(),
         );
     }
     problems
@@ -349,7 +355,7 @@ fn refused_names(values: &Values) -> Vec<ValueProblem> {
                 refuse(
                     &format!("{group}.{key}"),
                     format!(
-                        "{group}.{key} is set, but pods are found by that label, and no upgrade could change it: give yours another key"
+                        "{group}.{key} is set, but pods are found by that label, which an upgrade cannot change: use another key"
                     ),
                 );
             }
@@ -376,7 +382,7 @@ fn refused_names(values: &Values) -> Vec<ValueProblem> {
         refuse(
             "nameOverride",
             format!(
-                "nameOverride is {name}, but must be the value of a label: up to 63 letters, digits, -, _ and ., a letter or digit first and last"
+                "nameOverride is {name}, but must be the value of a label: use up to 63 letters, digits, -, _ and ., with a letter or digit first and last"
             ),
         );
     }
@@ -385,7 +391,7 @@ fn refused_names(values: &Values) -> Vec<ValueProblem> {
         refuse(
             "fullnameOverride",
             format!(
-                "fullnameOverride is {full}, but objects keep the names of the published chart, so that its release can be upgraded: remove the value, and name the release as the DaemonSet is to be called"
+                "fullnameOverride is {full}, but objects keep the names of the published chart, so that its release can be upgraded: remove the value, and give the release the name that the DaemonSet should have"
             ),
         );
     }
@@ -443,7 +449,7 @@ fn refused_update(values: &Values) -> Option<ValueProblem> {
         unavailable = default(is_none(&surge));
     }
     (is_none(&surge) == is_none(&unavailable)).then(|| {
-        let text = format!("updateStrategy.rollingUpdate has maxSurge {surge} and maxUnavailable {unavailable}, but Kubernetes wants one of them to be 0 and the other not: correct them, or remove one");
+        let text = format!("updateStrategy.rollingUpdate has maxSurge {surge} and maxUnavailable {unavailable}, but Kubernetes requires one of them to be 0 and the other not: correct them, or remove one");
         ValueProblem::new("updateStrategy.rollingUpdate", text)
     })
 }
@@ -496,7 +502,7 @@ fn refused_certificate(values: &Values) -> Vec<ValueProblem> {
         .is_some_and(|keys| Config::parse(keys.clone()).is_err());
     if is_set(duration) && is_wrong {
         let text = format!(
-            "{path} is {}, but must be a duration from 10m to 8760h, as 24h or 1h30m: correct it",
+            "{path} is {}, but must be a duration from 10m to 8760h, such as 24h or 1h30m: correct it",
             text_of(duration)
         );
         problems.push(ValueProblem::new(path, text));
@@ -512,7 +518,7 @@ fn broken_rule(path: &str, value: &Value, rule: Option<Rule>) -> Option<String> 
     }
     match rule? {
         Rule::AbsolutePath => (!text.starts_with('/')).then(|| {
-            format!("{path} is {text}, but must be an absolute path on the node: write all of it, or remove the value")
+            format!("{path} is {text}, but must be an absolute path on the node: write the complete path, or remove the value")
         }),
         Rule::Words(words) => (!words.contains(&text.to_lowercase().as_str())).then(|| {
             format!(

@@ -132,19 +132,15 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "{image: {digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}, thickPlugin: {image: {tag: v5}}}",
         "image.digest",
-        "which wins: set thickPlugin.image.digest",
+        "which takes precedence: set thickPlugin.image.digest",
     ),
-    ("image: {tag: ''}", "image.tag", "set one of both"),
+    ("image: {tag: ''}", "image.tag", "set one of them"),
     (
         "commonLabels: {app: x}",
         "commonLabels.app",
-        "give yours another key",
+        "use another key",
     ),
-    (
-        "podLabels: {tier: x}",
-        "podLabels.tier",
-        "give yours another key",
-    ),
+    ("podLabels: {tier: x}", "podLabels.tier", "use another key"),
     (
         "podAnnotations: {checksum/config: x}",
         "podAnnotations",
@@ -183,7 +179,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 10%}}",
         "updateStrategy.rollingUpdate",
-        "wants one of them to be 0",
+        "requires one of them to be 0",
     ),
     // Refused by the schema.
     (

@@ -10,10 +10,10 @@ use ::chart::{
     Distro, Identity,
     index::{
         check::Unpacked,
+        layout::RepositoryLayout,
         merge::{self, Listing},
-        place::Layout,
     },
-    pack::is_leftover,
+    pack::is_backup_file,
     package::Package,
 };
 use anyhow::{Context as _, ensure};
@@ -58,8 +58,8 @@ type Source = (String, Vec<u8>);
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let (layout, distro) = match args.layout {
-        Style::Rke2 => (Layout::Rke2, Distro::Rke2),
-        Style::K3s => (Layout::K3s, Distro::K3s),
+        Style::Rke2 => (RepositoryLayout::Rke2, Distro::Rke2),
+        Style::K3s => (RepositoryLayout::K3s, Distro::K3s),
     };
     let sources = if args.charts.is_empty() {
         own(project, distro)?
@@ -121,18 +121,23 @@ fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
 }
 
 /// Puts an archive and its files in their places, unless something else is there.
-fn place(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::Result<Listing> {
+fn place(
+    dir: &Path,
+    layout: RepositoryLayout,
+    bytes: &[u8],
+    tree: &mut Tree,
+) -> anyhow::Result<Listing> {
     let package = Package::read(bytes)?;
     // It becomes a part of paths.
     package.version()?;
-    let about = &package.about;
-    if let Some(file) = package.files.iter().find(|file| is_leftover(&file.path)) {
+    let metadata = &package.metadata;
+    if let Some(file) = package.files.iter().find(|file| is_backup_file(&file.path)) {
         anyhow::bail!(
             "its {} is a leftover of an editor or of patch: pack it again without",
             file.path
         );
     }
-    let asset = layout.asset(&about.name, &about.version);
+    let asset = layout.asset(&metadata.name, &metadata.version);
     let published = dir.join(&asset);
     let is_new = |found: &[u8]| {
         ensure!(
@@ -145,7 +150,7 @@ fn place(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::R
     if published.exists() {
         is_new(&super::read(&published)?)?;
     }
-    let folder = layout.folder(&about.name, &about.version);
+    let folder = layout.directory(&metadata.name, &metadata.version);
     let found = repository::folder(dir, &folder)?;
     if !found.is_empty() {
         let same = Package::from_files(found)
@@ -161,7 +166,7 @@ fn place(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::R
     }
     tree.add(&asset, bytes);
     Ok(Listing {
-        about: package.about,
+        metadata: package.metadata,
         digest: sha256(bytes),
         url: asset,
     })
