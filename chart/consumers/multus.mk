@@ -5,29 +5,49 @@
 #
 # Each line of the lock has the sha256, version and address of a file. Files whose sha256 is right already are not fetched again.
 
+# k3s or rke2: which charts and manifests this tree embeds.
+MULTUS_DISTRO ?= k3s
 MULTUS_LOCK ?= multus.lock
 MULTUS_DIR ?= build/multus
 MULTUS_CURL ?= curl --fail --location --silent --show-error --retry 3
 
-# The files of a release that a K3s tree needs.
-MULTUS_FILES = ^(charts/assets/k3s-multus(-crd)?/|manifests/k3s/|bindata/go/)
+# The files of a release that each distro embeds. The generated Go source holds the charts of K3s, whose tree uses go-bindata.
+MULTUS_FILES_k3s = ^(charts/assets/k3s-multus(-crd)?/|manifests/k3s/|bindata/go/)
+MULTUS_FILES_rke2 = ^(charts/assets/rke2-multus(-crd)?/|manifests/rke2/)
+MULTUS_FILES = $(MULTUS_FILES_$(MULTUS_DISTRO))
+
+# Shell functions that both targets use. A path comes from a file that was downloaded: it stays below the directory that it is written to.
+define MULTUS_SHELL
+set -eu; \
+test -n '$(MULTUS_FILES)' || { echo "MULTUS_DISTRO=$(MULTUS_DISTRO): set k3s or rke2" >&2; exit 1; }; \
+check_line() { \
+	if ! echo "$$1" | grep -Eqx '[0-9a-f]{64}'; then \
+		echo "$$3: '$$1' is not a sha256: it has to list checksums and paths" >&2; exit 1; \
+	fi; \
+	if ! echo "$$2" | grep -Eqx '[A-Za-z0-9._+-]+(/[A-Za-z0-9._+-]+)*' || echo "/$$2/" | grep -q '/\.\.*/'; then \
+		echo "$$3: '$$2' is not a path below the release: ask its publisher" >&2; exit 1; \
+	fi; \
+}
+endef
 
 .PHONY: download generate multus-lock
 
 download:
-	@set -eu; \
+	@$(MULTUS_SHELL); \
 	test -e $(MULTUS_LOCK) || { echo "$(MULTUS_LOCK) is missing: write it with make multus-lock" >&2; exit 1; }; \
 	base=$$(sed -n 's/^# release //p' $(MULTUS_LOCK)); \
 	is_right() { echo "$$1  $$2" | sha256sum --check --status 2>/dev/null; }; \
-	grep -v '^#' $(MULTUS_LOCK) | while read -r sum version address; do \
-		path=$${address#"$$base"/}; file="$(MULTUS_DIR)/$$path"; \
+	lines=$$(grep -v '^#' $(MULTUS_LOCK)) || { echo "$(MULTUS_LOCK) names no file: write it with make multus-lock" >&2; exit 1; }; \
+	echo "$$lines" | while read -r sum version address; do \
+		path=$${address#"$$base"/}; check_line "$$sum" "$$path" $(MULTUS_LOCK); \
+		file="$(MULTUS_DIR)/$$path"; \
 		if is_right "$$sum" "$$file"; then continue; fi; \
 		from=$(MULTUS_FROM); from=$${from:-$$base}/$$path; \
 		mkdir -p "$$(dirname "$$file")"; \
 		$(MULTUS_CURL) --output "$$file.part" "$$from"; \
 		if ! is_right "$$sum" "$$file.part"; then \
 			rm "$$file.part"; \
-			echo "$$from has another sha256 than $(MULTUS_LOCK) says: ask its publisher, or pin another release" >&2; \
+			echo "$$from has another sha256 than $(MULTUS_LOCK) requires: ask its publisher, or pin another release" >&2; \
 			exit 1; \
 		fi; \
 		mv "$$file.part" "$$file"; \
@@ -35,29 +55,39 @@ download:
 	done
 
 generate: download
-	@set -eu; \
+	@$(MULTUS_SHELL); \
 	for package in static deploy; do \
-		cp $(MULTUS_DIR)/bindata/go/$$package/zz_generated_bindata.go bindata/$$package/; \
 		find embedded/$$package/embed -mindepth 1 ! -name .empty -delete; \
+		find bindata/$$package -name 'zz_*.go' -delete; \
 	done; \
 	mkdir embedded/static/embed/charts; \
 	base=$$(sed -n 's/^# release //p' $(MULTUS_LOCK)); \
 	grep -v '^#' $(MULTUS_LOCK) | while read -r sum version address; do \
-		path=$${address#"$$base"/}; \
+		path=$${address#"$$base"/}; check_line "$$sum" "$$path" $(MULTUS_LOCK); \
 		case "$$path" in \
 			charts/*) cp "$(MULTUS_DIR)/$$path" embedded/static/embed/charts/ ;; \
 			manifests/*) cp "$(MULTUS_DIR)/$$path" embedded/deploy/embed/ ;; \
+			bindata/go/*) cp "$(MULTUS_DIR)/$$path" "bindata/$${path#bindata/go/}" ;; \
 		esac; \
 	done
 
+# The whole of SHA256SUMS is checked before anything is written: an error page, a file of another version or a path that leads out of
+# the tree changes nothing.
 multus-lock:
-	@set -eu; \
+	@$(MULTUS_SHELL); \
 	: "$${MULTUS_URL:?name the release: MULTUS_URL=https://…}" "$${MULTUS_VERSION:?name its version: MULTUS_VERSION=5.0.0}"; \
 	sums=$$($(MULTUS_CURL) "$$MULTUS_URL/SHA256SUMS"); \
-	{ echo "# release $$MULTUS_URL"; \
-	echo "$$sums" | while read -r sum path; do \
+	lines=$$(echo "$$sums" | while read -r sum path; do \
+		check_line "$$sum" "$$path" "$$MULTUS_URL/SHA256SUMS"; \
 		if echo "$$path" | grep -Eq '$(MULTUS_FILES)'; then echo "$$sum $$MULTUS_VERSION $$MULTUS_URL/$$path"; fi; \
-	done; } > $(MULTUS_LOCK).new; \
+	done); \
+	for name in $(MULTUS_DISTRO)-multus $(MULTUS_DISTRO)-multus-crd; do \
+		case "$$lines" in \
+			*"/$$name-$$MULTUS_VERSION.tgz"*) ;; \
+			*) echo "$$MULTUS_URL/SHA256SUMS has no $$name-$$MULTUS_VERSION.tgz: correct MULTUS_VERSION or MULTUS_URL" >&2; exit 1 ;; \
+		esac; \
+	done; \
+	{ echo "# release $$MULTUS_URL"; echo "$$lines"; } > $(MULTUS_LOCK).new; \
 	mv $(MULTUS_LOCK).new $(MULTUS_LOCK)
 
 # The shell above reads these variables; make exports by itself only those of its command line.

@@ -3,7 +3,7 @@
 //! A target fails when it panics, or when an accepted input breaks an invariant of its reader.
 
 use archive::{digest::sha256, gzip, tar::is_plain};
-use fuzz::{Random, changed, run};
+use testkit::fuzz::{Random, changed, run};
 
 use crate::{
     derive::{DeriveOptions, derive},

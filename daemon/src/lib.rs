@@ -1,47 +1,31 @@
-//! What `multus-daemon` is made of: deciding (`netconf`, `plan`, `netstatus`) apart from doing (`state`, `engine` and the
-//! modules around them).
+//! `multus-daemon`: serves the shim's requests by running delegates, and keeps the node ready for them. What a pod gets is decided
+//! in the crate `plan`.
 
+pub mod app;
+pub mod commands;
+
+pub mod serving;
+
+mod call;
 pub mod engine;
-mod json;
-pub mod netconf;
-mod netlink;
-pub mod netstatus;
-mod node_path;
-pub mod plan;
+pub mod errors;
+pub mod journal;
 pub mod state;
 
+pub mod config_manager;
+pub mod hotplug;
+pub mod reconcile;
+
 pub mod access;
-pub mod answer;
-pub mod approve;
-pub mod brief;
-mod call;
-pub mod causes;
 pub mod certificate;
 pub mod cluster;
-pub mod commands;
-pub mod config;
-pub mod confmgr;
 pub mod devices;
-pub mod dhcp;
-mod dirwatch;
-pub mod exec;
-mod failure;
-pub mod failures;
-pub mod hotplug;
-pub mod journal;
-pub mod leftovers;
-pub mod limits;
-pub mod links;
+
+pub mod host;
+
 pub mod logging;
 pub mod metrics;
-pub mod orphans;
 pub mod readiness;
-pub mod run;
-pub mod server;
-pub mod service;
-pub mod serving;
-pub mod socket;
-pub mod upkeep;
 
 #[cfg(test)]
 mod fuzz;

@@ -10,21 +10,23 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use cmdline::{BAD_USAGE, absolute};
+use cmdline::absolute;
 use daemon::{
-    approve::ServiceAccount,
-    causes::causes,
+    app::{self, Identity},
+    certificate::approve::ServiceAccount,
     commands::{self, Setting, pod::PodName, status::Probe, verify::Release},
-    config, exec, limits, logging,
-    run::{self, Identity},
-    serving,
+    host::{exec, limits},
+    logging, serving,
 };
+use plan::daemon_config::{self, Config};
 use tracing::warn;
 
 /// The static C library's allocator returns memory to the kernel after nearly every request, which is a seventh of an ADD's CPU.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
+/// What each line to stderr begins with.
+const PREFIX: &str = "multus-daemon";
 /// Where a pod has the node's root.
 const HOST_ROOT: &str = "/hostroot";
 
@@ -38,7 +40,7 @@ const HOST_ROOT: &str = "/hostroot";
 )]
 struct Arguments {
     /// The daemon's configuration file.
-    #[arg(long, global = true, default_value = config::DEFAULT_PATH)]
+    #[arg(long, global = true, default_value = daemon_config::DEFAULT_PATH)]
     config: PathBuf,
     /// The directory that stands for the node's root; unless given, /hostroot, or / where there is none and no pod.
     #[arg(long, global = true)]
@@ -145,23 +147,16 @@ fn main() -> ExitCode {
     {
         return exit(commands::status::run(&probe_setting(uid), probe));
     }
-    let arguments: Arguments = match cmdline::parse(in_clap_style(words.into_iter())) {
-        Ok(arguments) => arguments,
-        Err(wrong) => {
-            say(&wrong);
-            return ExitCode::from(BAD_USAGE);
-        }
-    };
-    exit(start(arguments))
+    match cmdline::parse_or_report(PREFIX, in_clap_style(words.into_iter())) {
+        Ok(arguments) => exit(start(arguments)),
+        Err(status) => status,
+    }
 }
 
 fn exit(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&causes(error.as_ref()));
-            ExitCode::FAILURE
-        }
+        Err(error) => cmdline::fail(PREFIX, &error),
     }
 }
 
@@ -180,11 +175,6 @@ fn probe_setting(uid: String) -> Setting {
 /// A variable of the environment that is not empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// A line for people. Nobody is left to be told when stderr is closed.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "multus-daemon: {text}");
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<()> {
@@ -263,9 +253,9 @@ fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
 }
 
 fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
-    let config = config::Config::load(&setting.config)?;
+    let config = Config::load(&setting.config)?;
     let root = setting.root()?;
-    config.logging.init(&root, format == LogFormat::Json)?;
+    logging::init(&config.logging, &root, format == LogFormat::Json)?;
     for sentence in config.without_effect() {
         warn!("{sentence}");
     }
@@ -280,7 +270,7 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     );
     limits::raise();
     let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
-    let outcome = runtime.block_on(run::run(config, root, setting.identity));
+    let outcome = runtime.block_on(app::run(config, root, setting.identity));
     // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome
@@ -338,20 +328,14 @@ mod tests {
 
     #[test]
     fn every_command_shows_an_example() {
-        let command = Arguments::command();
-        command.clone().debug_assert();
-        for command in command.get_subcommands() {
-            let help = command.get_after_help().map(ToString::to_string);
-            let shows = help.is_some_and(|help| help.contains("  multus-daemon "));
-            assert!(shows, "{}", command.get_name());
-        }
+        cmdline::pages::check_examples(&Arguments::command(), "multus-daemon");
     }
 
     #[test]
     fn wrong_words_are_told_in_one_line() {
         for (words, part) in [
             (&["install", "-t", "thin"][..], "thick"),
-            (&["install", "-d", "bin"], "by its whole path"),
+            (&["install", "-d", "bin"], "give an absolute path"),
             (&["-log-format", "xml"], "text, json"),
             (&["jump"], "'jump'"),
         ] {

@@ -46,6 +46,7 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Context as _;
 use clap::Parser;
 
 use crate::{
@@ -66,7 +67,7 @@ struct Arguments {
     #[arg(value_enum)]
     level: Level,
     /// The release
-    #[arg(long, required_unless_present = "table")]
+    #[arg(long, required_unless_present_any = ["table", "peer"])]
     dist: Option<PathBuf>,
     /// Get whatever is missing
     #[arg(long)]
@@ -101,8 +102,8 @@ fn main() -> ExitCode {
         return said(bench::driver::run().map(|()| ExitCode::SUCCESS));
     }
     let folders = behind(init::NAME).and_then(|mut words| words.next());
-    let outcome = match (rules::plugin::place(), folders) {
-        (Some(place), _) => rules::plugin::run(&place),
+    let outcome = match (rules::recorder::program(), folders) {
+        (Some(place), _) => rules::recorder::run(&place),
         (None, Some(folders)) => init::run(Path::new(&folders)).map(|()| ExitCode::SUCCESS),
         (None, None) => asked(&Arguments::parse()),
     };
@@ -127,8 +128,16 @@ fn behind(name: &str) -> Option<impl Iterator<Item = OsString>> {
 }
 
 fn asked(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let Some(dist) = &arguments.dist else {
-        return rules::print().map(|()| ExitCode::SUCCESS);
+    let is_rules = matches!(arguments.level, Level::Rules);
+    let dist = match &arguments.dist {
+        Some(dist) => dist,
+        None if arguments.table => return rules::print().map(|()| ExitCode::SUCCESS),
+        // The suite uses nothing of a release then.
+        None => arguments
+            .rules
+            .peer_alone()
+            .filter(|_| is_rules)
+            .context("name the directory of the release with --dist")?,
     };
     let is_well = test(arguments, dist)?;
     Ok(if is_well {

@@ -57,7 +57,29 @@ pub(crate) fn definitions(
             .arg(work.chart("rke2-multus-crd")?)
             .arg("*/templates/*.yaml"),
     )?;
-    control.apply_text(node, &crd)?;
+    apply_definitions(&crd, control, node, definitions)
+}
+
+/// Does the same with the CRD of the chart's sources, which needs no release.
+pub(crate) fn definitions_without_release(
+    control: &Control,
+    node: &Node,
+    definitions: &[Value],
+) -> anyhow::Result<()> {
+    let crd = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../chart/template/crd/templates/networkAttachmentDefinition.yaml"
+    ));
+    apply_definitions(crd, control, node, definitions)
+}
+
+fn apply_definitions(
+    crd: &str,
+    control: &Control,
+    node: &Node,
+    definitions: &[Value],
+) -> anyhow::Result<()> {
+    control.apply_text(node, crd)?;
     sh::until(30, "network definitions can be made", || {
         control.apply(node, definitions)
     })

@@ -1,24 +1,24 @@
-//! Level `rules`: every rule of the multiplexer's behaviour, shown from outside on whatever programs are given.
+//! The suite `rules`: a black-box conformance suite for any shim and daemon, rule by rule.
 //!
-//! The programs are a parameter: the release's own, or those of another implementation. Cases do not know which;
-//! where the other one is known to differ, `DIFFERENCES.md` says so and why.
+//! The programs under test are a parameter: those of the release, or those of another implementation. Cases do not know
+//! which; `DIFFERENCES.md` says which cases upstream fails and why. `docs/conformance.md` says how to run the suite.
 
-mod bench;
 mod cases;
 mod catalogue;
 mod definitions;
 mod differences;
+mod document;
 mod exchange;
-pub(crate) mod plugin;
-mod table;
+mod harness;
+pub(crate) mod recorder;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::bench::Programs;
-pub(crate) use self::table::print;
+pub(crate) use self::document::print;
+pub(crate) use self::harness::Programs;
 use self::{
-    bench::{Bench, Settings},
     differences::Differences,
+    harness::{DaemonSetup, Harness},
 };
 use crate::{
     node::Kernel,
@@ -26,101 +26,113 @@ use crate::{
     workplace::Workplace,
 };
 
-/// What this level is told beside the release.
+/// Options of the suite; other suites read some of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// rules: test the programs in this folder instead of the release's; upgrade: upstream's programs
+    /// rules: test the programs in this directory instead of the release's; upgrade: upstream's programs
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
-    /// rules: exchange the release's programs with the peer's in the middle of pods' lives
+    /// rules: cases that the peer is known to fail, in the form of e2e/DIFFERENCES.md; without it those of upstream Multus
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    differences: Option<PathBuf>,
+    /// rules: exchange the release's programs and the peer's while pods run
     #[arg(long, requires = "peer")]
     exchange: bool,
     /// rules, load: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
-    /// rules: without the system calls that the oldest kernel does not have
+    /// rules: without the system calls that the oldest supported kernel does not have
     #[arg(long)]
     old_kernel: bool,
 }
 
-/// One case: independent of all others, and cleaned up after.
+/// A case depends on no other, and the harness cleans up after it.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// The rules that it shows.
+    /// The ids of the rules that it shows.
     pub(crate) rules: &'static [&'static str],
-    /// What runs meanwhile.
-    pub(crate) daemon: Settings,
-    pub(crate) run: fn(&Bench) -> anyhow::Result<()>,
+    /// The daemon that runs meanwhile.
+    pub(crate) daemon: DaemonSetup,
+    pub(crate) run: fn(&Harness) -> anyhow::Result<()>,
 }
 
 pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> Result<(), Ended> {
-    let programs = match &options.peer {
-        Some(dir) if !options.exchange => Programs::peer(dir),
-        _ => Programs::ours(work),
+    let programs = match options.peer_alone() {
+        Some(dir) => Programs::peer(dir),
+        None => Programs::ours(work),
     };
     if let Some(text) = &options.case {
-        let is_known = cases::all().any(|case| options.wants(case.name));
-        report.check(&format!("cases are named with `{text}`"), || {
-            anyhow::ensure!(is_known, "no case has it in its name: look at --table");
+        let is_known = cases::all().any(|case| options.selects(case.name));
+        report.check(&format!("cases have `{text}` in their names"), || {
+            anyhow::ensure!(
+                is_known,
+                "no case has it in its name: `e2e rules --table` prints all names"
+            );
             Ok(())
         })?;
     }
-    let bench = report.check(
-        "a node with an API server and a plugin that records",
-        || Bench::new(work, options.kernel(), programs?),
-    )?;
+    let harness = report.check("a node with an API server and a recording plugin", || {
+        Harness::new(work, options.kernel(), programs?)
+    })?;
     if let (Some(dir), true) = (&options.peer, options.exchange) {
-        return exchange::run(work, dir, &bench, report);
+        return exchange::run(work, dir, &harness, report);
     }
     let differences = if options.peer.is_some() {
-        report.check("the known differences are read", Differences::read)?
+        report.check("the known differences are read", || {
+            Differences::read(options.differences.as_deref())
+        })?
     } else {
         Differences::default()
     };
-    for settings in [Settings::Plain, Settings::Overlaid, Settings::None] {
-        let wanted = |case: &&Case| case.daemon == settings && options.wants(case.name);
-        let group: Vec<_> = cases::all().filter(wanted).collect();
+    for setup in [DaemonSetup::Plain, DaemonSetup::Overlaid, DaemonSetup::Own] {
+        let selected = |case: &&Case| case.daemon == setup && options.selects(case.name);
+        let group: Vec<_> = cases::all().filter(selected).collect();
         if group.is_empty() {
             continue;
         }
-        if settings != Settings::None {
-            report.check(&format!("the daemon is ready: {settings:?}"), || {
-                bench.start(&settings.file())
+        if setup != DaemonSetup::Own {
+            report.check(&format!("the daemon is ready: {setup:?}"), || {
+                harness.start_daemon(&setup.file())
             })?;
         }
         for case in group {
-            one(&bench, case, &differences, report);
+            run_case(&harness, case, &differences, report);
         }
-        let _ = bench.stop("TERM");
+        let _ = harness.stop_daemon("TERM");
     }
     Ok(())
 }
 
-/// Runs one case; its failure is counted and ends nothing.
-fn one(bench: &Bench, case: &Case, differences: &Differences, report: &mut Report) {
+/// Runs one case. The report counts its failure, and the next case runs.
+fn run_case(harness: &Harness, case: &Case, differences: &Differences, report: &mut Report) {
     let Some(reason) = differences.of(case.name) else {
-        let _ = report.check(case.name, || (case.run)(bench));
-        return bench.clean();
+        let _ = report.check(case.name, || (case.run)(harness));
+        return harness.clean_up();
     };
-    let outcome = (case.run)(bench);
-    bench.clean();
+    let outcome = (case.run)(harness);
+    harness.clean_up();
     match outcome {
         Err(error) => report.differs(case.name, &error),
         Ok(()) => {
             let _ = report.check(case.name, || -> anyhow::Result<()> {
-                anyhow::bail!("it passes: take its line out of DIFFERENCES.md ({reason})")
+                anyhow::bail!("it passes: remove it from the known differences ({reason})")
             });
         }
     }
 }
 
 impl Options {
-    /// The folder of the peer's programs.
+    /// Returns the directory of the peer's programs.
     pub(crate) fn peer(&self) -> Option<&Path> {
         self.peer.as_deref()
     }
 
-    /// The text that names of cases have to contain.
+    /// Returns the directory of the peer's programs if the suite runs no programs of the release.
+    pub(crate) fn peer_alone(&self) -> Option<&Path> {
+        self.peer().filter(|_| !self.exchange)
+    }
+
+    /// Returns the text that names of cases have to contain.
     pub(crate) fn case(&self) -> Option<&str> {
         self.case.as_deref()
     }
@@ -133,7 +145,7 @@ impl Options {
         }
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn selects(&self, name: &str) -> bool {
         self.case
             .as_ref()
             .is_none_or(|text| name.contains(text.as_str()))

@@ -67,7 +67,7 @@ impl Scene {
             fs::copy(plugin.path(), node.path(&place.to_string_lossy()))?;
         }
         node.write(PRIMARY, primary)?;
-        objects::definitions(work, &control, &node, definitions)?;
+        objects::definitions_without_release(&control, &node, definitions)?;
         Ok(Self {
             control,
             node,

@@ -3,13 +3,14 @@
 use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use daemon::{causes::causes, cluster, plan::Nad};
+use cmdline::causes;
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, ListParams},
     config::{KubeConfigOptions, Kubeconfig},
     core::GroupVersionKind,
 };
+use plan::{Nad, objects};
 use serde_json::Value;
 
 use crate::{object::DEFINITION, pod_state::seconds, validate::KnownDefinitions};
@@ -116,7 +117,7 @@ impl Cluster {
                 format!("cannot read network-attachment-definition {namespace}/{name}: {error}")
             })?;
             if let Some(object) = found {
-                let nad: Arc<Nad> = cluster::definition(object)?;
+                let nad: Arc<Nad> = objects::definition(object)?;
                 known.add(&nad);
             } else if let Entry::Vacant(others) = known.other_names.entry(namespace) {
                 // The names serve a suggestion alone; without the right to list definitions there is none.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use daemon::plan::PlanError;
+use plan::PlanError;
 use serde::{Serialize, Serializer};
 
 use crate::ipam;
@@ -131,8 +131,8 @@ pub(crate) enum Diagnostic {
     /// The annotation of the original proposal, which this daemon does not read.
     #[error(
         "annotation {} is read only where the daemon has legacyNetworksAnnotation: use {}",
-        daemon::plan::LEGACY_ANNOTATION,
-        daemon::plan::NETWORKS_ANNOTATION
+        plan::LEGACY_ANNOTATION,
+        plan::NETWORKS_ANNOTATION
     )]
     LegacyAnnotation,
     /// Two networks request one interface name.

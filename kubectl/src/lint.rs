@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, bail};
-use daemon::netconf::Netconf;
+use plan::netconf::Netconf;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -107,7 +107,7 @@ fn daemon_options(args: &Args) -> anyhow::Result<Map<String, Value>> {
     let bytes = std::fs::read(path).with_context(read)?;
     let map: Map<String, Value> = serde_json::from_slice(&bytes)
         .with_context(|| format!("{} is not a JSON object", path.display()))?;
-    if let Some(sentence) = daemon::config::misspelled(&map).first() {
+    if let Some(sentence) = plan::daemon_config::misspelled(&map).first() {
         bail!("cannot use {}: {sentence}", path.display());
     }
     Ok(map)

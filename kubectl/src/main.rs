@@ -26,13 +26,13 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
-use cmdline::BAD_USAGE;
-use daemon::causes::causes;
 use rustls::crypto::ring;
 use serde::Serialize;
 
 use self::pod_snapshot::PodSnapshot;
 
+/// The prefix of each line on stderr.
+const PREFIX: &str = "kubectl-multus";
 /// The exit status when objects could not be read.
 const INCOMPLETE: u8 = 3;
 /// The exit status of preflight when nothing fails and something changes.
@@ -138,12 +138,9 @@ impl CommandStatus {
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = match cmdline::parse(env::args_os()) {
+    let arguments: Arguments = match cmdline::parse_or_report(PREFIX, env::args_os()) {
         Ok(arguments) => arguments,
-        Err(usage_error) => {
-            print_error(&usage_error);
-            return ExitCode::from(BAD_USAGE);
-        }
+        Err(status) => return status,
     };
     match start(arguments) {
         Ok(CommandStatus::Ok) => ExitCode::SUCCESS,
@@ -151,15 +148,10 @@ fn main() -> ExitCode {
         Ok(CommandStatus::Incomplete) => ExitCode::from(INCOMPLETE),
         Ok(CommandStatus::ChangesFound) => ExitCode::from(CHANGES),
         Err(error) => {
-            print_error(&causes(error.as_ref()));
+            cmdline::report(PREFIX, &cmdline::error_line(error.as_ref()));
             ExitCode::from(INCOMPLETE)
         }
     }
-}
-
-/// Prints one line to stderr; when stderr is closed, no reader is left for the error of writing.
-fn print_error(text: &str) {
-    let _ = writeln!(io::stderr(), "kubectl-multus: {text}");
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
@@ -210,10 +202,9 @@ mod tests {
     #[test]
     fn every_command_documents_examples_and_exit_statuses() {
         let command = Arguments::command();
-        command.clone().debug_assert();
+        cmdline::pages::check_examples(&command, "kubectl multus");
         for command in command.get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap();
-            assert!(help.contains("  kubectl multus "), "{}", command.get_name());
             assert!(help.contains("Exit status: "), "{}", command.get_name());
         }
     }

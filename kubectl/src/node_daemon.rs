@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use daemon::answer::{Answer, SCHEMA};
+use api::pod_report::{PodReport, SCHEMA};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -37,12 +37,15 @@ pub(crate) enum DaemonReply {
     /// The daemon could not be queried, for this reason.
     Unavailable(String),
     /// The daemon has answered.
-    Answered { daemon: String, answer: Box<Answer> },
+    Answered {
+        daemon: String,
+        answer: Box<PodReport>,
+    },
 }
 
 impl DaemonReply {
     /// Returns the daemon's answer, if it gave one.
-    pub(crate) fn answer(&self) -> Option<&Answer> {
+    pub(crate) fn answer(&self) -> Option<&PodReport> {
         match self {
             Self::Answered { answer, .. } => Some(answer),
             _ => None,
@@ -124,7 +127,7 @@ pub(crate) async fn query(
     }
 }
 
-async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<Answer, String> {
+async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<PodReport, String> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &daemon.namespace);
     let argv = [daemon.program.as_str(), "pod", pod];
     let params = AttachParams::default()
@@ -151,8 +154,8 @@ async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<Answer
     parse(&stdout)
 }
 
-fn parse(text: &str) -> Result<Answer, String> {
-    let answer: Answer = serde_json::from_str(text)
+fn parse(text: &str) -> Result<PodReport, String> {
+    let answer: PodReport = serde_json::from_str(text)
         .map_err(|error| format!("its answer cannot be read: {error}"))?;
     if answer.schema != SCHEMA {
         return Err(format!(

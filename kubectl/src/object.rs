@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use daemon::{
-    cluster,
-    plan::{Devices, Nad, PodView},
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plan::{Devices, Nad, PodView, objects};
 use serde_json::Value;
 
 /// The API group of definitions.
@@ -110,7 +107,7 @@ pub(crate) fn is_current(api_version: &str) -> bool {
 
 fn definition(document: &Value, api_version: &str, namespace: &str) -> Result<Definition, String> {
     let config = document.pointer("/spec/config");
-    let nad = cluster::definition(document.clone())
+    let nad = objects::definition(document.clone())
         .map_err(|error| format!("{DEFINITION} cannot be read: {error}"))?;
     let mut nad = Arc::unwrap_or_clone(nad);
     or_default(&mut nad.namespace, namespace);
@@ -133,7 +130,7 @@ pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
         )
         .map_err(|error| format!("the pod's metadata cannot be read: {error}"))?;
     let name = metadata.name.clone().or(metadata.generate_name.clone());
-    let mut view = cluster::pod_view(metadata);
+    let mut view = objects::pod_view(metadata);
     view.name = name.unwrap_or_default();
     or_default(&mut view.namespace, namespace);
     let spec = object.get("spec").unwrap_or(&Value::Null);

@@ -1,7 +1,7 @@
 //! A snapshot of one pod and everything around it that `status` and `why` use, read once.
 
 use anyhow::Context as _;
-use daemon::netconf::Netconf;
+use plan::netconf::Netconf;
 use serde_json::Map;
 
 use crate::{

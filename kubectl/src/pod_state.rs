@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use daemon::{netconf::Netconf, netstatus};
 use k8s_openapi::jiff::Timestamp;
+use plan::{netconf::Netconf, network_status};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ impl PodState {
         };
         let annotation = object
             .pointer("/metadata/annotations")
-            .and_then(|annotations| annotations.get(netstatus::ANNOTATION))
+            .and_then(|annotations| annotations.get(network_status::ANNOTATION))
             .and_then(Value::as_str);
         Ok(Self {
             pod: object::pod(object, "")?,

@@ -2,11 +2,8 @@
 
 use std::fmt::Write as _;
 
-use daemon::{
-    answer::{Attachment, Step},
-    netconf::Netconf,
-    plan,
-};
+use api::pod_report::{Attachment, Step};
+use plan::netconf::Netconf;
 use serde::Serialize;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Suggests the nearest existing name for one that is probably misspelled.
 
-use daemon::config::distance;
+use plan::daemon_config::distance;
 
 /// Plugin types that definitions commonly name: the reference plugins of CNI, and widely used others.
 const PLUGINS: &[&str] = &[

@@ -1,17 +1,14 @@
 //! Validates definitions and pods with the daemon's own functions, before they exist in a cluster.
-//! This module has no rules of annotations, definitions or plans of its own; they are in `daemon::plan`.
+//! This module has no rules of annotations, definitions or plans of its own; they are in the crate `plan`.
 
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
 use cni::version::SUPPORTED;
-use daemon::{
-    config,
+use plan::{
+    ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
+    LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
+    RESOURCE_ANNOTATION, Selection, daemon_config,
     netconf::{Netconf, Unserved},
-    plan::{
-        self, ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
-        LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
-        RESOURCE_ANNOTATION, Selection,
-    },
 };
 use serde_json::{Map, Value};
 
@@ -104,7 +101,7 @@ impl Files for NoFiles {
 /// Reads the options of a daemon's configuration file with the daemon's own reader, and puts a placeholder for the default network, which does not
 /// matter here.
 pub(crate) fn netconf(options: Map<String, Value>) -> anyhow::Result<Netconf> {
-    let mut netconf = config::Config::parse(options)?.own_netconf()?;
+    let mut netconf = daemon_config::Config::parse(options)?.own_netconf()?;
     let default_network = [
         ("cniVersion", "1.0.0"),
         ("name", "default"),
@@ -447,7 +444,7 @@ fn misspelled(keys: &[String], known: &[&'static str]) -> Vec<Diagnostic> {
 /// Returns true for keys that differ by one or two letters or in case, and for the right name after another prefix of CNI or Multus.
 fn is_similar(key: &str, known: &str) -> bool {
     let (key, known) = (key.to_lowercase(), known.to_lowercase());
-    if config::distance(&key, &known) <= 2 {
+    if daemon_config::distance(&key, &known) <= 2 {
         return true;
     }
     let split = |text: &str| {

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use fuzz::{changed, run};
+use testkit::fuzz::{changed, run};
 
 use crate::{
     command_line::CommandLine,

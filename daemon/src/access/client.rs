@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cmdline::causes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
     Method, Request, Response,
@@ -20,8 +21,7 @@ use super::{
     pool::{Lane, Pool},
 };
 use crate::{
-    causes::causes,
-    certificate::Current,
+    access::Current,
     metrics::{Metrics, Pending},
 };
 
@@ -147,7 +147,7 @@ impl Client {
         let pending = self.pending(ask);
         let answer = self.exchange(ask, patience).await;
         if let Some(pending) = pending {
-            pending.ended(&answer);
+            pending.ended(outcome(&answer));
         }
         answer
     }
@@ -197,7 +197,7 @@ impl Client {
         let pending = self.pending(ask);
         let opened = self.start(ask, patience).await;
         if let Some(pending) = pending {
-            pending.ended(&opened);
+            pending.ended(outcome(&opened));
         }
         opened
     }
@@ -364,6 +364,11 @@ fn absolute(server: &Uri, request: &Uri) -> Uri {
     parts.path_and_query = format!("{prefix}{path}").parse().ok();
     // Both were parts of addresses before.
     Uri::from_parts(parts).unwrap_or_else(|_| request.clone())
+}
+
+/// Returns how a request ended, as it is counted.
+fn outcome<T>(answer: &Result<T, Failure>) -> Result<(), Option<u16>> {
+    answer.as_ref().map(drop).map_err(Failure::code)
 }
 
 #[cfg(test)]

@@ -215,14 +215,14 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificate::authority::{Authority, in_pem};
+    use testkit::authority::{Authority, to_pem};
 
     #[tokio::test]
     async fn another_authority_counts_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.crt");
-        let [one, two] = [Authority::new(), Authority::new()]
-            .map(|one| in_pem("CERTIFICATE", &one.certificate()).into_bytes());
+        let [one, two] = [Authority::generate(), Authority::generate()]
+            .map(|one| to_pem("CERTIFICATE", &one.certificate()).into_bytes());
         let connections = Connections::new(Access {
             server: Server {
                 url: "https://a".parse().unwrap(),
@@ -256,7 +256,7 @@ mod tests {
             );
             std::fs::write(&path, text).unwrap();
         };
-        let authority = || in_pem("CERTIFICATE", &Authority::new().certificate());
+        let authority = || to_pem("CERTIFICATE", &Authority::generate().certificate());
         let (one, two) = (authority(), authority());
         std::fs::write(dir.path().join("ca.crt"), &one).unwrap();
         write("https://a");

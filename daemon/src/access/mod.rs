@@ -5,6 +5,7 @@
 
 mod client;
 mod connections;
+mod current;
 mod failure;
 mod kubeconfig;
 
@@ -25,6 +26,7 @@ use hyper::http::Uri;
 pub(crate) use client::Ask;
 pub use client::Client;
 pub(crate) use connections::client_as;
+pub use current::Current;
 pub(crate) use failure::{Failure, FailureKind};
 pub(crate) use kubeconfig::parse;
 pub use kubeconfig::{KubeconfigError, ParseError};

@@ -159,7 +159,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::certificate::authority::Authority;
+    use testkit::authority::Authority;
 
     fn verifier(authority: &[&Authority]) -> Verifier {
         let certificates = authority.iter().map(|one| one.self_signed_server().into());
@@ -180,24 +180,24 @@ mod tests {
 
     #[test]
     fn a_certificate_of_the_authority_file_is_trusted_as_the_servers() {
-        let own = Authority::new();
+        let own = Authority::generate();
         let der = own.self_signed_server();
         assert_eq!(verify(&verifier(&[&own]), der, "127.0.0.1", later(0)), None);
     }
 
     #[test]
     fn a_chain_to_the_authority_file_is_trusted_as_before() {
-        let own = Authority::new();
+        let own = Authority::generate();
         let verifier = verifier(&[&own]);
         let server = own.server().0;
         assert_eq!(verify(&verifier, server, "127.0.0.1", later(0)), None);
-        let foreign = Authority::new().server().0;
+        let foreign = Authority::generate().server().0;
         assert!(verify(&verifier, foreign, "127.0.0.1", later(0)).is_some());
     }
 
     #[test]
     fn another_self_signed_certificate_is_refused() {
-        let (own, other) = (Authority::new(), Authority::new());
+        let (own, other) = (Authority::generate(), Authority::generate());
         let der = other.self_signed_server();
         let error = verify(&verifier(&[&own]), der, "127.0.0.1", later(0)).unwrap();
         assert!(error.contains("CaUsedAsEndEntity"), "{error}");
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn name_and_time_count_all_the_same() {
-        let own = Authority::new();
+        let own = Authority::generate();
         let verifier = verifier(&[&own]);
         for (name, now, expected) in [
             ("127.0.0.2", later(0), "not valid for name"),
@@ -257,9 +257,9 @@ mod tests {
 
     #[test]
     fn a_server_needs_the_key_of_a_trusted_certificate() {
-        let own = Authority::new();
+        let own = Authority::generate();
         handshake(&own, &own).unwrap();
-        let error = handshake(&own, &Authority::new()).unwrap_err();
+        let error = handshake(&own, &Authority::generate()).unwrap_err();
         assert!(error.to_string().contains("BadSignature"), "{error}");
     }
 }

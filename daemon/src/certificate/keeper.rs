@@ -2,14 +2,14 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use cmdline::causes;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use node::root::Root;
 use tracing::{info, warn};
 
-use super::{Current, Held, Settings, bootstrap, obtain::obtain, store::Store};
+use super::{Held, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
-    access::{Access, Client, Credential, Server, client_as},
-    causes::causes,
+    access::{Access, Client, Credential, Current, Server, client_as},
     readiness::{Part, Readiness},
 };
 

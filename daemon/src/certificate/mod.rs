@@ -3,24 +3,21 @@
 //! What is decided (what a request holds, whether a certificate serves, when it is due) are functions over values; the store, the
 //! bootstrap and the request are thin edges, and `keeper` joins them. Nothing here approves anything.
 
-mod settings;
-
 mod held;
 mod request;
 
+pub mod approve;
 mod bootstrap;
-mod client;
 mod keeper;
 mod obtain;
 mod store;
 
-pub use client::Current;
 pub use held::{Held, Unusable};
 pub use keeper::Keeper;
 pub use request::{Subject, subject};
-pub use settings::{LONGEST, SHORTEST, Settings, SettingsError};
 
 use node::root::{Root, RootError};
+use plan::daemon_config::certificate::Settings;
 
 /// The signer of client certificates for the API server.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -42,9 +39,6 @@ pub fn common_name(node: &str) -> String {
     format!("{PREFIX}:{node}")
 }
 
-#[cfg(test)]
-#[path = "../../tests/it/authority.rs"]
-pub(crate) mod authority;
 #[cfg(test)]
 pub(crate) mod testing {
     //! Requests as others might make them.

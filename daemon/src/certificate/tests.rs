@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Held, Unusable, authority::Authority, request::Key};
+use testkit::authority::Authority;
+
+use super::{Held, Unusable, request::Key};
 
 const LIFE: Duration = Duration::from_secs(1000);
 
@@ -15,7 +17,7 @@ struct Made {
 }
 
 fn made(node: &str) -> Made {
-    let (authority, key) = (Authority::new(), Key::generate().unwrap());
+    let (authority, key) = (Authority::generate(), Key::generate().unwrap());
     let begin = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
     let request = key.request(node).unwrap();
     Made {

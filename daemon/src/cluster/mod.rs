@@ -10,33 +10,28 @@ pub(crate) mod retry;
 mod split;
 mod status;
 mod store;
-mod types;
 mod watch;
 
 pub use ownership::{Own, Ownership};
 pub use store::{Definitions, PodKey, Pods};
-#[cfg(test)]
-pub(crate) use types::read_definition;
-pub use types::{definition, pod_view};
 pub use watch::{follow_definitions, follow_pods};
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 use cni::types::CniError;
 use k8s_openapi::api::core::v1::ObjectReference;
+use plan::{PodView, objects::PodMetadata};
 use serde_json::Value;
 use tokio::runtime::Handle;
 
 use crate::{
     access::{Ask, Client, Failure},
     metrics::Metrics,
-    plan::{self, PodView},
     state::PodRef,
 };
 use event::event;
 use queue::Events;
 use retry::patiently;
-use types::PodMetadata;
 
 /// How long the watch may need until it shows a pod that the runtime already knows.
 const WATCH_PATIENCE: Duration = Duration::from_millis(2500);

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
+use plan::{PodView, network_status::ANNOTATION};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::path;
-use crate::{
-    access::{Ask, Client, Failure},
-    netstatus::ANNOTATION,
-    plan::PodView,
-};
+use crate::access::{Ask, Client, Failure};
 
 /// How the API server says that there is no such pod, that it is another by now, and that this is not for us.
 const GONE: u16 = 404;

@@ -9,9 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plan::{Nad, PodView};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-
-use crate::plan::{self, Nad, PodView};
 
 type Key = (String, String);
 

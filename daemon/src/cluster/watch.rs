@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use plan::objects::{self, Definition, PodMetadata};
+
 use super::{
     reflect::{Event, Resource, follow, selector},
     store::{Definitions, Pods},
-    types::{self, Definition, PodMetadata},
 };
 use crate::access::Client;
 
@@ -39,13 +40,13 @@ pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, s
         metadata_only: false,
     };
     follow(client, resource, |event: Event<Definition>| match event {
-        Event::Put(definition) => definitions.put(types::nad(definition)),
+        Event::Put(definition) => definitions.put(objects::nad(definition)),
         Event::Remove(definition) => {
-            let nad = types::nad(definition);
+            let nad = objects::nad(definition);
             definitions.remove(&nad.namespace, &nad.name);
         }
         Event::All(all) => {
-            definitions.replace(all.into_iter().map(types::nad).collect());
+            definitions.replace(all.into_iter().map(objects::nad).collect());
             synced();
         }
         Event::UnknownKind => {

@@ -21,8 +21,10 @@ use tracing::{debug, info, warn};
 
 use crate::{
     access::{self, Ask, Client, Failure},
-    approve::{Decision, ServiceAccount, decide},
-    certificate::SIGNER,
+    certificate::{
+        SIGNER,
+        approve::{Decision, ServiceAccount, decide},
+    },
     cluster::{
         event::{CLUSTER_WIDE, event},
         path::{self, SIGNING_REQUESTS},

@@ -12,7 +12,7 @@ pub async fn run(setting: &Setting, json: bool) -> anyhow::Result<()> {
     let question = Question {
         socket: config.cri_socket.clone(),
         pod_uid: setting.identity.pod_uid.clone(),
-        overrides: config.overrides(),
+        overrides: crate::reconcile::node::overrides(&config),
     };
     let report = discover(&setting.root()?, &question).await;
     let text = if json {

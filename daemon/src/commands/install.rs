@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use node::{install, root::Root};
 
-use crate::upkeep::{PASSTHRU, SHIM, shim_bytes};
+use crate::reconcile::node::{PASSTHRU, SHIM, shim_bytes};
 
 /// Installs into `dir` as this process sees it.
 pub fn run(dir: &Path) -> anyhow::Result<()> {

@@ -12,11 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use node::root::Root;
+use plan::daemon_config::{Config, DEFAULT_PATH};
 
-use crate::{
-    config::{Config, DEFAULT_PATH},
-    run::Identity,
-};
+use crate::app::Identity;
 
 /// What every command goes by.
 #[derive(Debug, Clone)]

@@ -4,16 +4,14 @@
 use std::{io::Write, str::FromStr, sync::Arc};
 
 use anyhow::Context as _;
+use api::pod_report::{PodReport, Remembered, SCHEMA};
+use cmdline::causes;
+use plan::daemon_config::Config;
 
 use serde_json::Map;
 
 use super::{Setting, status::ask};
-use crate::{
-    answer::{self, Answer},
-    causes::causes,
-    config::Config,
-    failures::Remembered,
-};
+use crate::state::pod_report;
 
 /// A pod as `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +43,9 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         Ok(config) => (config, None),
         Err(error) => (Config::parse(Map::new())?, Some(causes(error.as_ref()))),
     };
-    let (containers, mut unread) = answer::containers(&root, &config.cni_dir, (namespace, name))
-        .context("cannot read the node's state")?;
+    let (containers, mut unread) =
+        pod_report::containers(&root, &config.cni_dir, (namespace, name))
+            .context("cannot read the node's state")?;
     unread.extend(broken);
     let problem = match ask(setting, api::PATH_READYZ) {
         Ok((200, _)) => None,
@@ -61,8 +60,8 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         Vec::new()
     });
     let pod = format!("{namespace}/{name}");
-    let answer = Answer {
-        schema: answer::SCHEMA,
+    let report = PodReport {
+        schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: setting.identity.node.clone(),
         problem,
@@ -71,7 +70,7 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
         failures: failures.into_iter().filter(|one| one.pod == pod).collect(),
         unread,
     };
-    let text = serde_json::to_string_pretty(&answer)? + "\n";
+    let text = serde_json::to_string_pretty(&report)? + "\n";
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

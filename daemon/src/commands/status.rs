@@ -14,12 +14,12 @@ use std::{
 
 use anyhow::Context;
 use node::root::{Root, proc_path};
+use plan::daemon_config::Config;
 
 use super::Setting;
 use crate::{
-    config::Config,
     metrics::Status,
-    socket::{location, own_name},
+    serving::socket::{location, own_name},
 };
 
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -9,7 +9,7 @@ use node::{
 };
 
 use super::Setting;
-use crate::{certificate, confmgr, dhcp, run, state};
+use crate::{app, certificate, config_manager, reconcile::dhcp, state};
 
 /// Removes the configuration first, then what was installed. What cannot be detached before stops nothing, but fails in the end.
 pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
@@ -17,7 +17,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
     let mut undone = Vec::new();
     if detach {
         let identity = setting.identity.clone();
-        let left = run::hand_over(setting.config()?, setting.root()?, identity).await;
+        let left = app::hand_over(setting.config()?, setting.root()?, identity).await;
         match left {
             Ok(left) => {
                 let mut err = std::io::stderr();
@@ -29,7 +29,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
             Err(error) => undone.push(format!("{error:#}")),
         }
     }
-    let dir = if config.conf_dir.is_some() || confmgr::any(&root) {
+    let dir = if config.conf_dir.is_some() || config_manager::any(&root) {
         config.conf_dir.clone()
     } else {
         // What was written is recorded. Without a record, ours is told by its name in the runtime's directory.
@@ -51,7 +51,7 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
         Some(dirs.conf_dir)
     };
     let mut out = std::io::stdout();
-    for path in confmgr::remove_others(&root, None, dir.as_deref())? {
+    for path in config_manager::remove_others(&root, None, dir.as_deref())? {
         writeln!(out, "removed {}", path.display())?;
     }
     for path in install::remove_others(&root, &[])? {

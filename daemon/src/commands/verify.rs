@@ -4,14 +4,14 @@
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::Context as _;
+use cmdline::causes;
+use plan::network_status;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use crate::{
     access::{self, Ask, Client, Failure},
-    causes::causes,
     cluster::{path, retry::patiently},
-    netstatus,
 };
 
 /// Pause between two looks.
@@ -105,10 +105,14 @@ fn judge(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<Stri
             "{name} is updated on {updated} of {nodes} nodes: {cure}"
         ));
     }
-    if !pod.metadata.annotations.contains_key(netstatus::ANNOTATION) {
+    if !pod
+        .metadata
+        .annotations
+        .contains_key(network_status::ANNOTATION)
+    {
         return Err(format!(
             "this pod has no annotation {}: another plugin than Multus made its network; on its node see `multus-daemon discover`",
-            netstatus::ANNOTATION
+            network_status::ANNOTATION
         ));
     }
     Ok(format!(

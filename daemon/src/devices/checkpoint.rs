@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use plan::Devices;
 use serde::Deserialize;
-
-use crate::plan::Devices;
 
 /// Below the kubelet's directory.
 pub(super) const FILE: &str = "device-plugins/kubelet_internal_checkpoint";

@@ -1,8 +1,7 @@
 //! The devices of one pod in what the kubelet lists: containers in their order, devices sorted within a container.
 
 use node::podresources::{ContainerResources, PodResources};
-
-use crate::plan::{Devices, PodView};
+use plan::{Devices, PodView};
 
 /// Of device plugins. A resource may come in several parts, one for each NUMA node.
 pub(super) fn devices(all: &[PodResources], pod: &PodView) -> Devices {

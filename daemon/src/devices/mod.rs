@@ -10,7 +10,7 @@ pub use source::NodeDevices;
 
 use std::collections::BTreeMap;
 
-use crate::plan::{Devices, PodView};
+use plan::{Devices, PodView};
 
 /// Whoever knows the devices of pods.
 pub trait DeviceSource: Send + Sync {

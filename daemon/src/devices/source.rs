@@ -10,15 +10,13 @@ use node::{
     podresources::{self, PodResources},
     root::Root,
 };
+use plan::{Devices, PodView};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tracing::warn;
 
 use super::{DeviceSource, checkpoint, claims, kubelet, suffices};
-use crate::{
-    cluster::Cluster,
-    plan::{Devices, PodView},
-};
+use crate::cluster::Cluster;
 
 /// Slices are kept below this.
 const API: &str = "/apis/resource.k8s.io/v1";

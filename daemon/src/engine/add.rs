@@ -4,15 +4,14 @@ use std::sync::PoisonError;
 
 use cni::chain;
 use cni::types::{CniError, CniResult};
+use plan::netconf::{Netconf, Unserved};
+use plan::{Attached, PlanError, PodView, requests};
 use tracing::{debug, warn};
 
-use super::attached::Attached;
 use super::del::Outcome;
 use super::failure::{failed, name_taken};
 use super::invocation::Call;
 use super::{Engine, Request, planned};
-use crate::netconf::{Netconf, Unserved};
-use crate::plan::{self, PlanError, PodView, requests};
 use crate::readiness;
 use crate::state::{Begun, Delegate, PodRef, Progress, State, Store};
 

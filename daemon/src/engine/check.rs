@@ -3,10 +3,10 @@
 use cni::chain;
 use cni::types::CniError;
 use cni::version::Version;
+use plan::netconf::Netconf;
 
 use super::invocation::Call;
 use super::{Engine, Request, recall};
-use crate::netconf::Netconf;
 use crate::state::Progress;
 
 impl Engine {

@@ -9,13 +9,13 @@ use cni::chain::{self, ChainError};
 use cni::env::{ContainerId, IfName};
 use cni::exec::ExecError;
 use cni::types::CniError;
+use plan::netconf::Netconf;
+use plan::{Attachment, PodView};
 use tracing::{debug, error, info, warn};
 
 use super::expiry::{self, Obstacle, Verdict};
 use super::invocation::{CacheDir, Call};
 use super::{Engine, Request, planned, recall};
-use crate::netconf::Netconf;
-use crate::plan::{self, Attachment, PodView};
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
 /// A container that is to be detached, and what is known of it besides its state.

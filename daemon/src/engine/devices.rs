@@ -1,7 +1,8 @@
 //! Devices for networks that want one. Nobody is asked for a pod without such a network.
 
+use plan::{Attachment, PlanError, PodView};
+
 use super::Engine;
-use crate::plan::{self, Attachment, PlanError, PodView};
 use crate::state::State;
 
 impl Engine {

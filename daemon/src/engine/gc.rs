@@ -10,14 +10,14 @@ use cni::chain::{self, Attachment};
 use cni::config::{NetworkConfig, Plugin};
 use cni::env::ContainerId;
 use cni::types::CniError;
+use plan::netconf::{Netconf, ValidAttachment};
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::del::together;
 use super::sweep::{Namespace, default_ifname, in_store, listed};
 use super::{Engine, recall};
-use crate::netconf::{Netconf, ValidAttachment};
-use crate::plan;
+
 use crate::state::{Progress, State, Store};
 
 /// The networks in use, and who is validly attached to each: by CNI name, as plugins keep their data under it.

@@ -7,11 +7,11 @@ use cni::cache;
 use cni::env::ContainerId;
 use cni::types::CniError;
 use node::root;
+use plan::netconf::Netconf;
 use tracing::{info, warn};
 
 use super::sweep::{Gone, default_ifname, in_store, listed};
 use super::{Engine, recall};
-use crate::netconf::Netconf;
 use crate::state::{PodRef, Progress, Store};
 
 /// What is left on a node after [`Engine::hand_over`].

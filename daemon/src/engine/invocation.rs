@@ -5,12 +5,13 @@ use std::{cell::OnceCell, io, path::PathBuf};
 use cni::chain::Invocation;
 use cni::types::CniError;
 use node::root::{self, Directory, RootError};
+use plan::Requested;
+use plan::netconf::Netconf;
+use plan::{Attachment, Selection, requests};
 use serde_json::{Map, Value, json};
 
 use super::{Engine, Interfaces, LinkProbe, Request, device_info};
-use crate::netconf::Netconf;
-use crate::plan::{Attachment, Selection, requests};
-use crate::state::{Delegate, PodRef, Requested, Store};
+use crate::state::{Delegate, PodRef, Store};
 
 /// The result cache's directory, usable as a path for as long as this lives.
 pub(super) struct CacheDir {

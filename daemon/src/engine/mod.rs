@@ -2,7 +2,6 @@
 //! failure. Everything here blocks; whoever calls it brings a thread.
 
 mod add;
-mod attached;
 mod check;
 mod del;
 mod device_info;
@@ -13,6 +12,7 @@ mod gc;
 mod hand_over;
 mod invocation;
 mod locks;
+mod node_files;
 mod on_node;
 mod planned;
 mod plug;
@@ -22,7 +22,6 @@ mod status;
 mod sweep;
 
 pub use add::{AddError, Added};
-pub use attached::Attached;
 pub use del::Abandoned;
 pub use hand_over::{HandedOver, Kept};
 pub use plug::Followed;
@@ -40,11 +39,12 @@ use cni::env::{ContainerId, IfName};
 use cni::exec::Exec;
 use cni::types::CniError;
 use node::root::Root;
+use plan::netconf::Netconf;
+use plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
 
+use self::node_files::NodeFiles;
 use crate::devices::{DeviceSource, NoDevices};
 use crate::metrics::Metrics;
-use crate::netconf::Netconf;
-use crate::plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
 use crate::state::{PodRef, Store, boot_id};
 
 use self::on_node::OnNode;
@@ -137,6 +137,7 @@ pub struct Engine {
     exec: Arc<dyn Exec>,
     links: Arc<dyn LinkProbe>,
     root: Arc<Root>,
+    files: NodeFiles,
     definitions: Arc<dyn Definitions>,
     devices: Arc<dyn DeviceSource>,
     locks: locks::Locks,
@@ -181,6 +182,7 @@ impl Engine {
         Self {
             exec,
             links,
+            files: NodeFiles(Arc::clone(&root)),
             root,
             definitions,
             devices: Arc::new(NoDevices),
@@ -251,7 +253,7 @@ impl Engine {
         Inputs {
             netconf,
             definitions: &*self.definitions,
-            files: &*self.root,
+            files: &self.files,
             plugins,
         }
     }

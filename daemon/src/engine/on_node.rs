@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use cni::exec::Exec;
 use cni::version::Version;
+use plan::{Plugins, Spoken};
 use serde::Deserialize;
 use serde_json::json;
-
-use crate::plan::{Plugins, Spoken};
 
 /// Plugins where a request finds them.
 pub(super) struct OnNode<'a> {

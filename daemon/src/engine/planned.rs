@@ -2,10 +2,10 @@
 
 use cni::env::IfName;
 use cni::types::CniError;
+use plan::netconf::Netconf;
+use plan::{Attachment, PodView};
 
 use super::{Request, invocation};
-use crate::netconf::Netconf;
-use crate::plan::{Attachment, PodView};
 use crate::state::{Delegate, Progress, State};
 
 /// The state of a pod. A name that no interface can have is an error.

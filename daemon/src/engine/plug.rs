@@ -12,15 +12,14 @@ use std::sync::PoisonError;
 use cni::cache::Entry;
 use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
+use plan::netconf::{Netconf, Unserved};
+use plan::{Attached, Attachment, requests};
 use tracing::warn;
 
-use super::attached::Attached;
 use super::del::{Failure, Outcome, together};
 use super::failure::{failed, name_taken};
 use super::invocation::{CacheDir, Call};
 use super::{Engine, planned, recall};
-use crate::netconf::{Netconf, Unserved};
-use crate::plan::{Attachment, requests};
 use crate::state::{Delegate, Progress, State, Store};
 
 /// A container that is held while its networks change.

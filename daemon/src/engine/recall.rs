@@ -8,11 +8,12 @@ use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
 use cni::version::Version;
 use node::root::{self, Root};
+use plan::Requested;
+use plan::netconf::Netconf;
 use serde_json::Value;
 use tracing::warn;
 
-use crate::netconf::Netconf;
-use crate::state::{Delegate, PodRef, Progress, Requested, State};
+use crate::state::{Delegate, PodRef, Progress, State};
 
 /// Where the runtime's libcni keeps its results.
 pub(super) const RUNTIME_RESULTS: &str = "/var/lib/cni/results";

@@ -9,12 +9,11 @@ use std::net::IpAddr;
 use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult, Route};
+use plan::{Attached, Family};
 
-use super::attached::Attached;
 use super::failure::failed;
 use super::invocation::Call;
 use super::{DefaultRoute, Engine};
-use crate::plan::Family;
 use crate::state::{Delegate, State, Store};
 
 pub(super) use back::owed;

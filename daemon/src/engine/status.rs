@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use cni::chain;
 use cni::config::NetworkConfig;
 use cni::types::CniError;
+use plan::netconf::Netconf;
 
 use super::Engine;
-use crate::netconf::Netconf;
-use crate::plan;
+
 use crate::readiness;
 
 const KEEP_GOOD: Duration = Duration::from_secs(10);

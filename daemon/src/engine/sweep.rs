@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use cni::cache::{self, Entry};
 use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
+use plan::netconf::Netconf;
 use tracing::info;
 
 use super::del::Removal;
 use super::{Engine, Request, Waiting, recall};
-use crate::netconf::Netconf;
 use crate::state::Store;
 
 /// What is known of a container's network namespace.

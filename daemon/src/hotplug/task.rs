@@ -3,19 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use cni::CniError;
+use plan::{PodView, network_status};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 use tracing::{info, info_span, warn};
 
 use super::queue::Queue;
 use crate::{
-    brief,
     cluster::{Cluster, PodKey},
     engine::{AddError, Followed},
-    netstatus,
-    plan::PodView,
+    errors::brief,
     readiness::Part,
-    service::{Service, tell_of_attached},
-    upkeep::Upkeep,
+    reconcile::node::Upkeep,
+    serving::service::{Service, tell_of_attached},
 };
 
 /// What was asked for where no verb was.
@@ -112,7 +111,7 @@ fn follow(
                 tell_of_failure(service, cluster, pod, failure);
             }
             Ok(followed) => {
-                let status = followed.now.as_deref().and_then(netstatus::build);
+                let status = followed.now.as_deref().and_then(network_status::build);
                 is_well &= tell(service, cluster, pod, followed);
                 if let Some(status) = status {
                     let written = cluster.write_status(pod, &status);

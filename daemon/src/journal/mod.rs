@@ -1,7 +1,6 @@
 //! Replaying the DELs that the shim wrote down while no daemon answered. An ADD waits for those of its own container and pod.
 
 mod pending;
-mod replay;
 
 use std::{
     io,
@@ -16,9 +15,9 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use self::pending::Pending;
-use crate::{call::Call, dirwatch::DirectoryWatch};
+use crate::{call::Call, host::dir_watch::DirectoryWatch};
 
-pub(crate) use self::{pending::About, replay::replay};
+pub(crate) use self::pending::{About, PATIENCE, Verdict};
 
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -28,7 +27,7 @@ const MAX_ENTRY: u64 = api::MAX_MESSAGE as u64;
 #[derive(Debug, Default)]
 pub struct Journal {
     pending: Mutex<Pending>,
-    changed: Notify,
+    pub(crate) changed: Notify,
 }
 
 impl Journal {
@@ -59,13 +58,13 @@ impl Journal {
     }
 
     /// Every statement leaves it whole, so a panic elsewhere does not spoil it.
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+    pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Watches the journals in these directories of state, made if need be.
-fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWatch> {
+pub(crate) fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWatch> {
     let dirs: Vec<_> = cni_dirs.iter().map(|dir| journal::dir(dir)).collect();
     for dir in &dirs {
         root.make_dirs(dir, DIR_MODE)
@@ -89,7 +88,7 @@ pub fn put(
 }
 
 /// Reads which entries these directories of state hold, without doing them. What is no request is set aside as `<name>.broken`.
-fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), RootError> {
+pub(crate) fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), RootError> {
     let mut entries = Vec::new();
     for dir in cni_dirs.iter().map(|dir| journal::dir(dir)) {
         match root.list(&dir) {
@@ -123,13 +122,13 @@ fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), Root
 }
 
 /// What an entry's name leads to.
-enum Loaded {
+pub(crate) enum Loaded {
     Request(api::Request),
     /// Another daemon of this node was faster, or it was set aside.
     Gone,
 }
 
-fn load(root: &Root, path: &Path) -> Result<Loaded, RootError> {
+pub(crate) fn load(root: &Root, path: &Path) -> Result<Loaded, RootError> {
     let bytes = match root.read(path, MAX_ENTRY) {
         Err(error) if error.is_not_found() => return Ok(Loaded::Gone),
         other => other?,

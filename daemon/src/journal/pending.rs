@@ -13,10 +13,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// No pause is longer, but for its share of chance.
 const LAST_PAUSE: Duration = Duration::from_mins(2);
 /// So long after its first failure an entry is given up until the next start.
-pub(super) const PATIENCE: Duration = Duration::from_mins(10);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Device and inode of an entry's file: one that is written again is another.
-pub(super) type Identity = Option<(u64, u64)>;
+pub(crate) type Identity = Option<(u64, u64)>;
 
 /// Whom an entry is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl About {
 
 /// What comes of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It is the first one; there will be others.
     First,
     /// It is tried again.
@@ -52,7 +52,7 @@ pub(super) enum Verdict {
 
 /// The entries of the journal.
 #[derive(Debug, Default)]
-pub(super) struct Pending(BTreeMap<PathBuf, Entry>);
+pub(crate) struct Pending(BTreeMap<PathBuf, Entry>);
 
 #[derive(Debug)]
 struct Entry {
@@ -81,7 +81,7 @@ impl Entry {
 
 impl Pending {
     /// The journal holds this entry; one that is known already stays as it is.
-    pub(super) fn put(&mut self, path: PathBuf, identity: Identity, about: About, now: Instant) {
+    pub(crate) fn put(&mut self, path: PathBuf, identity: Identity, about: About, now: Instant) {
         let known = self.0.get(&path);
         if known.is_none_or(|known| known.identity != identity && known.stage != Stage::Running) {
             let entry = Entry {
@@ -97,19 +97,19 @@ impl Pending {
     }
 
     /// Whether this very file is known.
-    pub(super) fn knows(&self, path: &Path, identity: Identity) -> bool {
+    pub(crate) fn knows(&self, path: &Path, identity: Identity) -> bool {
         let known = self.0.get(path);
         known.is_some_and(|known| known.identity == identity || known.stage == Stage::Running)
     }
 
     /// Entries that are no longer in the journal are forgotten: another daemon has done them.
-    pub(super) fn keep(&mut self, is_there: impl Fn(&Path) -> bool) {
+    pub(crate) fn keep(&mut self, is_there: impl Fn(&Path) -> bool) {
         self.0
             .retain(|path, entry| entry.stage == Stage::Running || is_there(path));
     }
 
     /// The next entry to try, and whom it is about.
-    pub(super) fn take(&mut self, now: Instant) -> Option<(PathBuf, About)> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<(PathBuf, About)> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) if due <= now => Some((!entry.is_urgent, due)),
             _ => None,
@@ -126,7 +126,7 @@ impl Pending {
     }
 
     /// When the next entry is due.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) => Some(due),
             _ => None,
@@ -135,12 +135,12 @@ impl Pending {
     }
 
     /// The entry is done and gone.
-    pub(super) fn done(&mut self, path: &Path) {
+    pub(crate) fn done(&mut self, path: &Path) {
         self.0.remove(path);
     }
 
     /// The entry failed. `chance` between 0 and 1 keeps entries and nodes from failing in step.
-    pub(super) fn failed(&mut self, path: &Path, now: Instant, chance: f64) -> Verdict {
+    pub(crate) fn failed(&mut self, path: &Path, now: Instant, chance: f64) -> Verdict {
         let Some(entry) = self.0.get_mut(path) else {
             return Verdict::GivenUp;
         };
@@ -163,13 +163,13 @@ impl Pending {
     }
 
     /// Whether an ADD for this container and pod has to wait.
-    pub(super) fn holds_up(&self, add: &About) -> bool {
+    pub(crate) fn holds_up(&self, add: &About) -> bool {
         let mut entries = self.0.values();
         entries.any(|entry| entry.is_untried() && entry.about.concerns(add))
     }
 
     /// What an ADD for this container and pod waits for comes first; whether that is news.
-    pub(super) fn hurry(&mut self, add: &About) -> bool {
+    pub(crate) fn hurry(&mut self, add: &About) -> bool {
         let mut is_news = false;
         for entry in self.0.values_mut() {
             if entry.is_untried() && !entry.is_urgent && entry.about.concerns(add) {
@@ -181,7 +181,7 @@ impl Pending {
     }
 
     /// Whether some entry has not been tried yet.
-    pub(super) fn has_untried(&self) -> bool {
+    pub(crate) fn has_untried(&self) -> bool {
         self.0.values().any(Entry::is_untried)
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! All labels are bounded: their values come from the program, or are limited in number where they come from users.
 
-mod http;
 mod queue;
 mod registry;
 mod requests;
@@ -19,10 +18,9 @@ use std::{
 use hyper::{Method, StatusCode};
 use node::dirs::CniDirs;
 
-pub use http::serve;
 pub use queue::{Queued, Working};
 pub(crate) use requests::Pending;
-pub use snapshot::Snapshot;
+pub use snapshot::{OnNode, Process, Snapshot};
 pub use status::{Lane, Requests, SCHEMA, Status, Timed};
 
 use registry::{Counter, Family, Gauge, Histogram};

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Instant};
 use hyper::Method;
 
 use super::Metrics;
-use crate::access::Failure;
 
 /// Resources that are told apart; all others are `other`.
 const RESOURCES: [&str; 13] = [
@@ -51,15 +50,13 @@ impl Pending {
         }
     }
 
-    /// Counts the request by the code of its answer.
-    pub(crate) fn ended<T>(mut self, answer: &Result<T, Failure>) {
+    /// Counts the request by its outcome: an error carries the response's status code, or `None` when the connection failed.
+    pub(crate) fn ended(mut self, outcome: Result<(), Option<u16>>) {
         self.is_answered = true;
-        match answer {
-            Ok(_) => self.count(OK),
-            Err(failure) => match failure.code() {
-                Some(code) => self.count(&code.to_string()),
-                None => self.count(CONNECTION_FAILED),
-            },
+        match outcome {
+            Ok(()) => self.count(OK),
+            Err(Some(code)) => self.count(&code.to_string()),
+            Err(None) => self.count(CONNECTION_FAILED),
         }
     }
 
@@ -160,11 +157,9 @@ mod tests {
     fn requests_are_counted_with_their_end() {
         let metrics = Arc::new(Metrics::default());
         let pending = |path: &str| Pending::new(Arc::clone(&metrics), &Method::GET, path);
-        pending("/api/v1/pods").ended(&Ok(()));
-        let refused = Failure::refused(503, None, b"");
-        pending("/api/v1/nodes").ended::<()>(&Err(refused));
-        let broken = Failure::broken("no way there".to_owned());
-        pending("/api/v1/leases").ended::<()>(&Err(broken));
+        pending("/api/v1/pods").ended(Ok(()));
+        pending("/api/v1/nodes").ended(Err(Some(503)));
+        pending("/api/v1/leases").ended(Err(None));
         drop(pending("/api/v1/events"));
         let text = metrics.text();
         for line in [

@@ -1,18 +1,13 @@
 //! The daemon at one moment: what was counted, and what only a look at the node tells. It is written as Prometheus' text, and
 //! as the JSON that `multus-daemon status` reads.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use api::journal;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Lane, Metrics, SCHEMA, Status, Timed,
     registry::{self, Histogram},
 };
-use crate::{confmgr, service::Service, state::Store};
 
-/// How long a look at the node may take; a disk that hangs is not waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Units of times in `/proc/PID/stat`: a constant of the kernel's interface on every architecture that is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -50,28 +45,6 @@ pub struct Process {
 }
 
 impl Snapshot {
-    /// Looks at the daemon and its node, for a bounded time.
-    pub async fn take(service: &Arc<Service>) -> Self {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        let own = Arc::clone(service);
-        // Not on the runtime's threads for blocking work: verbs may hold all of them.
-        let look = move || {
-            // Nobody listens any more when it took too long.
-            let _ = sender.send(OnNode::look(&own));
-        };
-        let started = std::thread::Builder::new()
-            .name("snapshot".to_owned())
-            .spawn(look);
-        let on_node = match started {
-            Ok(_) => tokio::time::timeout(PATIENCE, receiver).await,
-            Err(_) => Ok(Ok(OnNode::default())),
-        };
-        Self {
-            problem: service.readiness.problem(),
-            on_node: on_node.map(Result::unwrap_or_default).unwrap_or_default(),
-        }
-    }
-
     /// Everything as Prometheus reads it.
     pub fn text(&self, metrics: &Metrics) -> String {
         let mut out = metrics.text();
@@ -215,31 +188,9 @@ impl Snapshot {
     }
 }
 
-impl OnNode {
-    fn look(service: &Service) -> Self {
-        let root = service.engine.shared_root();
-        let (mut containers, mut entries) = (Some(0), Some(0));
-        for dir in confmgr::state_dirs(&root, &service.config) {
-            let known = Store::new(Arc::clone(&root), &dir).known();
-            let known = known.ok().map(|ids| ids.len());
-            containers = containers.zip(known).map(|(sum, count)| sum + count);
-            let pending = match root.list(journal::dir(&dir)) {
-                Ok(names) => Some(names.iter().filter(|name| journal::is_entry(name)).count()),
-                Err(error) if error.is_not_found() => Some(0),
-                Err(_) => None,
-            };
-            entries = entries.zip(pending).map(|(sum, count)| sum + count);
-        }
-        Self {
-            containers,
-            journal: entries,
-            process: Process::own(),
-        }
-    }
-}
-
 impl Process {
-    fn own() -> Option<Self> {
+    /// Reads the daemon's own use from `/proc/self`; `None` when the kernel's text cannot be read.
+    pub(crate) fn own() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         let status = std::fs::read_to_string("/proc/self/status").ok();
         let files = std::fs::read_dir("/proc/self/fd").ok();

@@ -2,12 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cmdline::causes;
 use cni::types::CniError;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Bytes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::causes::causes;
 
 /// A request has to be whole by then.
 const TIME: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use crate::{
     call::Call,
     journal::About,
     readiness::{Part, Readiness},
-    service::Service,
+    serving::service::Service,
 };
 
 /// How long a request of a shim that says nothing of it is held; a runtime gives it minutes.

@@ -2,10 +2,19 @@
 //!
 //! A request that waits is a task of its connection: it has no thread, and it is gone as soon as its caller is.
 
+pub mod server;
+pub mod socket;
+
 mod body;
+pub(crate) mod delegate;
 mod fair;
 mod hold;
+pub mod metrics_port;
 mod queue;
+pub(crate) mod replay;
+mod response;
+pub mod service;
+mod snapshot;
 mod verb;
 
 use std::thread::available_parallelism;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::Request;
+use cmdline::causes;
 use cni::{env::Command, types::CniError};
 use http_body_util::Full;
 use hyper::{
@@ -20,7 +21,10 @@ use super::{
     queue::Turn,
 };
 use crate::{
-    call::Call, causes::causes, engine::Waiting, readiness::Part, server::answer, service::Service,
+    call::Call,
+    engine::Waiting,
+    readiness::Part,
+    serving::{delegate::delegate, response::answer, service::Service},
 };
 
 /// What a request is about.
@@ -72,7 +76,7 @@ pub(crate) async fn verb(
         let _at_work = (busy, turn, share, queued.start());
         match path {
             Path::Cni => service.cni(&call, &asked),
-            Path::Delegate => service.delegate(&call, &asked),
+            Path::Delegate => delegate(&service, &call, &asked),
         }
     });
     let served = served.await;

@@ -18,6 +18,7 @@
 //! The result cache, locks and device information wait for nothing.
 
 mod boot;
+pub mod pod_report;
 mod sidecar;
 mod store;
 mod takeover;
@@ -26,15 +27,12 @@ mod upstream;
 pub(crate) use boot::boot_id;
 pub use store::{Begun, StateError, Store, remove_locks};
 
-use std::net::IpAddr;
-
 use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
 use cni::types::Route;
+use plan::{PodView, Requested};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::plan::PodView;
 
 /// The attachments of one container.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,47 +113,6 @@ pub struct Delegate {
     pub displaced: Vec<Route>,
 }
 
-/// What of a pod's selection has to be known again at DEL.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Requested {
-    /// A chosen interface name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interface: Option<String>,
-    /// A hardware address.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mac: Option<String>,
-    /// An InfiniBand GUID.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub infiniband_guid: Option<String>,
-    /// Addresses.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ips: Vec<String>,
-    /// Gateways of a default route.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default_route: Option<Vec<IpAddr>>,
-    /// A device.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub device_id: Option<String>,
-    /// The resource that it is of.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource_name: Option<String>,
-    /// All that the pod's annotation said of this network besides its names; only where the annotation asked for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wishes: Option<Map<String, Value>>,
-    /// Whether it was attached to a pod that ran already.
-    #[serde(skip_serializing_if = "is_false")]
-    pub plugged: bool,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes fields by reference"
-)]
-fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
 /// How far a delegate is. Written before the step, so `Started` may mean that nothing has happened yet. That of an earlier boot
 /// of the kernel is not certain to be the last: there, what was `Planned` is read as `Started`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +132,14 @@ pub enum Progress {
     Unknown,
     /// DEL has succeeded.
     Removed,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! ADD: which plugins run with what, and what runtime, pod and events get to know.
 
 use serde_json::{Value, json};
+use testkit::api_server::Kind;
 
-use crate::{
-    api_server::Kind,
-    node::{IFNAME, Node, pod},
-};
+use crate::node::{IFNAME, Node, pod};
 
 /// The network status that the only patch so far carries.
 fn status(node: &Node) -> Value {
@@ -40,7 +38,7 @@ fn a_pod_without_wishes_gets_the_primary() {
         json!([{"name": "cbr0", "interface": IFNAME, "ips": ["10.0.0.7"], "mac": "02:00:00:00:00:01", "default": true, "dns": {}}])
     );
     assert_eq!(
-        node.api.events(1),
+        node.api.wait_for_events(1),
         ["AddedInterface: Add pod0 [10.0.0.7/24] from cbr0"]
     );
     assert_eq!(node.state().0, ["c1"]);
@@ -71,7 +69,7 @@ fn networks_are_attached_in_the_order_of_the_annotation() {
             r#""shop/ape" "second" "10.0.0.3""#,
         ]
     );
-    let mut events = node.api.events(3);
+    let mut events = node.api.wait_for_events(3);
     events.sort();
     assert_eq!(
         events,
@@ -82,7 +80,11 @@ fn networks_are_attached_in_the_order_of_the_annotation() {
         ]
     );
     let read = |asked: &String| asked.starts_with("GET");
-    assert!(!node.api.asked().iter().any(read), "{:?}", node.api.asked());
+    assert!(
+        !node.api.object_requests().iter().any(read),
+        "{:?}",
+        node.api.object_requests()
+    );
 }
 
 #[test]
@@ -184,7 +186,10 @@ fn a_pod_that_the_watch_does_not_show_is_asked_for() {
     node.api.put(Kind::Pod, pod("node-b", None));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    assert_eq!(node.api.asked()[0], "GET /api/v1/namespaces/shop/pods/cart");
+    assert_eq!(
+        node.api.object_requests()[0],
+        "GET /api/v1/namespaces/shop/pods/cart"
+    );
     assert_eq!(node.order(), ["ADD primary pod0"]);
 }
 

@@ -1,13 +1,9 @@
 //! The approver beside a node's daemon, and what it does with requests that it finds, gets and loses.
 
 use serde_json::{Value, json};
+use testkit::api_server::{ApiServer, Kind};
 
-use crate::{
-    api_server::{ApiServer, Kind},
-    daemon::Daemon,
-    node::Node,
-    wait_for,
-};
+use crate::{daemon::Daemon, node::Node, wait_for};
 
 const KUBELET: &str = "system:node:node-a";
 /// Who the approver is.
@@ -17,7 +13,8 @@ pub(crate) const USER: &str = "approver";
 pub(crate) fn node() -> Node {
     let node = Node::with(ApiServer::start_secure());
     node.install_primary();
-    node.api.signing(|signer| signer.approves = false);
+    node.api
+        .configure_signer(|signer| signer.approves_requests = false);
     node.write("kubeconfig", &node.api.kubeconfig_of(KUBELET));
     node.write("approver.kubeconfig", &node.api.kubeconfig_of(USER));
     node.configure(&json!({"perNodeCertificate": {"enabled": true}}));
@@ -70,7 +67,7 @@ fn a_node_gets_its_certificate_and_another_does_not() {
         condition(&stolen),
         "Denied CSRDenied: requester system:node:node-b may ask for system:multus:node-b, not for system:multus:node-a"
     );
-    let events = node.api.events(2);
+    let events = node.api.wait_for_events(2);
     assert!(
         events
             .iter()
@@ -94,10 +91,10 @@ fn requests_of_others_are_left_alone() {
     foreign["spec"]["signerName"] = json!("example.com/signer");
     node.api.put(Kind::SigningRequest, foreign);
     let _approver = approver(&node);
-    node.api.events(1);
+    node.api.wait_for_events(1);
     // One that comes later is decided after it.
     node.api.put(Kind::SigningRequest, stolen(&node));
-    node.api.events(2);
+    node.api.wait_for_events(2);
     let all = requests(&node);
     let foreign = all.iter().find(|one| one["metadata"]["name"] == "foreign");
     assert!(foreign.unwrap()["status"].is_null(), "{foreign:?}");
@@ -106,12 +103,14 @@ fn requests_of_others_are_left_alone() {
 #[test]
 fn a_request_that_changed_meanwhile_is_looked_at_again() {
     let node = node();
-    node.api.signing(|signer| signer.conflicts = 2);
+    node.api.configure_signer(|signer| signer.conflicts = 2);
     let daemon = node.start();
     let _approver = approver(&node);
     let _daemon = daemon.ready();
-    let asks = node.api.asks();
-    let writes = asks.iter().filter(|ask| ask.what.starts_with("PUT "));
+    let asks = node.api.requests();
+    let writes = asks
+        .iter()
+        .filter(|ask| ask.method_and_path.starts_with("PUT "));
     assert!(writes.count() >= 3, "{asks:?}");
     let conditions = &requests(&node)[0]["status"]["conditions"];
     assert_eq!(conditions.as_array().unwrap().len(), 1, "{conditions}");

@@ -8,9 +8,9 @@ use std::{
 };
 
 use serde_json::json;
+use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
-    api_server::{ApiServer, Kind},
     life,
     node::{NODE, Node},
     wait_for,
@@ -41,9 +41,9 @@ pub(crate) fn command(node: &Node) -> Command {
 
 fn creates(node: &Node, user: &str) -> usize {
     let what = format!("POST {REQUESTS}");
-    let asks = node.api.asks();
+    let asks = node.api.requests();
     asks.iter()
-        .filter(|ask| ask.user == user && ask.what == what)
+        .filter(|ask| ask.user == user && ask.method_and_path == what)
         .count()
 }
 
@@ -53,14 +53,16 @@ fn the_daemon_acts_as_its_node() {
     node.run_pod(None);
     let daemon = node.start_with(command(&node)).ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    let asks = node.api.asks();
-    let requests = asks.iter().filter(|ask| ask.what.contains(REQUESTS));
+    let asks = node.api.requests();
+    let requests = asks
+        .iter()
+        .filter(|ask| ask.method_and_path.contains(REQUESTS));
     let requests: Vec<_> = requests.map(|ask| ask.user.as_str()).collect();
     assert!(requests.iter().all(|user| *user == KUBELET), "{requests:?}");
     assert_eq!(creates(&node, KUBELET), 1);
     let others: Vec<_> = asks
         .iter()
-        .filter(|ask| !ask.what.contains(REQUESTS))
+        .filter(|ask| !ask.method_and_path.contains(REQUESTS))
         .collect();
     assert!(others.len() >= 5, "{others:?}");
     assert!(others.iter().all(|ask| ask.user == OWN), "{others:?}");
@@ -112,12 +114,12 @@ fn a_certificate_of_no_use_is_replaced() {
 fn a_renewal_interrupts_nothing() {
     let node = node();
     let life = Duration::from_secs(15);
-    node.api.signing(|signer| signer.life = life);
+    node.api.configure_signer(|signer| signer.lifetime = life);
     let daemon = node.start_with(command(&node)).ready();
     let first_ends = SystemTime::now() + life;
     let first = fs::read(node.path(CURRENT)).unwrap();
     node.api
-        .signing(|signer| signer.life = Duration::from_hours(1));
+        .configure_signer(|signer| signer.lifetime = Duration::from_hours(1));
     wait_for("the next certificate", || {
         (fs::read(node.path(CURRENT)).unwrap() != first).then_some(())
     });
@@ -130,14 +132,16 @@ fn a_renewal_interrupts_nothing() {
     daemon.cni(&node.request("ADD", "c1")).result();
     assert_eq!(node.api.patches().len(), 1);
     assert_eq!(daemon.problem(), None);
-    let lists = |ask: &&crate::api_server::Ask| ask.what == "GET /api/v1/pods";
-    assert_eq!(node.api.asks().iter().filter(lists).count(), 1);
+    let lists =
+        |ask: &&testkit::api_server::ReceivedRequest| ask.method_and_path == "GET /api/v1/pods";
+    assert_eq!(node.api.requests().iter().filter(lists).count(), 1);
 }
 
 #[test]
 fn who_has_to_do_something_is_told() {
     let node = node();
-    node.api.signing(|signer| signer.approves = false);
+    node.api
+        .configure_signer(|signer| signer.approves_requests = false);
     let daemon = node.start_with(command(&node));
     let problem = wait_for("a request", || {
         daemon
@@ -158,7 +162,8 @@ fn who_has_to_do_something_is_told() {
             .filter(|problem| problem.contains("turned down"))
     });
     assert!(problem.contains("not today"), "{problem}");
-    node.api.signing(|signer| signer.approves = true);
+    node.api
+        .configure_signer(|signer| signer.approves_requests = true);
     let _daemon = daemon.ready();
 }
 
@@ -173,7 +178,7 @@ fn nothing_is_asked_without_an_identity() {
             .filter(|problem| problem.contains("certificate: bootstrapKubeconfig"))
     });
     assert!(problem.contains("/kubelet.kubeconfig"), "{problem}");
-    assert_eq!(node.api.asks(), []);
+    assert_eq!(node.api.requests(), []);
     node.write("kubelet.kubeconfig", &node.api.kubeconfig_of(KUBELET));
     let _daemon = daemon.ready();
 }
@@ -183,14 +188,16 @@ fn a_certificate_that_is_not_accepted_is_replaced() {
     let node = node();
     node.run_pod(None);
     let daemon = node.start_with(command(&node)).ready();
-    node.api.signing(|signer| signer.accepts = false);
+    node.api
+        .configure_signer(|signer| signer.accepts_certificates = false);
     // Whoever asks next finds out: here the status of a pod, which is known already.
     let error = daemon.cni(&node.request("ADD", "c1")).error();
     assert!(error.msg.contains("network status"), "{error:?}");
     wait_for("a new request", || {
         (creates(&node, KUBELET) == 2).then_some(())
     });
-    node.api.signing(|signer| signer.accepts = true);
+    node.api
+        .configure_signer(|signer| signer.accepts_certificates = true);
     let daemon = daemon.ready();
     daemon.cni(&node.request("ADD", "c2")).result();
 }

@@ -1,8 +1,9 @@
 //! Definitions as the cluster has them: missing ones, late ones, and a cluster that does not know the kind.
 
 use serde_json::json;
+use testkit::api_server::Kind;
 
-use crate::{api_server::Kind, node::Node, wait_for};
+use crate::{node::Node, wait_for};
 
 #[test]
 fn a_missing_definition_is_named_together_with_the_pod() {
@@ -19,7 +20,7 @@ fn a_missing_definition_is_named_together_with_the_pod() {
             .contains("network-attachment-definition (unicorn) in namespace (shop)"),
         "{error}"
     );
-    let events = node.api.events(1);
+    let events = node.api.wait_for_events(1);
     assert!(
         events[0].starts_with("NoNetworkFound: ") && events[0].contains("unicorn"),
         "{events:?}"
@@ -66,7 +67,7 @@ fn a_definition_that_cannot_be_used_is_named() {
 #[test]
 fn a_cluster_without_definitions_serves_plain_pods() {
     let node = Node::new();
-    node.api.forget_definitions();
+    node.api.remove_definition_crd();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -75,7 +76,7 @@ fn a_cluster_without_definitions_serves_plain_pods() {
 #[test]
 fn missing_crd_is_named_with_the_chart_that_brings_it() {
     let node = Node::new();
-    node.api.forget_definitions();
+    node.api.remove_definition_crd();
     node.run_pod(Some("zebra"));
     let mut command = node.command();
     command.env("MULTUS_CRD_CHART", "k3s-multus-crd");
@@ -84,7 +85,7 @@ fn missing_crd_is_named_with_the_chart_that_brings_it() {
     let cure = "the CRD is not installed: install k3s-multus-crd";
     assert!(error.msg.contains(cure), "{error}");
     assert_eq!(error.code, 11, "it may turn up: {error}");
-    let events = node.api.events(1);
+    let events = node.api.wait_for_events(1);
     assert!(
         events[0].starts_with("NoNetworkFound: ") && events[0].contains(cure),
         "{events:?}"

@@ -1,6 +1,8 @@
 //! DEL: from the state alone, whatever has become of pod, definitions and API server, and as often as the runtime likes.
 
-use crate::{api_server::Kind, node::Node, wait_for};
+use testkit::api_server::Kind;
+
+use crate::{node::Node, wait_for};
 
 fn attached() -> Node {
     let node = Node::new();

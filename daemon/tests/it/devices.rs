@@ -5,10 +5,9 @@ use node::podresources::{
     ListPodResourcesResponse, PodResources,
 };
 use serde_json::{Value, json};
+use testkit::{api_server::Kind, kubelet::Kubelet};
 
 use crate::{
-    api_server::Kind,
-    kubelet::Kubelet,
     node::{NODE, Node, pod},
     wait_for,
 };
@@ -93,7 +92,7 @@ fn told(node: &Node) -> Vec<(String, Value)> {
 #[test]
 fn networks_get_the_devices_of_containers_in_their_order() {
     let node = node();
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["9", "8"], &["1"]])));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9", "8"], &["1"]])));
     node.run_pod(Some("zebra,plain,ape,zebra"));
     let dp = "var/run/k8s.cni.cncf.io/devinfo/dp";
     std::fs::create_dir_all(node.path(dp)).unwrap();
@@ -133,7 +132,7 @@ fn networks_get_the_devices_of_containers_in_their_order() {
 #[test]
 fn too_few_devices_and_a_kubelet_that_does_not_tell_are_errors() {
     let node = node();
-    let kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["9"]])));
+    let kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9"]])));
     node.run_pod(Some("zebra,ape"));
     let daemon = node.start().ready();
     let error = daemon.cni(&node.request("ADD", "c1")).error();
@@ -171,7 +170,7 @@ fn where_the_kubelet_does_not_listen_its_note_is_read() {
 #[test]
 fn devices_of_claims_come_after_those_of_device_plugins() {
     let node = node();
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["9"]])));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9"]])));
     let mut pod = pod(NODE, Some("zebra,ape"));
     claim(&node, &mut pod, "0000:18:02.5");
     node.api.put(Kind::Pod, pod);
@@ -210,7 +209,7 @@ fn a_definition_may_name_the_claim_itself() {
             }],
         }],
     }];
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(all));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&all));
     node.run_pod(Some("ape"));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -221,7 +220,7 @@ fn a_definition_may_name_the_claim_itself() {
 fn a_network_that_is_plugged_gets_a_device_that_is_free() {
     let node = node();
     node.configure(&json!({"dynamicNetworks": true}));
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(list(&[&["1", "2"]])));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["1", "2"]])));
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -231,7 +230,7 @@ fn a_network_that_is_plugged_gets_a_device_that_is_free() {
     assert_eq!(ids, [Value::Null, json!("1"), json!("2")]);
     node.api.put(Kind::Pod, pod(NODE, Some("ape,zebra,zebra")));
     wait_for("a third device", || {
-        let events = node.api.events(1);
+        let events = node.api.wait_for_events(1);
         let told = |event: &String| event.contains(RESOURCE) && event.contains("has 2");
         events.iter().any(told).then_some(())
     });

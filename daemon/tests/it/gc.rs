@@ -25,7 +25,7 @@ fn gc(node: &Node, alive: Option<&[&str]>) -> Request {
 
 #[test]
 fn what_is_not_listed_is_detached() {
-    let node = Node::with(crate::api_server::ApiServer::start());
+    let node = Node::with(testkit::api_server::ApiServer::start());
     node.install_primary_of("1.1.0");
     node.define("zebra");
     node.run_pod(Some("zebra"));

@@ -2,9 +2,9 @@
 
 use api::Request;
 use serde_json::{Value, json};
+use testkit::api_server::Kind;
 
 use crate::{
-    api_server::Kind,
     daemon::Daemon,
     node::{NODE, Node, pod},
     wait_for,
@@ -45,7 +45,7 @@ fn change(node: &Node, networks: &str) {
 #[track_caller]
 fn until_said(node: &Node, begin: &str) {
     wait_for(begin, || {
-        let events = node.api.events(1);
+        let events = node.api.wait_for_events(1);
         events
             .iter()
             .any(|event| event.starts_with(begin))

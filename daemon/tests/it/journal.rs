@@ -153,7 +153,7 @@ fn an_entry_that_goes_on_failing_sends_one_event() {
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    let before = node.api.events(1).len();
+    let before = node.api.wait_for_events(1).len();
     daemon.kill();
     node.fail("primary", "DEL", 118, "not now");
     let entry = node.journal().join("c1.json");
@@ -167,7 +167,7 @@ fn an_entry_that_goes_on_failing_sends_one_event() {
     assert_eq!(warnings.count(), 2, "one for each attempt: {log}");
     node.heal("primary", "DEL");
     wait_for("the replay", || (!entry.exists()).then_some(()));
-    let events = node.api.events(before + 1);
+    let events = node.api.wait_for_events(before + 1);
     let failures: Vec<_> = events
         .iter()
         .filter(|event| event.starts_with("FailedDelNetwork: "))

@@ -3,9 +3,9 @@
 use std::{fs, io, process::Command, thread::JoinHandle};
 
 use serde_json::json;
+use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
-    api_server::{ApiServer, Kind},
     daemon::{Answer, Daemon},
     node::{Gate, Node},
     wait_for,
@@ -83,11 +83,16 @@ fn the_daemon_set_is_looked_at_and_not_watched() {
     daemon.terminate();
     assert!(daemon.ended().success());
     assert!(node.path(CONFIGURATION).exists());
-    let asks = node.api.asks();
+    let asks = node.api.requests();
     let looks: Vec<_> = asks
         .iter()
-        .filter(|ask| ask.what.ends_with("/daemonsets"))
-        .map(|ask| (&ask.what[..4], ask.query.contains("resourceVersion=0")))
+        .filter(|ask| ask.method_and_path.ends_with("/daemonsets"))
+        .map(|ask| {
+            (
+                &ask.method_and_path[..4],
+                ask.query.contains("resourceVersion=0"),
+            )
+        })
         .collect();
     assert_eq!(
         looks,
@@ -271,7 +276,7 @@ fn an_add_that_nobody_waits_for_any_more_is_undone() {
 
 #[test]
 fn an_add_waits_for_the_watches_and_a_del_does_not() {
-    let node = Node::with(ApiServer::start_silent());
+    let node = Node::with(ApiServer::start_without_lists());
     node.install_primary();
     node.define("zebra");
     node.run_pod(Some("zebra"));
@@ -279,7 +284,7 @@ fn an_add_waits_for_the_watches_and_a_del_does_not() {
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     daemon.cni(&node.request("DEL", "c2")).done();
     assert!(!adding.is_finished());
-    node.api.answer();
+    node.api.answer_lists();
     adding.join().unwrap().unwrap().result();
     assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use testkit::api_server::{ApiServer, Kind, ReceivedRequest};
+
 use crate::{
-    api_server::{ApiServer, Ask, Kind},
     daemon::Daemon,
     node::{Node, pod},
     wait_for,
@@ -22,10 +23,12 @@ fn node_http2() -> Node {
 }
 
 /// Status patches so far.
-fn patches(node: &Node) -> Vec<Ask> {
-    let asks = node.api.asks().into_iter();
-    asks.filter(|ask| ask.what.starts_with("PATCH ") && ask.what.ends_with("/status"))
-        .collect()
+fn patches(node: &Node) -> Vec<ReceivedRequest> {
+    let asks = node.api.requests().into_iter();
+    asks.filter(|ask| {
+        ask.method_and_path.starts_with("PATCH ") && ask.method_and_path.ends_with("/status")
+    })
+    .collect()
 }
 
 #[test]
@@ -35,9 +38,9 @@ fn lists_come_from_the_cache_and_two_watches_follow() {
     let _daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
     node.api.wait_for_watch(Kind::Definition);
-    let asks = node.api.asks();
-    let of = |method: &str| -> Vec<&Ask> {
-        let is = |ask: &&Ask| ask.what.starts_with(method);
+    let asks = node.api.requests();
+    let of = |method: &str| -> Vec<&ReceivedRequest> {
+        let is = |ask: &&ReceivedRequest| ask.method_and_path.starts_with(method);
         asks.iter().filter(is).collect()
     };
     let lists = of("GET ");
@@ -54,10 +57,10 @@ fn lists_come_from_the_cache_and_two_watches_follow() {
     }
     let pods: Vec<_> = asks
         .iter()
-        .filter(|ask| ask.what.ends_with("/pods"))
+        .filter(|ask| ask.method_and_path.ends_with("/pods"))
         .collect();
     for ask in pods {
-        let form = if ask.what.starts_with("WATCH") {
+        let form = if ask.method_and_path.starts_with("WATCH") {
             METADATA
         } else {
             METADATA_LIST
@@ -83,7 +86,7 @@ fn hangs_once(node: &Node) {
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    node.api.hang_patches(1);
+    node.api.hang_next_patches(1);
     let start = Instant::now();
     daemon.cni(&node.request("ADD", "c2")).result();
     let took = start.elapsed();
@@ -114,7 +117,7 @@ fn a_server_that_is_busy_is_left_alone_as_long_as_it_wants() {
     node.run_pod(None);
     let daemon = node.start().ready();
     node.api.retry_after(2);
-    node.api.refuse_some_patches(429, 1);
+    node.api.refuse_next_patches(429, 1);
     let start = Instant::now();
     daemon.cni(&node.request("ADD", "c1")).result();
     assert!(start.elapsed() >= Duration::from_secs(2));
@@ -160,14 +163,14 @@ fn history_that_the_server_forgot_is_listed_again() {
     let daemon = node.start().ready();
     node.api.wait_for_watch(Kind::Pod);
     node.api.wait_for_watch(Kind::Definition);
-    node.api.forget_history();
+    node.api.compact_history();
     node.define("zebra");
     node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
     let relisted = || {
-        let asks = node.api.asks();
-        let lists = asks
-            .iter()
-            .filter(|ask| ask.what.starts_with("GET ") && ask.query.contains("resourceVersion="));
+        let asks = node.api.requests();
+        let lists = asks.iter().filter(|ask| {
+            ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+        });
         lists.count() >= 4
     };
     wait_for("another list of both", || relisted().then_some(()));
@@ -202,10 +205,10 @@ fn goes_on_after_a_restart(mut node: Node) {
     node.api.wait_for_watch(Kind::Definition);
     wait_for_zebra(&node, &daemon);
     // The watches went on where they were: nothing was listed again.
-    let asks = node.api.asks();
-    let lists = asks
-        .iter()
-        .filter(|ask| ask.what.starts_with("GET ") && ask.query.contains("resourceVersion="));
+    let asks = node.api.requests();
+    let lists = asks.iter().filter(|ask| {
+        ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+    });
     assert_eq!(lists.count(), 2, "{asks:?}");
 }
 

@@ -5,11 +5,8 @@
 
 #![cfg(test)]
 
-mod api_server;
-mod authority;
 mod daemon;
 mod node;
-mod signing;
 mod wire;
 
 mod add;
@@ -23,7 +20,6 @@ mod devices;
 mod gc;
 mod hotplug;
 mod journal;
-mod kubelet;
 mod life;
 mod load;
 mod logging;

@@ -12,9 +12,9 @@ use api::Request;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
-    api_server::{ApiServer, Kind},
     daemon::{Attendant, Daemon},
     rights, wait_for,
 };
@@ -314,7 +314,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            rights::check(&self.api.asks());
+            rights::check(&self.api.requests());
         }
     }
 }

@@ -4,14 +4,15 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use api::options::{Kind, OPTIONS};
 use serde_json::{Value, json};
+use testkit::api_server::ApiServer;
 
-use crate::{api_server::ApiServer, node::Node, wait_for};
+use crate::{node::Node, wait_for};
 
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
 fn the_configuration_waits_for_the_watches() {
-    let node = Node::with(ApiServer::start_silent());
+    let node = Node::with(ApiServer::start_without_lists());
     node.install_primary();
     let daemon = node.start();
     let problem = wait_for("all but watches", || {
@@ -23,7 +24,7 @@ fn the_configuration_waits_for_the_watches() {
     assert!(problem.contains("configuration: "), "{problem}");
     assert!(node.path("opt/cni/bin/multus-shim").exists());
     assert!(!node.path(CONFIGURATION).exists());
-    node.api.answer();
+    node.api.answer_lists();
     let daemon = daemon.ready();
     assert!(node.path(CONFIGURATION).exists(), "{}", daemon.log());
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use serde_yaml::Value;
+use testkit::api_server::{Kind, ReceivedRequest};
 
 use crate::{
-    api_server::{Ask, Kind},
     approve, certificate, devices,
     node::{Node, pod},
     verify,
@@ -66,8 +66,8 @@ fn parse(template: &str) -> Value {
 }
 
 /// What a request needs.
-fn needed(ask: &Ask) -> String {
-    let (method, path) = ask.what.split_once(' ').unwrap();
+fn needed(ask: &ReceivedRequest) -> String {
+    let (method, path) = ask.method_and_path.split_once(' ').unwrap();
     let words: Vec<&str> = path.split('/').skip(1).collect();
     let (group, rest) = match words.as_slice() {
         ["api", _, rest @ ..] => ("", rest),
@@ -98,7 +98,7 @@ fn needed(ask: &Ask) -> String {
 }
 
 /// Fails when a daemon or an approver has asked for something that the chart does not grant.
-pub(crate) fn check(asks: &[Ask]) {
+pub(crate) fn check(asks: &[ReceivedRequest]) {
     let all: BTreeMap<bool, Rights> = [
         (
             false,
@@ -120,7 +120,7 @@ pub(crate) fn check(asks: &[Ask]) {
     }
 }
 
-fn used(asks: &[Ask]) -> Rights {
+fn used(asks: &[ReceivedRequest]) -> Rights {
     asks.iter().map(needed).collect()
 }
 
@@ -142,20 +142,20 @@ fn nothing_is_granted_to_daemons_that_they_do_not_use() {
         .env("POD_NAMESPACE", "kube-system")
         .env("MULTUS_DAEMONSET", "multus");
     let daemon = node.start_with(command).ready();
-    node.api.wait_for_ask("/daemonsets");
+    node.api.wait_for_request("/daemonsets");
     for times in 1..=2 {
         daemon.cni(&node.request("ADD", "c1")).result();
         daemon.cni(&node.request("DEL", "c1")).done();
-        node.api.counts(2 * times);
+        node.api.wait_for_event_counts(2 * times);
     }
-    assert_eq!(used(&node.api.asks()), granted(DAEMON));
+    assert_eq!(used(&node.api.requests()), granted(DAEMON));
 }
 
 #[test]
 fn nothing_is_granted_for_certificates_that_is_not_used() {
     let node = certificate::node();
     let _daemon = node.start_with(certificate::command(&node)).ready();
-    let asks = node.api.asks();
+    let asks = node.api.requests();
     let asks: Vec<_> = asks
         .into_iter()
         .filter(|ask| ask.user == certificate::KUBELET)
@@ -166,12 +166,12 @@ fn nothing_is_granted_for_certificates_that_is_not_used() {
 #[test]
 fn nothing_is_granted_to_the_approver_that_it_does_not_use() {
     let node = approve::node();
-    node.api.signing(|signer| signer.conflicts = 1);
+    node.api.configure_signer(|signer| signer.conflicts = 1);
     let daemon = node.start();
     let _approver = approve::approver(&node);
     let _daemon = daemon.ready();
-    node.api.events(1);
-    let asks = node.api.asks();
+    node.api.wait_for_events(1);
+    let asks = node.api.requests();
     let asks: Vec<_> = asks
         .into_iter()
         .filter(|ask| ask.user == approve::USER)
@@ -192,5 +192,5 @@ fn nothing_is_granted_to_the_test_of_a_release_that_it_does_not_use() {
             .map(|right| right.trim_start_matches("namespaced:").to_owned())
             .collect()
     };
-    assert_eq!(plain(used(&node.api.asks())), plain(granted(TEST)));
+    assert_eq!(plain(used(&node.api.requests())), plain(granted(TEST)));
 }

@@ -1,6 +1,8 @@
 //! An ADD that fails leaves nothing: what was attached is detached in reverse, and the first error is the answer.
 
-use crate::{api_server::Kind, node::Node, wait_for};
+use testkit::api_server::Kind;
+
+use crate::{node::Node, wait_for};
 
 fn node_with_failing_ape() -> Node {
     let node = Node::new();
@@ -30,7 +32,7 @@ fn what_was_attached_is_detached_in_reverse() {
     assert_eq!(node.order(), order);
     assert_eq!(node.state(), (vec![], vec![]));
     assert!(node.api.patches().is_empty());
-    let events = node.api.events(1);
+    let events = node.api.wait_for_events(1);
     assert!(
         events[0].starts_with("FailedAddNetwork: ") && events[0].contains("no bananas"),
         "{events:?}"
@@ -46,12 +48,12 @@ fn what_fails_again_is_counted() {
         daemon
             .cni(&node.request("ADD", &format!("c{times}")))
             .error();
-        assert_eq!(node.api.counts(times), [times]);
+        assert_eq!(node.api.wait_for_event_counts(times), [times]);
     }
     // An event that the API server has forgotten is sent anew.
-    node.api.forget_events();
+    node.api.expire_events();
     daemon.cni(&node.request("ADD", "c4")).error();
-    assert_eq!(node.api.counts(1), [1]);
+    assert_eq!(node.api.wait_for_event_counts(1), [1]);
 }
 
 #[test]
@@ -132,13 +134,13 @@ fn a_status_that_cannot_be_written_undoes_the_add() {
     let told = [
         "cannot write the network status",
         "shop/cart",
-        "told to refuse (code 403)",
+        "refused by the test (code 403)",
     ];
     assert!(told.iter().all(|text| error.msg.contains(text)), "{error}");
     let undone = ["DEL zebra net1", "DEL primary pod0"];
     assert_eq!(node.take_order()[2..], undone);
     assert_eq!(node.state(), (vec![], vec![]));
-    let events = node.api.events(1);
+    let events = node.api.wait_for_events(1);
     assert!(events[0].starts_with("FailedAddNetwork: "), "{events:?}");
     node.api.refuse_patches(None);
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -150,7 +152,7 @@ fn who_may_not_patch_any_more_may_still_update() {
     let node = Node::new();
     node.run_pod(None);
     let daemon = node.start().ready();
-    node.api.refuse_some_patches(403, 1);
+    node.api.refuse_next_patches(403, 1);
     daemon.cni(&node.request("ADD", "c1")).result();
     let (_, written) = &node.api.patches()[0];
     // The whole object, with what it was asked for.
@@ -187,7 +189,7 @@ fn a_status_is_written_in_spite_of_conflicts_and_overload() {
     node.run_pod(None);
     let daemon = node.start().ready();
     for (status, container) in [(409, "c1"), (429, "c2"), (503, "c3")] {
-        node.api.refuse_some_patches(status, 3);
+        node.api.refuse_next_patches(status, 3);
         daemon.cni(&node.request("ADD", container)).result();
     }
     assert_eq!(node.api.patches().len(), 3);

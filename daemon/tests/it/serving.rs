@@ -4,9 +4,9 @@ use std::{os::unix::net::UnixStream, process::Command};
 
 use api::Request;
 use serde_json::json;
+use testkit::api_server::ApiServer;
 
 use crate::{
-    api_server::ApiServer,
     daemon::Daemon,
     node::{Gate, Node},
     wait_for,
@@ -17,7 +17,7 @@ const LONG: u32 = 100_000;
 
 /// A daemon whose watches have nothing yet.
 fn starting() -> (Node, Daemon) {
-    let node = Node::with(ApiServer::start_silent());
+    let node = Node::with(ApiServer::start_without_lists());
     node.install_primary();
     node.run_pod(None);
     let daemon = node.start().listening();
@@ -36,7 +36,7 @@ fn an_add_that_came_early_is_answered_once_the_daemon_is_ready() {
     assert_eq!(status.code, 50);
     assert!(!adding.is_finished() && !checking.is_finished());
     assert_eq!(node.order(), [""; 0]);
-    node.api.answer();
+    node.api.answer_lists();
     adding.join().unwrap().unwrap().result();
     assert_eq!(checking.join().unwrap().unwrap().error().code, 3);
     assert_eq!(daemon.problem(), None);

@@ -15,7 +15,7 @@ use cni::{
     exec::{Exec as _, ExecError},
     process::Limits,
 };
-use daemon::exec::{Fate, Place, RuntimeExec};
+use daemon::host::exec::{Fate, Place, RuntimeExec};
 use node::root::Root;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;

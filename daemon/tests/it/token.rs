@@ -1,12 +1,9 @@
 //! The token that the daemon shows: others replace its file, and it may be away for a while.
 
 use serde_json::{Value, json};
+use testkit::api_server::{ApiServer, ReceivedRequest};
 
-use crate::{
-    api_server::{ApiServer, Ask},
-    node::Node,
-    wait_for,
-};
+use crate::{node::Node, wait_for};
 
 /// A node whose daemon is whoever the file `token` says.
 fn node() -> Node {
@@ -21,9 +18,12 @@ fn node() -> Node {
 
 /// Who wrote the status of a pod, from first to last.
 fn writers(node: &Node) -> Vec<String> {
-    let asks = node.api.asks().into_iter();
-    let patches =
-        asks.filter(|Ask { what, .. }| what.starts_with("PATCH ") && what.ends_with("/status"));
+    let asks = node.api.requests().into_iter();
+    let patches = asks.filter(
+        |ReceivedRequest {
+             method_and_path, ..
+         }| method_and_path.starts_with("PATCH ") && method_and_path.ends_with("/status"),
+    );
     patches.map(|ask| ask.user).collect()
 }
 
@@ -51,7 +51,7 @@ fn a_token_that_comes_late_is_waited_for() {
             .filter(|problem| problem.contains("no access to the API server"))
     });
     assert!(problem.contains("/token: there is no token"), "{problem}");
-    assert_eq!(node.api.asks(), []);
+    assert_eq!(node.api.requests(), []);
     node.write("token", "late");
     let _daemon = daemon.ready();
 }

@@ -1,9 +1,8 @@
 //! CHECK and STATUS: questions that change nothing.
 
-use crate::{
-    api_server::{ApiServer, Kind},
-    node::Node,
-};
+use testkit::api_server::{ApiServer, Kind};
+
+use crate::node::Node;
 
 #[test]
 fn check_asks_every_network_of_the_state() {
@@ -65,7 +64,7 @@ fn status_of_a_primary_that_is_not_well() {
 
 #[test]
 fn status_before_pods_are_served_says_what_is_missing() {
-    let node = Node::with(ApiServer::start_silent());
+    let node = Node::with(ApiServer::start_without_lists());
     node.install_primary();
     let daemon = node.start();
     crate::wait_for("all but watches", || {

@@ -3,8 +3,9 @@
 use std::process::Output;
 
 use serde_json::json;
+use testkit::api_server::Kind;
 
-use crate::{api_server::Kind, node::Node};
+use crate::node::Node;
 
 const POD: &str = "multus-test";
 

@@ -1,109 +1,113 @@
-//! The cases, by subject. Each is a name, the rules that it shows, and a function that fails when they do not hold.
+//! The cases, by the subjects of the catalogue. A case has a name, the rules that it shows, and a function that fails
+//! when one of them does not hold.
 
-mod access;
 mod add;
 mod annotation;
 mod capabilities;
 mod chain;
+mod check;
+mod cluster_network;
 mod config;
+mod daemon;
+mod default_network;
+mod definition;
 mod del;
 mod delegate;
+mod device_info;
 mod devices;
-mod devinfo;
 mod errors;
 mod events;
 mod forward;
-mod interfaces;
+mod gc;
 mod isolation;
+mod legacy;
 mod manager;
-mod netstatus;
-mod on_disk;
-mod original;
-mod primaries;
-mod process;
-mod requests;
-mod resolve;
+mod metrics;
+mod passthru;
+mod plugin;
+mod pod;
 mod rollback;
 mod routes;
-mod served;
 mod shim;
 mod socket;
 mod state;
-mod verbs;
-mod wishes;
+mod status;
+mod status_annotation;
 
 use super::{
     Case,
-    bench::{Bench, Settings},
+    harness::{DaemonSetup, Harness},
 };
 
-type Run = fn(&Bench) -> anyhow::Result<()>;
+type Run = fn(&Harness) -> anyhow::Result<()>;
 
-/// A case beside others on one daemon with a plain file.
+/// A case that shares a daemon with a plain configuration file with others.
 const fn plain(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
     Case {
         name,
         rules,
-        daemon: Settings::Plain,
+        daemon: DaemonSetup::Plain,
         run,
     }
 }
 
-/// A case on a daemon whose file has keys that are laid over requests.
+/// A case that shares a daemon whose configuration file replaces keys of requests.
 const fn overlaid(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
     Case {
         name,
         rules,
-        daemon: Settings::Overlaid,
+        daemon: DaemonSetup::Overlaid,
         run,
     }
 }
 
-/// A case that starts its own daemon, or needs that there is none.
-const fn alone(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+/// A case that starts its own daemon, or needs that none runs.
+const fn own_daemon(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
     Case {
         name,
         rules,
-        daemon: Settings::None,
+        daemon: DaemonSetup::Own,
         run,
     }
 }
 
-/// Every case.
+/// The cases of every subject of the catalogue, in its order.
+pub(super) const BY_SUBJECT: &[(&str, &[Case])] = &[
+    ("shim", shim::CASES),
+    ("forward", forward::CASES),
+    ("daemon", daemon::CASES),
+    ("config", config::CASES),
+    ("manager", manager::CASES),
+    ("socket", socket::CASES),
+    ("delegate", delegate::CASES),
+    ("metrics", metrics::CASES),
+    ("pod", pod::CASES),
+    ("annotation", annotation::CASES),
+    ("default-network", default_network::CASES),
+    ("legacy", legacy::CASES),
+    ("cluster-network", cluster_network::CASES),
+    ("definition", definition::CASES),
+    ("isolation", isolation::CASES),
+    ("devices", devices::CASES),
+    ("device-info", device_info::CASES),
+    ("add", add::CASES),
+    ("plugin", plugin::CASES),
+    ("capabilities", capabilities::CASES),
+    ("routes", routes::CASES),
+    ("rollback", rollback::CASES),
+    ("state", state::CASES),
+    ("del", del::CASES),
+    ("check", check::CASES),
+    ("status", status::CASES),
+    ("gc", gc::CASES),
+    ("status-annotation", status_annotation::CASES),
+    ("events", events::CASES),
+    ("errors", errors::CASES),
+    ("chain", chain::CASES),
+    ("passthru", passthru::CASES),
+];
+
+/// Returns the cases of all subjects.
 pub(super) fn all() -> impl Iterator<Item = &'static Case> {
-    [
-        shim::CASES,
-        forward::CASES,
-        socket::CASES,
-        delegate::CASES,
-        errors::CASES,
-        config::CASES,
-        annotation::CASES,
-        wishes::CASES,
-        resolve::CASES,
-        on_disk::CASES,
-        original::CASES,
-        isolation::CASES,
-        devices::CASES,
-        add::CASES,
-        capabilities::CASES,
-        requests::CASES,
-        routes::CASES,
-        rollback::CASES,
-        events::CASES,
-        state::CASES,
-        del::CASES,
-        verbs::CASES,
-        netstatus::CASES,
-        interfaces::CASES,
-        devinfo::CASES,
-        chain::CASES,
-        access::CASES,
-        manager::CASES,
-        primaries::CASES,
-        process::CASES,
-        served::CASES,
-    ]
-    .into_iter()
-    .flatten()
+    BY_SUBJECT.iter().flat_map(|(_, cases)| *cases)
 }

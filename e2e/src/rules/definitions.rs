@@ -1,4 +1,4 @@
-//! The primary network of the bench, and the network definitions that its pods ask for.
+//! The default network of the harness, and the definitions that its pods request.
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,15 @@ pub(super) const NIC: &str = "e2e.example/nic";
 pub(super) const SLOW_NIC: &str = "e2e.example/slow-nic";
 pub(super) const CLAIMED_NIC: &str = "e2e.example/claimed-nic";
 
-/// A list of one recorder, in the newest version, so that every verb reaches it.
-pub(super) fn primary() -> Value {
+/// Returns the default network, which is called `primary`: a list of one recorder, in the newest CNI version, so that every verb
+/// reaches the plugin.
+pub(super) fn default_network() -> Value {
     json!({"cniVersion": "1.1.0", "name": "primary", "plugins": [
         {"type": "recorder", "address": "10.65.0.2/24", "capabilities": {"portMappings": true}, "ipam": {"type": "none"}},
     ]})
 }
 
-/// Everything that exists before a daemon starts, so that none has to learn of it in between.
+/// Returns all objects. They exist before a daemon starts, so that no case depends on the watch of definitions.
 pub(super) fn all() -> Vec<Value> {
     let mut objects: Vec<Value> = ["other", "shared", "quiet"]
         .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
@@ -33,7 +34,7 @@ pub(super) fn all() -> Vec<Value> {
     objects
 }
 
-/// A configuration of one recorder with further keys.
+/// Returns a configuration of one recorder with further keys.
 pub(super) fn recorder(name: &str, keys: &Value) -> Value {
     let mut config = json!({"cniVersion": "1.0.0", "name": name, "type": "recorder"});
     for (key, value) in keys.as_object().into_iter().flatten() {
@@ -69,7 +70,7 @@ fn special() -> Vec<Value> {
             "newest",
             &recorder("newest", &json!({"cniVersion": "1.1.0"})),
         ),
-        // Numbers that a detour over floating point would spoil.
+        // A floating-point number would lose digits of these.
         objects::network(
             "exact",
             &recorder(
@@ -92,7 +93,7 @@ fn special() -> Vec<Value> {
     ]
 }
 
-/// Real networks, one pod at a time: without default routes, and with one for IPv4.
+/// Real networks for one pod at a time, without default routes and with one of IPv4.
 fn bridges() -> Vec<Value> {
     let of = |name: &str, net: u8, routes: &Value| {
         let ipam = json!({"type": "static", "routes": routes, "addresses": [
@@ -163,7 +164,7 @@ fn elsewhere() -> Vec<Value> {
     ]
 }
 
-/// Networks that want a device.
+/// Networks with a resource.
 fn with_devices() -> Vec<Value> {
     let wants = |resource: &str, mut network: Value| {
         network["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/resourceName": resource});

@@ -1,36 +1,48 @@
-//! `DIFFERENCES.md`: the cases on which another implementation is known to differ, each with its reason.
+//! Cases that another implementation is known to fail, each with its reason: `DIFFERENCES.md` for upstream Multus, or a
+//! file of the same form for another peer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 
-const TEXT: &str = include_str!("../../DIFFERENCES.md");
+const OF_UPSTREAM: &str = include_str!("../../DIFFERENCES.md");
 
-/// Case → why it differs.
+/// The reason by the name of the case.
 #[derive(Debug, Default)]
 pub(super) struct Differences(BTreeMap<String, String>);
 
 impl Differences {
-    /// Reads the table: case, what the peer does, what ours does, why.
-    pub(super) fn read() -> anyhow::Result<Self> {
+    /// Reads a file, or `DIFFERENCES.md` where none is named.
+    pub(super) fn read(file: Option<&Path>) -> anyhow::Result<Self> {
+        match file {
+            None => Self::parse(OF_UPSTREAM),
+            Some(file) => {
+                let text = fs::read_to_string(file)
+                    .with_context(|| format!("cannot read {}", file.display()))?;
+                Self::parse(&text).with_context(|| file.display().to_string())
+            }
+        }
+    }
+
+    /// Reads the rows of tables whose first cell is a case in backquotes and whose last cell is the reason.
+    fn parse(text: &str) -> anyhow::Result<Self> {
         let mut found = BTreeMap::new();
-        for line in TEXT.lines().filter(|line| line.starts_with("| `")) {
+        for line in text.lines().filter(|line| line.starts_with("| `")) {
             let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [case, .., reason] = cells.as_slice() else {
+                anyhow::bail!("a row has less than two cells: {line}");
+            };
+            ensure!(!reason.is_empty(), "a case has no reason: {line}");
+            let case = case.trim_matches('`').to_owned();
             ensure!(
-                cells.len() == 4 && cells.iter().all(|cell| !cell.is_empty()),
-                "DIFFERENCES.md: not four cells: {line}"
-            );
-            let case = cells[0].trim_matches('`').to_owned();
-            let reason = (*cells.last().context("four cells have a last one")?).to_owned();
-            ensure!(
-                found.insert(case, reason).is_none(),
-                "DIFFERENCES.md: twice: {line}"
+                found.insert(case, (*reason).to_owned()).is_none(),
+                "a case is there twice: {line}"
             );
         }
         Ok(Self(found))
     }
 
-    /// Why the peer fails that case.
+    /// Returns the reason why the peer fails a case.
     pub(super) fn of(&self, case: &str) -> Option<&str> {
         self.0.get(case).map(String::as_str)
     }
@@ -42,9 +54,19 @@ mod tests {
     use crate::rules::cases;
 
     #[test]
-    fn every_difference_is_one_of_a_case() {
-        for case in Differences::read().unwrap().0.keys() {
+    fn every_difference_of_upstream_names_a_case() {
+        for case in Differences::read(None).unwrap().0.keys() {
             assert!(cases::all().any(|known| known.name == case), "{case}");
+        }
+    }
+
+    #[test]
+    fn differences_of_another_peer_need_a_case_and_a_reason() {
+        let differences = Differences::parse("# Ours\n\n| `a-b` | not yet |\n").unwrap();
+        assert_eq!(differences.of("a-b"), Some("not yet"));
+        assert_eq!(differences.of("c"), None);
+        for text in ["| `a` |", "| `a` | |", "| `a` | x |\n| `a` | y |"] {
+            assert!(Differences::parse(text).is_err(), "{text}");
         }
     }
 }

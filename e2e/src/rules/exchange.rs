@@ -1,11 +1,11 @@
-//! Programs of two implementations exchanged in the middle of pods' lives, with shim and daemon of either side mixed.
+//! Two implementations exchanged while pods run: one makes pods, the other deletes them, with every mix of shim and daemon.
 
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::bench::{Bench, Pod, Programs, Settings};
+use super::harness::{DaemonSetup, Harness, Pod, Programs};
 use crate::{
     inspect::{leftovers, nothing_left},
     report::{Ended, Report},
@@ -15,17 +15,17 @@ use crate::{
 
 /// One of the two implementations.
 struct Side {
+    /// A possessive, for reports.
     name: &'static str,
     programs: Programs,
 }
 
-/// What the release's own programs are called here.
 const OURS: &str = "our";
 
-/// Networks of every pod here: a real bridge with leases, a list, and one with wishes of the pod.
+/// The networks of every pod: a real bridge with leases, a list, and a network with a requested address.
 const NETWORKS: &str = r#"[{"name": "storage"}, {"name": "list", "interface": "ext0"}, {"name": "capable", "mac": "02:00:00:00:00:07"}]"#;
 
-/// What plugins are called with when such a pod is made and taken down.
+/// The calls of plugins from `ADD` to `DEL` of such a pod.
 const CALLS: [&str; 8] = [
     "ADD real",
     "ADD list",
@@ -37,18 +37,18 @@ const CALLS: [&str; 8] = [
     "DEL real",
 ];
 
-/// Pods are made by every pair of shim and daemon, and taken down by every pair with the other daemon.
+/// Every pair of shim and daemon makes pods, and every pair with the other daemon deletes them.
 pub(super) fn run(
     work: &Workplace,
     peer: &Path,
-    bench: &Bench,
+    harness: &Harness,
     report: &mut Report,
 ) -> Result<(), Ended> {
-    let sides = report.check("both implementations are there", || {
-        bench
-            .scene
-            .node
-            .write("/etc/cni/rules/real.conflist", primary().to_string())?;
+    let sides = report.check("both implementations are present", || {
+        harness.node().write(
+            "/etc/cni/rules/real.conflist",
+            default_network().to_string(),
+        )?;
         let ours = Side {
             name: OURS,
             programs: Programs::ours(work)?,
@@ -62,95 +62,101 @@ pub(super) fn run(
     for (maker, remover) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
         for signal in ["TERM", "KILL"] {
             let name = format!(
-                "{} daemon makes, {} takes down, after {signal}",
+                "{} daemon makes pods, {} deletes them, after {signal}",
                 maker.name, remover.name
             );
-            let _ = report.check(&name, || generations(bench, &sides, maker, remover, signal));
-            let _ = bench.stop("TERM");
-            bench.clean();
+            let _ = report.check(&name, || {
+                generations(harness, &sides, maker, remover, signal)
+            });
+            let _ = harness.stop_daemon("TERM");
+            harness.clean_up();
         }
     }
     Ok(())
 }
 
-/// A primary with real addresses and a plugin that records.
-fn primary() -> Value {
+/// Returns a default network with real addresses and a recording plugin.
+fn default_network() -> Value {
     json!({"cniVersion": "1.0.0", "name": "real", "plugins": [
         {"type": "bridge", "bridge": "br-real", "isGateway": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.22.0.0/24"}]]}},
         {"type": "recorder", "zeta": 1},
     ]})
 }
 
-/// The primary, beside what every pair takes for granted.
+/// Keys that select the default network.
 fn keys() -> Value {
     json!({"clusterNetwork": "/etc/cni/rules/real.conflist", "cniVersion": "1.0.0"})
 }
 
-fn select(bench: &Bench, daemon: &Side, shim: &Side) {
-    let mut programs = bench.programs.borrow_mut();
+fn select(harness: &Harness, daemon: &Side, shim: &Side) {
+    let mut programs = harness.programs.borrow_mut();
     programs.daemon.clone_from(&daemon.programs.daemon);
     programs.shim.clone_from(&shim.programs.shim);
 }
 
 fn generations(
-    bench: &Bench,
+    harness: &Harness,
     sides: &[Side; 2],
     maker: &Side,
     remover: &Side,
     signal: &str,
 ) -> anyhow::Result<()> {
-    let mut settings = Settings::Plain.file();
+    let mut settings = DaemonSetup::Plain.file();
     settings["cniVersion"] = json!("1.0.0");
-    select(bench, maker, maker);
-    bench.start(&settings)?;
+    select(harness, maker, maker);
+    harness.start_daemon(&settings)?;
     let mut pods = Vec::new();
     for (made, shim) in sides.iter().enumerate() {
         for removed in 0..sides.len() {
-            select(bench, maker, shim);
-            let pod = bench.pod(&format!("life-{made}-{removed}"), NETWORKS)?;
-            bench
+            select(harness, maker, shim);
+            let pod = harness.pod(&format!("life-{made}-{removed}"), NETWORKS)?;
+            harness
                 .add_with(&pod, &keys())
                 .with_context(|| format!("with {} shim", shim.name))?;
             pods.push((pod, removed));
         }
     }
-    bench.stop(signal)?;
-    select(bench, remover, remover);
-    bench.start(&settings)?;
-    let config = bench.config()?;
-    ensure!(config["type"] == "multus-shim", "{GENERATED} is {config}");
+    harness.stop_daemon(signal)?;
+    select(harness, remover, remover);
+    harness.start_daemon(&settings)?;
+    let config = harness.config()?;
+    ensure!(
+        config["type"] == "multus-shim",
+        "{GENERATED} holds {config}"
+    );
     for (pod, removed) in &pods {
         let shim = &sides[*removed];
-        select(bench, remover, shim);
-        ends(bench, pod).with_context(|| format!("{} with {} shim", pod.name, shim.name))?;
+        select(harness, remover, shim);
+        delete_twice(harness, pod)
+            .with_context(|| format!("{} with {} shim", pod.name, shim.name))?;
     }
     if remover.name != OURS {
-        // It does not know what lies beside its state; that is for us to clear away, once we are back.
+        // The peer does not know our files next to its state; our daemon removes them when it starts again.
         let ours = |path: &String| path.contains("/.multus-rs/");
-        let left = leftovers(&bench.scene.node)?;
+        let left = leftovers(harness.node())?;
         ensure!(left.iter().all(ours), "left: {}", left.join(", "));
-        select(bench, maker, maker);
-        bench.start(&settings)?;
+        select(harness, maker, maker);
+        harness.start_daemon(&settings)?;
     }
-    nothing_left(&bench.scene.node)
+    nothing_left(harness.node())
 }
 
-/// Both deletions of a runtime, and what they have to leave.
-fn ends(bench: &Bench, pod: &Pod) -> anyhow::Result<()> {
-    let inside = bench.inside(pod)?;
+/// Deletes a pod as a runtime does, with two `DEL`, and checks what is left.
+fn delete_twice(harness: &Harness, pod: &Pod) -> anyhow::Result<()> {
+    let inside = harness.addresses_in(pod)?;
     ensure!(
         inside.contains_key("eth0") && inside.contains_key("net1"),
-        "it lost its networks: {inside:?}"
+        "the pod lost its networks: {inside:?}"
     );
-    bench.delete(pod)?;
-    bench.verb_with("DEL", pod, &keys())?.well()?;
-    bench.called(pod, &CALLS)?;
-    let zeta = bench.call(pod, "DEL", "real")?.stdin["zeta"].clone();
-    ensure!(zeta == 1, "the plugin of the primary lost its keys");
-    ensure!(!bench.state_file(pod).exists(), "its state is left");
-    bench.end_netns(pod)?;
-    bench
+    harness.delete_pod(pod)?;
+    harness.verb_with("DEL", pod, &keys())?.success()?;
+    harness.expect_calls(pod, &CALLS)?;
+    let zeta = harness.call(pod, "DEL", "real")?.stdin["zeta"].clone();
+    ensure!(zeta == 1, "the plugin of the default network lost its keys");
+    ensure!(!harness.state_file(pod).exists(), "the state is left");
+    harness.delete_netns(pod)?;
+    harness
         .verb_env("DEL", pod, &keys(), &[("CNI_NETNS", "")])?
-        .well()?;
+        .success()?;
     Ok(())
 }

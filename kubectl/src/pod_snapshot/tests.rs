@@ -1,6 +1,6 @@
 //! A fixture that makes snapshots from objects as the API server and daemons send them.
 
-use daemon::plan::NETWORKS_ANNOTATION;
+use plan::NETWORKS_ANNOTATION;
 use serde_json::{Value, json};
 
 use super::*;

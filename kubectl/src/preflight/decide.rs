@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::options;
 use chart::VERSION;
-use daemon::netconf::Netconf;
+use plan::netconf::Netconf;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -1,9 +1,9 @@
 //! Predicts what happens to a pod at its next start: by the daemon's own plan, and by the known differences from upstream.
 
 use cni::config::NetworkConfig;
-use daemon::{
+use plan::{
+    Attachment, PlanError,
     netconf::{Netconf, Unserved},
-    plan::{Attachment, PlanError},
 };
 
 use super::{

@@ -10,7 +10,7 @@ use api::{
     rules::{self, Rule},
 };
 use chart::{IDENTITIES, schema::values_schema, values::values_yaml};
-use daemon::config::{self, Config};
+use plan::daemon_config::{self, Config};
 use serde_json::{Map, Value};
 
 use super::schema;
@@ -469,7 +469,7 @@ fn refused_options(values: &Values) -> Vec<ValueProblem> {
                 option.name
             ))
         } else {
-            config::meant(key).map(|meant| {
+            daemon_config::meant(key).map(|meant| {
                 format!("{path} is set, but there is no such key: did you mean {meant}?")
             })
         };

@@ -1,6 +1,6 @@
 //! Pods with and without an answer of their node's daemon.
 
-use daemon::netstatus;
+use plan::network_status;
 use serde_json::{Value, json};
 
 use super::*;
@@ -13,7 +13,7 @@ const STATUS: &str = r#"[
 
 fn fixture(networks: &str) -> PodFixture {
     let mut fixture = PodFixture::pod(networks);
-    fixture.pod["metadata"]["annotations"][netstatus::ANNOTATION] = json!(STATUS);
+    fixture.pod["metadata"]["annotations"][network_status::ANNOTATION] = json!(STATUS);
     fixture.pod["status"] = json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"});
     fixture
 }

@@ -2,7 +2,7 @@
 //!
 //! The present state of the cluster counts more than earlier reports: a definition that does not exist is the cause, whatever an event says.
 
-use daemon::plan::{Attachment, PlanError};
+use plan::{Attachment, PlanError};
 
 use super::cause::{Cause, of_text};
 use crate::{
@@ -163,7 +163,7 @@ fn missing(snapshot: &PodSnapshot) -> Vec<String> {
         .iter()
         .filter(|container| container.uid == snapshot.pod_state.pod.view.uid)
         .flat_map(|container| &container.attachments)
-        .filter(|one| one.progress == daemon::answer::Step::Attached)
+        .filter(|one| one.progress == api::pod_report::Step::Attached)
         .map(|one| one.network.as_str())
         .filter(|name| !in_status.contains(name));
     let attached: Vec<_> = in_status.iter().copied().chain(in_state).collect();

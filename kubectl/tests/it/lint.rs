@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::{answer, api_server::ApiServer, run};
+use crate::{answer, cluster::Cluster, run};
 
 const VALID: &str = r#"apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -87,7 +87,7 @@ fn networks_are_read_from_the_cluster() {
     let path = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/storage";
     let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
-    let server = ApiServer::start(&[(path, 200, nad)]);
+    let server = Cluster::start(&[(path, 200, nad)]);
     let kubeconfig = server.kubeconfig();
     let args = [
         "lint",

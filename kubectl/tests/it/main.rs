@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-mod api_server;
+mod cluster;
 mod lint;
 mod pod;
 mod preflight;

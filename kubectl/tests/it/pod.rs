@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{answer, api_server::ApiServer, run};
+use crate::{answer, cluster::Cluster, run};
 
 const POD: &str = "/api/v1/namespaces/shop/pods/cart";
 
@@ -22,7 +22,7 @@ fn forbidden(what: &str) -> Value {
 }
 
 #[track_caller]
-fn run_on(server: &ApiServer, args: &[&str]) -> (i32, Value) {
+fn run_on(server: &Cluster, args: &[&str]) -> (i32, Value) {
     let kubeconfig = server.kubeconfig();
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
     answer(&[args, &kubeconfig].concat(), "")
@@ -32,7 +32,7 @@ fn run_on(server: &ApiServer, args: &[&str]) -> (i32, Value) {
 fn missing_rights_are_reported_as_gaps() {
     let event = json!({"reason": "NoNetworkFound", "message": "m (id 0a0b)", "type": "Warning", "count": 2,
         "lastTimestamp": "2026-01-01T00:00:00Z", "involvedObject": {"uid": "u-1"}});
-    let server = ApiServer::start(&[
+    let server = Cluster::start(&[
         (POD, 200, pod()),
         ("/api/v1/namespaces/shop/events", 200, list(&json!([event]))),
         ("/api/v1/pods", 403, forbidden("pods")),
@@ -69,7 +69,7 @@ fn nodes_without_a_daemon_or_with_upstreams_are_recognised() {
     let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
     let of = |pods: &Value| {
-        ApiServer::start(&[
+        Cluster::start(&[
             (POD, 200, pod()),
             (nad, 200, definition.clone()),
             ("/api/v1/namespaces/shop/events", 403, forbidden("events")),
@@ -89,7 +89,7 @@ fn nodes_without_a_daemon_or_with_upstreams_are_recognised() {
             .contains("events were not read"),
         "{why}"
     );
-    let uninstalled = ApiServer::start(&[
+    let uninstalled = Cluster::start(&[
         (POD, 200, pod()),
         (nad, 200, definition.clone()),
         ("/api/v1/pods", 200, list(&json!([]))),
@@ -118,20 +118,17 @@ fn nodes_without_a_daemon_or_with_upstreams_are_recognised() {
 
 #[test]
 fn exec_credentials_of_the_kubeconfig_are_used() {
-    let server = ApiServer::start(&[(POD, 200, pod())]);
+    let server = Cluster::start(&[(POD, 200, pod())]);
     let (_, report) = run_on(&server, &["status", "cart", "--context", "commanded"]);
     assert_eq!(report["pod"], "shop/cart");
-    let credentials = server.credentials();
-    assert!(
-        credentials.iter().all(|one| one == "bearer secret"),
-        "{credentials:?}"
-    );
-    assert!(credentials.len() > 2, "{credentials:?}");
+    let users = server.users();
+    assert!(users.iter().all(|one| one == "secret"), "{users:?}");
+    assert!(users.len() > 2, "{users:?}");
 }
 
 #[test]
 fn an_unreadable_pod_exits_with_3() {
-    let server = ApiServer::start(&[]);
+    let server = Cluster::start(&[]);
     let kubeconfig = server.kubeconfig();
     let kubeconfig = kubeconfig.to_str().unwrap();
     for (args, expected) in [

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{answer, api_server::ApiServer, run};
+use crate::{answer, cluster::Cluster, run};
 
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 /// Helm's record of this release, compressed and encoded as by Helm: `{"name":"rke2-multus","config":{"thickPlugin":{"enabled":false}}}`.
@@ -42,7 +42,7 @@ fn upstream() -> Value {
 }
 
 /// A cluster with upstream's thin Multus and these pods.
-fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> ApiServer {
+fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> Cluster {
     let usual = [
         ("/api/v1/pods", 200, list(pods)),
         ("/api/v1/nodes", 200, list(&json!([node()]))),
@@ -63,11 +63,11 @@ fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> ApiServer {
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
         ),
     ];
-    ApiServer::start(&[&usual[..], others].concat())
+    Cluster::start(&[&usual[..], others].concat())
 }
 
 #[track_caller]
-fn preflight(server: &ApiServer, args: &[&str]) -> (i32, Value) {
+fn preflight(server: &Cluster, args: &[&str]) -> (i32, Value) {
     let kubeconfig = server.kubeconfig();
     let args = [
         &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],

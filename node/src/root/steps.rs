@@ -92,8 +92,8 @@ fn reversed(path: &[u8]) -> Vec<OsString> {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use fuzz::{Random, repeat};
     use rustix::fs::{ResolveFlags, openat2};
+    use testkit::fuzz::{Random, repeat};
 
     use super::*;
 

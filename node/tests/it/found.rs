@@ -9,11 +9,9 @@ use node::{
     dirs::{Overrides, Source},
     discover::{Question, Report, discover},
 };
+use testkit::cri::RuntimeInfo;
 
-use crate::{
-    cri::Runtime,
-    node::{HASH_A, HASH_B, Node, POD, cniconfig, config},
-};
+use crate::node::{HASH_A, HASH_B, Node, POD, cniconfig, config};
 
 pub(crate) const K3S: &str = "/var/lib/rancher/k3s";
 pub(crate) const K3S_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
@@ -123,11 +121,11 @@ async fn plain_containerd_of_both_generations() {
         node.primary(USUAL.1);
         let version = if is_new { "v2.4.2" } else { "1.6.20~ds1" };
         let (key, text) = config(&[USUAL.0], USUAL.1, is_new);
-        let runtime = Runtime {
+        let runtime = RuntimeInfo {
             name: "containerd",
             version,
             pods: vec![POD],
-            info: Some([(key.to_owned(), text)].into()),
+            status: Some([(key.to_owned(), text)].into()),
         };
         node.serve(SOCKET, "", runtime);
         let report = node.discover().await;
@@ -226,11 +224,11 @@ async fn crio_tells_by_its_files() {
         "/etc/crio/crio.conf.d/10-dirs.conf",
         "[crio.network]\nplugin_dirs = ['/usr/libexec/cni/']\n",
     );
-    let runtime = Runtime {
+    let runtime = RuntimeInfo {
         name: "cri-o",
         version: "1.33.0",
         pods: vec![POD],
-        info: Some(
+        status: Some(
             [(
                 "config".to_owned(),
                 r#"{"sandboxImage":"pause"}"#.to_owned(),
@@ -254,11 +252,11 @@ async fn of_two_runtimes_the_one_that_runs_us() {
         let (key, text) = cniconfig(&[bin], USUAL.1);
         Some([(key.to_owned(), text)].into())
     };
-    let runtime = |pods: &[&'static str], bin: &str| Runtime {
+    let runtime = |pods: &[&'static str], bin: &str| RuntimeInfo {
         name: "containerd",
         version: "v2.4.2",
         pods: pods.to_vec(),
-        info: answer(bin),
+        status: answer(bin),
     };
     node.serve(K3S_SOCKET, "", runtime(&["another"], "/k3s"));
     node.serve(SOCKET, "", runtime(&[POD], USUAL.0));

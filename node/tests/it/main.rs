@@ -2,7 +2,6 @@
 
 #![cfg(test)]
 
-mod cri;
 mod doubted;
 mod found;
 mod installed;

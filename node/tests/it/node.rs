@@ -1,6 +1,7 @@
 //! A folder that stands for a node's root, and what a look at it finds.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     fs,
     os::unix::fs::{PermissionsExt, symlink},
@@ -13,7 +14,7 @@ use node::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::cri::Runtime;
+use testkit::cri::{CriServer, RuntimeInfo};
 
 pub(crate) const POD: &str = "0b5d6e4e-our-own-pod";
 pub(crate) const HASH_A: &str = "3fa2b8c1d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f";
@@ -23,13 +24,18 @@ pub(crate) const HASH_B: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934
 pub(crate) struct Node {
     dir: tempfile::TempDir,
     pub(crate) root: Root,
+    servers: RefCell<Vec<CriServer>>,
 }
 
 impl Node {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
-        Self { dir, root }
+        Self {
+            dir,
+            root,
+            servers: RefCell::default(),
+        }
     }
 
     /// A path of the node as the test reaches it; its folder is made.
@@ -107,21 +113,22 @@ impl Node {
         self.serve(
             socket,
             words,
-            Runtime {
+            RuntimeInfo {
                 name: "containerd",
                 version: "v2.4.2",
                 pods: vec!["another", POD],
-                info,
+                status: info,
             },
         );
     }
 
-    pub(crate) fn serve(&self, socket: &str, words: &str, runtime: Runtime) {
+    pub(crate) fn serve(&self, socket: &str, words: &str, runtime: RuntimeInfo) {
         if !words.is_empty() {
             let line = words.replace(' ', "\0");
             self.write(format!("/proc/{}/cmdline", std::process::id()), line);
         }
-        runtime.serve(&self.path(socket));
+        let server = CriServer::start(&self.path(socket), runtime);
+        self.servers.borrow_mut().push(server);
     }
 
     pub(crate) async fn discover(&self) -> Report {

@@ -7,6 +7,10 @@ use std::sync::PoisonError;
 use cni::cache::Entry as Cached;
 use cni::env::{ContainerId, IfName};
 use cni::types::{CniError, CniResult};
+use plan::Attached;
+use plan::diff::{Changes, Has, Wants, changes, free_name};
+use plan::netconf::Netconf;
+use plan::{Attachment, Inputs, PlanError, PodView, Selection, requests};
 use tracing::warn;
 
 use super::super::invocation::{self, Call};
@@ -14,10 +18,7 @@ use super::super::sweep::in_store;
 use super::super::{Engine, Request, Waiting, recall, routes};
 use super::steps::Work;
 use super::{Running, delegate};
-use crate::engine::{AddError, Attached};
-use crate::hotplug::changes::{Changes, Has, Wants, changes, free_name};
-use crate::netconf::Netconf;
-use crate::plan::{self, Attachment, Inputs, PlanError, PodView, Selection, requests};
+use crate::engine::AddError;
 use crate::state::{Delegate, PodRef, Progress, State};
 
 /// What came of it.

@@ -5,15 +5,17 @@ use cni::cache::Entry;
 use cni::chain;
 use cni::config::NetworkConfig;
 use cni::types::CniError;
+use plan::Attached;
+use plan::Requested;
+use plan::netconf::{Netconf, Unserved};
+use plan::{Attachment, PlanError, PodView, requests};
 use serde_json::{Map, Value};
 
 use super::super::invocation::Call;
 use super::super::{Engine, Request, recall};
 use super::{Running, delegate};
-use crate::engine::{AddError, Attached};
-use crate::netconf::{Netconf, Unserved};
-use crate::plan::{self, Attachment, PlanError, PodView, requests};
-use crate::state::{Delegate, PodRef, Progress, Requested, State};
+use crate::engine::AddError;
+use crate::state::{Delegate, PodRef, Progress, State};
 
 impl Engine {
     /// The attachment for a configuration that came with a request, and wishes as an annotation writes them.

@@ -3,10 +3,10 @@
 use cni::cache;
 use cni::env::IfName;
 use cni::types::CniError;
+use plan::Attached;
 use tracing::{info, warn};
 
 use super::{Followed, Running, failed, name_taken};
-use crate::engine::Attached;
 use crate::state::{Delegate, Progress};
 
 /// What is to be done to one container.

@@ -2,13 +2,13 @@
 //! more, so that a pod whose networks change ends up with the routes of a pod that never asked.
 
 use cni::types::{CniError, CniResult, Route};
+use plan::Family;
 
 use super::{gateway, is_default, netns, own_route};
-use crate::engine::attached::Attached;
 use crate::engine::invocation::Call;
 use crate::engine::{DefaultRoute, Engine};
-use crate::plan::Family;
 use crate::state::{Delegate, State, Store};
+use plan::Attached;
 
 /// The families whose default routes are to be given back; `result` knows what the network at a position gave.
 pub(in crate::engine) fn owed(

@@ -279,7 +279,7 @@ fn the_readiness_indicator_is_waited_for() {
     let mut world = World::new();
     world.config["readinessindicatorfile"] = json!("/run/ready");
     let netconf = |world: &World| {
-        crate::netconf::Netconf::effective(
+        plan::netconf::Netconf::effective(
             world.config.to_string().as_bytes(),
             &serde_json::Map::new(),
             false,

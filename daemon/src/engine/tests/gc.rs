@@ -1,9 +1,9 @@
 //! GC and STATUS.
 
+use plan::netconf::Netconf;
 use serde_json::{Value, json};
 
 use super::world::{PRIMARY, World};
-use crate::netconf::Netconf;
 
 fn listed(ids: &[&str]) -> Value {
     ids.iter()

@@ -1,9 +1,9 @@
 //! What plugins are given beyond the plain case, what events say, and verbs at the same moment.
 
+use plan::Attached;
 use serde_json::{Value, json};
 
 use super::world::{Call, World, pod, request};
-use crate::engine::Attached;
 
 const ALL: &str = r#"{"cniVersion":"1.1.0","name":"neta","type":"macvlan","capabilities":
     {"ips":true,"mac":true,"portMappings":true,"bandwidth":true,"infinibandGUID":true,"deviceID":true,"other":true}}"#;

@@ -1,9 +1,10 @@
 //! The annotation of a running pod changes: what is attached, what is detached, in which order, and what a failure leaves.
 
+use plan::Attached;
 use serde_json::json;
 
 use super::world::{World, pod};
-use crate::engine::{Attached, Followed};
+use crate::engine::Followed;
 
 fn names(attached: &[Attached]) -> Vec<String> {
     let name = |one: &Attached| format!("{} {}", one.name, one.ifname);
@@ -348,7 +349,7 @@ fn networks_of_the_original_annotation_stay() {
     world.config["legacyNetworksAnnotation"] = json!(true);
     let mut legacy = pod("");
     legacy.annotations.insert(
-        crate::plan::LEGACY_ANNOTATION.to_owned(),
+        plan::LEGACY_ANNOTATION.to_owned(),
         r#"[{"name":"a"},{"name":"b"}]"#.to_owned(),
     );
     let netconf = world.netconf();

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use plan::Family;
+use plan::network_status;
 use serde_json::{Value, json};
 
 use super::world::{SetRoutes, World};
 use crate::engine::{Added, DefaultRoute};
-use crate::netstatus;
-use crate::plan::Family;
 
 fn world() -> World {
     let world = World::new();
@@ -63,7 +63,8 @@ fn a_gateway_takes_its_family_from_all_others() {
     assert_eq!(told(&added), expected);
     // The runtime, the status and the cache of results hear the same.
     assert_eq!(added.result, added.attached[0].result);
-    let status: Value = serde_json::from_str(&netstatus::build(&added.attached).unwrap()).unwrap();
+    let status: Value =
+        serde_json::from_str(&network_status::build(&added.attached).unwrap()).unwrap();
     let gateways: Vec<_> = (0..3)
         .map(|index| status[index]["gateway"].clone())
         .collect();

@@ -1,10 +1,11 @@
 //! Single networks that another controller plugs into a running pod, and takes away.
 
 use cni::types::CniError;
+use plan::Attached;
 use serde_json::{Map, Value, json};
 
 use super::world::{World, pod, request};
-use crate::engine::{Attached, Request};
+use crate::engine::Request;
 
 const CONFIG: &str = r#"{"cniVersion":"1.1.0","name":"neta","plugins":[{"type":"macvlan","capabilities":{"ips":true}},{"type":"tuning"}]}"#;
 
@@ -31,7 +32,7 @@ fn plug(world: &World, id: &str, ifname: &str, wishes: Value) -> Result<Attached
 
 fn unplug(world: &World, id: &str, ifname: &str) -> Result<(), CniError> {
     let netconf = world.netconf();
-    let config = crate::plan::bare(CONFIG.as_bytes(), &netconf)?;
+    let config = plan::bare(CONFIG.as_bytes(), &netconf)?;
     world
         .engine
         .unplug(&at(id, ifname), &netconf, &pod(""), &config)
@@ -127,7 +128,7 @@ fn a_deletion_that_fails_is_told_and_can_be_asked_again() {
     world.check_calls(&["DEL tuning ext0", "DEL macvlan ext0"]);
     let netconf = world.netconf();
     let primary = r#"{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}"#;
-    let primary = crate::plan::bare(primary.as_bytes(), &netconf).unwrap();
+    let primary = plan::bare(primary.as_bytes(), &netconf).unwrap();
     let refused = world
         .engine
         .unplug(&at("c1", "eth0"), &netconf, &pod(""), &primary);
@@ -141,7 +142,7 @@ fn a_container_without_state_keeps_none() {
     plug(&world, "c9", "ext0", json!({})).unwrap();
     assert_eq!(world.left(), ["results/neta-c9-ext0"]);
     let netconf = world.netconf();
-    let config = crate::plan::bare(CONFIG.as_bytes(), &netconf).unwrap();
+    let config = plan::bare(CONFIG.as_bytes(), &netconf).unwrap();
     world.calls();
     world
         .engine

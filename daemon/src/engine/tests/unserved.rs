@@ -1,9 +1,9 @@
 //! Requests that no plugin can serve: an error, an event, or nothing.
 
+use plan::Attached;
 use serde_json::json;
 
 use super::world::World;
-use crate::engine::Attached;
 
 /// Neither plugin of it has the capability.
 const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]"#;

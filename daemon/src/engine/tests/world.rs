@@ -11,14 +11,14 @@ use std::time::Duration;
 use cni::exec::{Exec, ExecError};
 use cni::types::CniError;
 use node::root::{Disk, Root};
+use plan::netconf::Netconf;
+use plan::{Definitions, Family, NETWORKS_ANNOTATION, Nad, PodView};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{
     Abandoned, Added, DefaultRoute, Engine, Followed, Interfaces, LinkProbe, Patience, Request,
     Waiting,
 };
-use crate::netconf::Netconf;
-use crate::plan::{Definitions, Family, NETWORKS_ANNOTATION, Nad, PodView};
 
 /// One call of a plugin.
 #[derive(Debug, Clone)]

@@ -4,10 +4,11 @@ use std::fs;
 use std::sync::Arc;
 
 use node::root::Root;
+use plan::Requested;
 use serde_json::{Value, json};
 
 use super::{Place, delegate, id, state};
-use crate::state::{Progress, Requested, State, Store};
+use crate::state::{Progress, State, Store};
 
 impl Place {
     /// The kernel is started anew; who asks has a store of its own.

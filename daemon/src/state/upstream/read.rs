@@ -4,10 +4,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::config::NetworkConfig;
+use plan::Requested;
 use serde::Deserialize;
 use serde_json::{Deserializer, Map, Value, json};
-
-use crate::state::Requested;
 
 /// What a file says.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::config::NetworkConfig;
+use plan::Family;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::plan::Family;
 use crate::state::Delegate;
 
 /// One object of the list.

@@ -1,129 +1,143 @@
-//! The annotations of a pod, as people write them.
+//! Cases of subject `annotation`: The annotation of networks.
 
 use anyhow::ensure;
 use serde_json::json;
 
 use super::{Case, plain};
-use crate::rules::bench::{Bench, DEFAULT_NETWORK, NETWORKS, Pod, PodForm};
+use crate::rules::harness::{Harness, NETWORKS, PodSpec};
 
 pub(super) const CASES: &[Case] = &[
-    plain("annotation-short-form", &["mux-9.1-short"], short),
+    plain(
+        "annotation-short-form",
+        &["annotation.short-form"],
+        short_form,
+    ),
     plain(
         "annotation-json-form",
-        &["mux-9.1-json", "mux-9.1-dotted"],
-        long,
+        &["annotation.json-form", "annotation.dotted-names"],
+        json_form,
     ),
+    plain("annotation-empty", &["annotation.nothing"], empty),
     plain(
-        "annotation-that-asks-for-nothing",
-        &["mux-9.1-nothing"],
-        nothing,
+        "annotation-separators",
+        &["annotation.separators"],
+        separators,
     ),
-    plain("annotation-separators", &["mux-9.1-separators"], separators),
     plain(
         "annotation-bad-names",
-        &["mux-9.1-names", "mux-9.1-empty-item"],
-        names,
+        &["annotation.names", "annotation.empty-item"],
+        bad_names,
     ),
     plain(
         "annotation-bad-interfaces",
-        &["mux-9.1-interface"],
-        interfaces,
+        &["annotation.interface-name"],
+        bad_interfaces,
     ),
     plain(
         "annotation-bad-json",
-        &["mux-9.1-no-list", "mux-9.1-values"],
-        values,
+        &["annotation.no-list", "annotation.invalid-values"],
+        bad_json,
     ),
-    plain("annotation-null-entry", &["mux-9.1-null"], null),
-    plain("annotation-short-guid", &["mux-9.1-guid"], guid),
-    plain("annotation-bandwidth", &["mux-9.1-bandwidth"], bandwidth),
-    plain("annotation-limits", &["mux-9.1-limits"], limits),
-    plain("annotation-protocol", &["mux-9.1-protocol"], protocol),
-    plain("annotation-unknown-keys", &["mux-9.1-others"], others),
+    plain(
+        "annotation-null-entry",
+        &["annotation.null-entry"],
+        null_entry,
+    ),
+    plain(
+        "annotation-unknown-keys",
+        &["annotation.unknown-keys"],
+        unknown_keys,
+    ),
     plain(
         "annotation-interface-request",
-        &["mux-9.1-old-name"],
-        old_name,
-    ),
-    plain("annotation-claim", &["mux-9.1-claim"], claim),
-    plain(
-        "annotation-claim-and-addresses",
-        &["mux-9.1-claim-and-ips"],
-        claim_and_ips,
-    ),
-    plain("annotation-same-network-twice", &["mux-9.1-twice"], twice),
-    plain(
-        "default-network-namespaces",
-        &["mux-9.2-namespace", "mux-9.2-master"],
-        namespaces,
+        &["annotation.interface-request"],
+        interface_request,
     ),
     plain(
-        "default-network-interface",
-        &["mux-9.2-interface"],
-        interface,
+        "annotation-same-network-twice",
+        &["annotation.same-network-twice"],
+        same_network_twice,
     ),
-    plain("default-network-of-many", &["mux-9.2-one"], many),
-    plain("default-network-empty", &["mux-9.2-empty"], empty),
+    plain("annotation-limits", &["annotation.limits"], limits),
     plain(
-        "default-network-empty-list",
-        &["mux-9.2-empty-list"],
-        empty_list,
+        "annotation-mac-notations",
+        &["annotation.mac"],
+        mac_notations,
     ),
-    plain("default-network-isolated", &["mux-9.2-isolation"], isolated),
+    plain("annotation-guid", &["annotation.guid"], guid),
+    plain(
+        "annotation-short-guid",
+        &["annotation.guid-length"],
+        short_guid,
+    ),
+    plain("annotation-bandwidth", &["annotation.bandwidth"], bandwidth),
+    plain(
+        "annotation-port-protocol",
+        &["annotation.port-protocol"],
+        port_protocol,
+    ),
+    plain(
+        "annotation-ipam-claim",
+        &["annotation.ipam-claim"],
+        ipam_claim,
+    ),
+    plain(
+        "annotation-ipam-claim-and-ips",
+        &["annotation.ipam-claim-and-ips"],
+        ipam_claim_and_ips,
+    ),
+    plain(
+        "annotation-refused-event",
+        &["annotation.refused-event"],
+        refused_event,
+    ),
 ];
 
-/// Every annotation fails its pod, which is told these words, before any plugin runs.
-fn all_refused(bench: &Bench, name: &str, cases: &[(&str, &str)]) -> anyhow::Result<()> {
+/// Fails unless each annotation fails its pod, with that word in the error and before any plugin runs.
+fn all_refused(harness: &Harness, name: &str, cases: &[(&str, &str)]) -> anyhow::Result<()> {
     for (number, (networks, word)) in cases.iter().enumerate() {
-        let pod = bench.pod(&format!("{name}-{number}"), networks)?;
-        bench.verb("ADD", &pod)?.tells(&[word])?;
-        bench.called(&pod, &[])?;
+        let pod = harness.pod(&format!("{name}-{number}"), networks)?;
+        harness.verb("ADD", &pod)?.error_contains(&[word])?;
+        harness.expect_calls(&pod, &[])?;
     }
     Ok(())
 }
 
-fn interfaces_of(bench: &Bench, pod: &Pod) -> anyhow::Result<Vec<String>> {
-    let calls = bench.calls(pod)?.into_iter();
-    Ok(calls
-        .map(|call| format!("{} {}", call.network(), call.variable("CNI_IFNAME")))
-        .collect())
-}
-
-fn short(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("short", " a , other/far@Ext_0.1,  default / b @ ext1 ")?;
-    bench.add(&pod)?;
-    let found = interfaces_of(bench, &pod)?;
+fn short_form(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("short", " a , other/far@Ext_0.1,  default / b @ ext1 ")?;
+    harness.add(&pod)?;
+    let found = harness.interfaces(&pod)?;
     let expected = ["primary eth0", "a net1", "far Ext_0.1", "b ext1"];
     ensure!(found == expected, "{found:?}");
     Ok(())
 }
 
-fn long(bench: &Bench) -> anyhow::Result<()> {
+fn json_form(harness: &Harness) -> anyhow::Result<()> {
     let networks = r#"[{"name": "a"}, {"name": "far", "namespace": "other", "interface": "Ext_0.1"}, {"name": "with.dots", "namespace": ""}]"#;
-    let pod = bench.pod("long", networks)?;
-    bench.add(&pod)?;
-    let found = interfaces_of(bench, &pod)?;
+    let pod = harness.pod("long", networks)?;
+    harness.add(&pod)?;
+    let found = harness.interfaces(&pod)?;
     let expected = ["primary eth0", "a net1", "far Ext_0.1", "dotted net3"];
     ensure!(found == expected, "{found:?}");
     Ok(())
 }
 
-fn nothing(bench: &Bench) -> anyhow::Result<()> {
+fn empty(harness: &Harness) -> anyhow::Result<()> {
     for (name, networks) in [("nothing-0", ""), ("nothing-1", "[]")] {
-        let form = PodForm {
+        let form = PodSpec {
             annotations: vec![(NETWORKS, networks.to_owned())],
-            ..PodForm::default()
+            ..PodSpec::default()
         };
-        let pod = bench.pod_of(name, &form)?;
-        bench.add(&pod)?;
-        bench.called(&pod, &["ADD primary"])?;
+        let pod = harness.pod_with(name, &form)?;
+        harness.add(&pod)?;
+        harness.expect_calls(&pod, &["ADD primary"])?;
     }
     Ok(())
 }
 
-fn separators(bench: &Bench) -> anyhow::Result<()> {
+fn separators(harness: &Harness) -> anyhow::Result<()> {
     all_refused(
-        bench,
+        harness,
         "separated",
         &[
             ("a/b/c", "Invalid network object (failed at '/')"),
@@ -132,9 +146,9 @@ fn separators(bench: &Bench) -> anyhow::Result<()> {
     )
 }
 
-fn names(bench: &Bench) -> anyhow::Result<()> {
+fn bad_names(harness: &Harness) -> anyhow::Result<()> {
     all_refused(
-        bench,
+        harness,
         "misnamed",
         &[
             ("Upper", "Upper"),
@@ -148,24 +162,26 @@ fn names(bench: &Bench) -> anyhow::Result<()> {
     )
 }
 
-fn interfaces(bench: &Bench) -> anyhow::Result<()> {
+fn bad_interfaces(harness: &Harness) -> anyhow::Result<()> {
     let words = "Failed to parse interface name";
     all_refused(
-        bench,
+        harness,
         "misfaced",
         &[("a@sixteen-letters-", words), ("a@two words", words)],
     )?;
-    // In the JSON form the kernel's rules count, whoever applies them.
-    let pod = bench.pod(
+    // In the JSON form the daemon or the CNI library may refuse it.
+    let pod = harness.pod(
         "misfaced-json",
         r#"[{"name": "a", "interface": "sixteen-letters-"}]"#,
     )?;
-    bench.verb("ADD", &pod)?.tells(&["default/misfaced-json"])
+    harness
+        .verb("ADD", &pod)?
+        .error_contains(&["default/misfaced-json"])
 }
 
-fn values(bench: &Bench) -> anyhow::Result<()> {
+fn bad_json(harness: &Harness) -> anyhow::Result<()> {
     all_refused(
-        bench,
+        harness,
         "misvalued",
         &[
             (r#"{"name": "a"}"#, ""),
@@ -182,32 +198,32 @@ fn values(bench: &Bench) -> anyhow::Result<()> {
     )
 }
 
-fn null(bench: &Bench) -> anyhow::Result<()> {
+fn null_entry(harness: &Harness) -> anyhow::Result<()> {
     all_refused(
-        bench,
+        harness,
         "null",
         &[(r#"[{"name": "a"}, null]"#, "default/null-0")],
     )
 }
 
-fn guid(bench: &Bench) -> anyhow::Result<()> {
+fn short_guid(harness: &Harness) -> anyhow::Result<()> {
     let networks = r#"[{"name": "a", "infiniband-guid": "02:00:00:00:00:01"}]"#;
-    all_refused(bench, "guid", &[(networks, "02:00:00:00:00:01")])
+    all_refused(harness, "guid", &[(networks, "02:00:00:00:00:01")])
 }
 
-fn bandwidth(bench: &Bench) -> anyhow::Result<()> {
+fn bandwidth(harness: &Harness) -> anyhow::Result<()> {
     let networks =
         r#"[{"name": "capable", "bandwidth": {"ingressRate": 1000, "ingressBurst": 2000}}]"#;
-    let pod = bench.pod("limited", networks)?;
-    bench.add(&pod)?;
-    let given = &bench.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"]["bandwidth"];
+    let pod = harness.pod("limited", networks)?;
+    harness.add(&pod)?;
+    let value = &harness.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"]["bandwidth"];
     let expected =
         json!({"ingressRate": 1000, "ingressBurst": 2000, "egressRate": 0, "egressBurst": 0});
-    ensure!(*given == expected, "{given}");
+    ensure!(*value == expected, "{value}");
     Ok(())
 }
 
-fn limits(bench: &Bench) -> anyhow::Result<()> {
+fn limits(harness: &Harness) -> anyhow::Result<()> {
     let bandwidth = |limits: &str| format!(r#"[{{"name": "capable", "bandwidth": {limits}}}]"#);
     let ports = |ports: &str| format!(r#"[{{"name": "capable", "portMappings": [{ports}]}}]"#);
     let refused = [
@@ -237,68 +253,68 @@ fn limits(bench: &Bench) -> anyhow::Result<()> {
         .iter()
         .map(|(text, word)| (&**text, *word))
         .collect();
-    all_refused(bench, "limits", &refused)
+    all_refused(harness, "limits", &refused)
 }
 
-fn protocol(bench: &Bench) -> anyhow::Result<()> {
+fn port_protocol(harness: &Harness) -> anyhow::Result<()> {
     let networks =
         r#"[{"name": "capable", "portMappings": [{"hostPort": 8080, "containerPort": 80}]}]"#;
-    let pod = bench.pod("protocol", networks)?;
-    bench.add(&pod)?;
-    let given = &bench.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"]["portMappings"];
-    ensure!(given[0]["protocol"] == "tcp", "{given}");
+    let pod = harness.pod("protocol", networks)?;
+    harness.add(&pod)?;
+    let value = &harness.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"]["portMappings"];
+    ensure!(value[0]["protocol"] == "tcp", "{value}");
     Ok(())
 }
 
-fn others(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod(
+fn unknown_keys(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod(
         "unknown-keys",
-        r#"[{"name": "a", "nobodys": {"deep": [1]}}]"#,
+        r#"[{"name": "a", "unknown": {"deep": [1]}}]"#,
     )?;
-    bench.add(&pod)?;
-    let call = bench.call(&pod, "ADD", "a")?;
+    harness.add(&pod)?;
+    let call = harness.call(&pod, "ADD", "a")?;
     ensure!(
-        !call.stdin.to_string().contains("nobodys"),
+        !call.stdin.to_string().contains("unknown"),
         "{}",
         call.stdin
     );
     Ok(())
 }
 
-fn old_name(bench: &Bench) -> anyhow::Result<()> {
+fn interface_request(harness: &Harness) -> anyhow::Result<()> {
     let networks = r#"[{"name": "a", "interfaceRequest": "old0"}, {"name": "b", "interface": "new0", "interfaceRequest": "old1"}]"#;
-    let pod = bench.pod("old-name", networks)?;
-    bench.add(&pod)?;
-    let found = interfaces_of(bench, &pod)?;
+    let pod = harness.pod("interface-request", networks)?;
+    harness.add(&pod)?;
+    let found = harness.interfaces(&pod)?;
     ensure!(found == ["primary eth0", "a old0", "b new0"], "{found:?}");
     Ok(())
 }
 
-fn claim(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod(
+fn ipam_claim(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod(
         "claim",
         r#"[{"name": "a", "ipam-claim-reference": "vm.a"}]"#,
     )?;
-    bench.add(&pod)?;
-    bench.called(&pod, &["ADD primary", "ADD a"])
+    harness.add(&pod)?;
+    harness.expect_calls(&pod, &["ADD primary", "ADD a"])
 }
 
-fn claim_and_ips(bench: &Bench) -> anyhow::Result<()> {
+fn ipam_claim_and_ips(harness: &Harness) -> anyhow::Result<()> {
     let networks =
         r#"[{"name": "capable", "ips": ["10.66.0.7/24"], "ipam-claim-reference": "vm.a"}]"#;
-    all_refused(bench, "claimed", &[(networks, "ipam-claim-reference")])
+    all_refused(harness, "claimed", &[(networks, "ipam-claim-reference")])
 }
 
-fn twice(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("same", "a,a@again,default/a")?;
-    bench.add(&pod)?;
-    let found = interfaces_of(bench, &pod)?;
+fn same_network_twice(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("same", "a,a@again,default/a")?;
+    harness.add(&pod)?;
+    let found = harness.interfaces(&pod)?;
     ensure!(
         found == ["primary eth0", "a net1", "a again", "a net3"],
         "{found:?}"
     );
-    bench.del(&pod)?;
-    let order = bench.order(&pod)?;
+    harness.del(&pod)?;
+    let order = harness.call_order(&pod)?;
     ensure!(
         order[4..] == ["DEL a", "DEL a", "DEL a", "DEL primary"],
         "{order:?}"
@@ -306,82 +322,46 @@ fn twice(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn with_default(bench: &Bench, name: &str, network: &str) -> anyhow::Result<Pod> {
-    let form = PodForm {
-        annotations: vec![
-            (DEFAULT_NETWORK, network.to_owned()),
-            (NETWORKS, "a".to_owned()),
-        ],
-        ..PodForm::default()
-    };
-    bench.pod_of(name, &form)
-}
-
-fn namespaces(bench: &Bench) -> anyhow::Result<()> {
-    for (name, network, called) in [
-        ("default-of-multus", "central", "central"),
-        ("default-of-another", "other/far", "far"),
-        (
-            "default-json",
-            r#"[{"name": "far", "namespace": "other"}]"#,
-            "far",
-        ),
-    ] {
-        let pod = with_default(bench, name, network)?;
-        bench.add(&pod)?;
-        let found = interfaces_of(bench, &pod)?;
-        ensure!(
-            found == [format!("{called} eth0"), "a net1".to_owned()],
-            "{found:?}"
-        );
-        ensure!(bench.status(&pod)?[0]["default"] == true, "{name}");
+/// With colons, hyphens and dots.
+fn mac_notations(harness: &Harness) -> anyhow::Result<()> {
+    for (number, mac) in ["02:00:00:00:00:07", "02-00-00-00-00-07", "0200.0000.0007"]
+        .into_iter()
+        .enumerate()
+    {
+        let networks = json!([{"name": "capable", "mac": mac}]).to_string();
+        let pod = harness.pod(&format!("mac-{number}"), &networks)?;
+        harness.add(&pod)?;
+        let call = harness.call(&pod, "ADD", "capable")?;
+        ensure!(call.stdin["runtimeConfig"]["mac"] == mac, "{}", call.stdin);
+        let args = call.variable("CNI_ARGS");
+        ensure!(args.contains(&format!("MAC={mac}")), "{args}");
+    }
+    for (number, mac) in ["02:00:00:00:07", "02:00:00:00:00:0g"]
+        .into_iter()
+        .enumerate()
+    {
+        let networks = json!([{"name": "capable", "mac": mac}]).to_string();
+        let pod = harness.pod(&format!("mac-not-{number}"), &networks)?;
+        harness.verb("ADD", &pod)?.error_contains(&[mac])?;
+        harness.expect_calls(&pod, &[])?;
     }
     Ok(())
 }
 
-fn interface(bench: &Bench) -> anyhow::Result<()> {
-    let pod = with_default(bench, "default-named", "central@main0")?;
-    bench.add(&pod)?;
-    let found = interfaces_of(bench, &pod)?;
-    ensure!(found == ["central main0", "a net1"], "{found:?}");
-    bench.del(&pod)?;
-    let found = interfaces_of(bench, &pod)?;
-    ensure!(found[2..] == ["a net1", "central main0"], "{found:?}");
+fn guid(harness: &Harness) -> anyhow::Result<()> {
+    let guid = "02:00:00:00:00:00:00:07";
+    let networks = json!([{"name": "fabric", "infiniband-guid": guid}]).to_string();
+    let pod = harness.pod("guided", &networks)?;
+    harness.add(&pod)?;
+    let call = harness.call(&pod, "ADD", "fabric")?;
+    let expected = json!({"infinibandGUID": guid});
+    ensure!(call.stdin["runtimeConfig"] == expected, "{}", call.stdin);
     Ok(())
 }
 
-fn refused_default(bench: &Bench, name: &str, network: &str, word: &str) -> anyhow::Result<()> {
-    let pod = with_default(bench, name, network)?;
-    bench.verb("ADD", &pod)?.tells(&[word])?;
-    bench.called(&pod, &[])
-}
-
-fn many(bench: &Bench) -> anyhow::Result<()> {
-    let words = "more than one default network is specified";
-    refused_default(bench, "default-many", "central,also-central", words)
-}
-
-fn empty(bench: &Bench) -> anyhow::Result<()> {
-    refused_default(bench, "default-empty", "", "default/default-empty")
-}
-
-fn empty_list(bench: &Bench) -> anyhow::Result<()> {
-    refused_default(
-        bench,
-        "default-none",
-        "[]",
-        "no default network is specified",
-    )
-}
-
-fn isolated(bench: &Bench) -> anyhow::Result<()> {
-    let keys = json!({"namespaceIsolation": true});
-    let pod = with_default(bench, "default-isolated", "other/far")?;
-    bench
-        .verb_with("ADD", &pod, &keys)?
-        .tells(&["annotation violates permission"])?;
-    bench.called(&pod, &[])?;
-    let pod = with_default(bench, "default-central", "central")?;
-    bench.add_with(&pod, &keys)?;
-    bench.called(&pod, &["ADD central", "ADD a"])
+fn refused_event(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("refused-event", "a/b/c")?;
+    harness.verb("ADD", &pod)?.error()?;
+    harness.expect_calls(&pod, &[])?;
+    harness.wait_for_event(&pod, "FailedAddNetwork", "failed at '/'")
 }

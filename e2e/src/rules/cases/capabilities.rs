@@ -1,48 +1,86 @@
-//! What the runtime and the annotation ask for, and which plugins get it.
+//! Cases of subject `capabilities`: Capabilities.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::{Case, plain};
-use crate::rules::bench::Bench;
+use crate::rules::harness::{Harness, WITH_A};
 
 pub(super) const CASES: &[Case] = &[
     plain(
         "capabilities-of-the-runtime",
-        &["mux-11.3-master", "mux-11.3-filtered"],
-        of_runtime,
+        &["capabilities.of-runtime", "capabilities.filtered"],
+        of_the_runtime,
     ),
     plain(
         "capabilities-of-the-annotation",
         &[
-            "mux-11.3-annotation",
-            "mux-11.3-filtered",
-            "mux-11.3-not-master",
+            "capabilities.of-annotation",
+            "capabilities.filtered",
+            "capabilities.default-network",
         ],
-        of_annotation,
+        of_the_annotation,
     ),
-    plain("capabilities-by-plugin", &["mux-11.3-filtered"], by_plugin),
     plain(
-        "capabilities-host-ports-stay-with-the-master",
-        &["mux-11.3-host-ports"],
+        "capabilities-by-plugin",
+        &["capabilities.filtered"],
+        by_plugin,
+    ),
+    plain(
+        "capabilities-host-ports",
+        &["capabilities.host-ports"],
         host_ports,
     ),
-    plain("capabilities-on-del", &["mux-12.1-runtime-config"], on_del),
-    plain("capabilities-cni-args", &["mux-11.3-cni-args"], cni_args),
+    plain(
+        "capabilities-host-ports-for-all",
+        &["capabilities.host-ports-for-all"],
+        host_ports_for_all,
+    ),
+    plain(
+        "capabilities-cni-args",
+        &["capabilities.cni-args"],
+        cni_args,
+    ),
+    plain("capabilities-on-del", &["capabilities.del"], on_del),
+    plain(
+        "capabilities-unsupported",
+        &["capabilities.unsupported"],
+        unsupported,
+    ),
+    plain(
+        "capabilities-address-not-assigned",
+        &["capabilities.address-not-assigned"],
+        address_not_assigned,
+    ),
+    plain(
+        "capabilities-addresses-from-args",
+        &["capabilities.address-args"],
+        addresses_from_args,
+    ),
+    plain(
+        "capabilities-unsupported-event",
+        &["capabilities.unsupported-event"],
+        unsupported_event,
+    ),
+    plain(
+        "capabilities-unsupported-silent",
+        &["capabilities.unsupported-silent"],
+        unsupported_silent,
+    ),
 ];
 
-const ASKED: &str = r#"[{"name": "capable", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07",
+const REQUESTS: &str = r#"[{"name": "capable", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07",
     "bandwidth": {"ingressRate": 1000, "ingressBurst": 2000, "egressRate": 3000, "egressBurst": 4000},
     "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}], "deviceID": "0000:00:01.0"}, {"name": "a", "mac": "02:00:00:00:00:08"}]"#;
 
-fn of_runtime(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("runtimed", "")?;
+fn of_the_runtime(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("runtimed", "")?;
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    bench.add_with(
+    harness.add_with(
         &pod,
         &json!({"runtimeConfig": {"portMappings": ports, "bandwidth": {"ingressRate": 1}}}),
     )?;
-    let call = bench.call(&pod, "ADD", "primary")?;
+    let call = harness.call(&pod, "ADD", "primary")?;
     ensure!(
         call.stdin["runtimeConfig"] == json!({"portMappings": ports}),
         "{}",
@@ -51,22 +89,30 @@ fn of_runtime(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_annotation(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("annotated", ASKED)?;
-    bench.add(&pod)?;
-    let given = &bench.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"];
+fn of_the_annotation(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("annotated", REQUESTS)?;
+    harness.add(&pod)?;
+    let runtime_config = &harness.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"];
     ensure!(
-        given["ips"] == json!(["10.66.0.7/24"]) && given["mac"] == "02:00:00:00:00:07",
-        "{given}"
+        runtime_config["ips"] == json!(["10.66.0.7/24"])
+            && runtime_config["mac"] == "02:00:00:00:00:07",
+        "{runtime_config}"
     );
     ensure!(
-        given["bandwidth"]["ingressRate"] == 1000 && given["bandwidth"]["egressBurst"] == 4000,
-        "{given}"
+        runtime_config["bandwidth"]["ingressRate"] == 1000
+            && runtime_config["bandwidth"]["egressBurst"] == 4000,
+        "{runtime_config}"
     );
-    ensure!(given["portMappings"][0]["hostPort"] == 8080, "{given}");
-    ensure!(given["deviceID"] == "0000:00:01.0", "{given}");
+    ensure!(
+        runtime_config["portMappings"][0]["hostPort"] == 8080,
+        "{runtime_config}"
+    );
+    ensure!(
+        runtime_config["deviceID"] == "0000:00:01.0",
+        "{runtime_config}"
+    );
     for network in ["primary", "a"] {
-        let call = bench.call(&pod, "ADD", network)?;
+        let call = harness.call(&pod, "ADD", network)?;
         ensure!(
             call.stdin["runtimeConfig"]
                 .as_object()
@@ -78,32 +124,32 @@ fn of_annotation(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn by_plugin(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod(
+fn by_plugin(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod(
         "by-plugin",
         r#"[{"name": "list", "mac": "02:00:00:00:00:07", "ips": ["10.66.0.7/24"]}]"#,
     )?;
-    bench.add(&pod)?;
-    let given: Vec<Value> = bench
+    harness.add(&pod)?;
+    let runtime_config: Vec<Value> = harness
         .calls(&pod)?
         .into_iter()
         .filter(|call| call.network() == "list")
         .map(|call| call.stdin["runtimeConfig"].clone())
         .collect();
     ensure!(
-        given == [Value::Null, json!({"mac": "02:00:00:00:00:07"})],
-        "{given:?}"
+        runtime_config == [Value::Null, json!({"mac": "02:00:00:00:00:07"})],
+        "{runtime_config:?}"
     );
     Ok(())
 }
 
-fn host_ports(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("ported", "capable")?;
-    bench.add_with(
+fn host_ports(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("ported", "capable")?;
+    harness.add_with(
         &pod,
         &json!({"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}}),
     )?;
-    let call = bench.call(&pod, "ADD", "capable")?;
+    let call = harness.call(&pod, "ADD", "capable")?;
     ensure!(
         call.stdin["runtimeConfig"]["portMappings"].is_null(),
         "{}",
@@ -112,15 +158,15 @@ fn host_ports(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn on_del(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("torn-ports", ASKED)?;
-    bench.add(&pod)?;
-    bench.delete(&pod)?;
-    bench.settle()?;
-    bench.del(&pod)?;
+fn on_del(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("torn-ports", REQUESTS)?;
+    harness.add(&pod)?;
+    harness.delete_pod(&pod)?;
+    harness.wait_for_watch()?;
+    harness.del(&pod)?;
     let (add, del) = (
-        bench.call(&pod, "ADD", "capable")?,
-        bench.call(&pod, "DEL", "capable")?,
+        harness.call(&pod, "ADD", "capable")?,
+        harness.call(&pod, "DEL", "capable")?,
     );
     ensure!(
         add.stdin["runtimeConfig"] == del.stdin["runtimeConfig"],
@@ -131,19 +177,126 @@ fn on_del(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cni_args(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod(
+fn cni_args(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod(
         "cni-args",
         r#"[{"name": "list", "cni-args": {"tier": "gold", "deep": {"a": 1}}}, {"name": "a"}]"#,
     )?;
-    bench.add(&pod)?;
-    for call in bench.calls(&pod)? {
+    harness.add(&pod)?;
+    for call in harness.calls(&pod)? {
         let expected = if call.network() == "list" {
             json!({"tier": "gold", "deep": {"a": 1}})
         } else {
             Value::Null
         };
         ensure!(call.stdin["args"]["cni"] == expected, "{}", call.stdin);
+    }
+    Ok(())
+}
+
+const WITH_BANDWIDTH: &str = r#"[{"name": "a", "bandwidth": {"ingressRate": 1, "ingressBurst": 1, "egressRate": 1, "egressBurst": 1}}]"#;
+
+const WITH_ADDRESSES: &str =
+    r#"[{"name": "a", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07"}]"#;
+
+fn unsupported(harness: &Harness) -> anyhow::Result<()> {
+    for (name, networks, capability) in [
+        ("incapable-0", WITH_BANDWIDTH, "bandwidth"),
+        (
+            "incapable-1",
+            r#"[{"name": "a", "portMappings": [{"hostPort": 80, "containerPort": 80}]}]"#,
+            "portMappings",
+        ),
+        (
+            "incapable-2",
+            r#"[{"name": "a", "infiniband-guid": "02:00:00:00:00:00:00:07"}]"#,
+            "infinibandGUID",
+        ),
+        (
+            "incapable-3",
+            r#"[{"name": "a", "deviceID": "0000:00:01.0"}]"#,
+            "deviceID",
+        ),
+    ] {
+        let pod = harness.pod(name, networks)?;
+        harness
+            .verb_with("ADD", &pod, &json!({"unservedRequests": "error"}))?
+            .error_contains(&[&format!("default/{name}"), "default/a", capability])?;
+        harness.expect_calls(&pod, &[])?;
+        harness.wait_for_event(&pod, "FailedAddNetwork", capability)?;
+    }
+    Ok(())
+}
+
+/// Makes the recorder assign other addresses than the requested ones.
+fn assign_other_addresses(harness: &Harness) -> anyhow::Result<()> {
+    let interface = json!({"name": "net1", "mac": "02:00:00:00:00:09", "sandbox": "/run/netns/x"});
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [interface], "ips": [{"address": "10.66.0.9/24", "interface": 0}]});
+    harness.set_answer("a", "ADD", &json!({"result": result}))
+}
+
+fn address_not_assigned(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("not-assigned", WITH_ADDRESSES)?;
+    assign_other_addresses(harness)?;
+    harness
+        .verb_with("ADD", &pod, &json!({"unservedRequests": "error"}))?
+        .error_contains(&["default/not-assigned", "default/a", "ips, mac"])?;
+    harness.expect_calls(&pod, &WITH_A)?;
+    ensure!(!harness.state_file(&pod).exists(), "its state is left");
+    Ok(())
+}
+
+fn addresses_from_args(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("in-args", WITH_ADDRESSES)?;
+    harness.add_with(&pod, &json!({"unservedRequests": "error"}))?;
+    let status = harness.network_status(&pod)?;
+    ensure!(
+        status[1]["ips"] == json!(["10.66.0.7"]) && status[1]["mac"] == "02:00:00:00:00:07",
+        "{status:?}"
+    );
+    Ok(())
+}
+
+fn unsupported_event(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("warned-limit", WITH_BANDWIDTH)?;
+    harness.add(&pod)?;
+    harness.wait_for_event(&pod, "CapabilityNotServed", "bandwidth")?;
+    let pod = harness.pod("warned-address", WITH_ADDRESSES)?;
+    assign_other_addresses(harness)?;
+    harness.add(&pod)?;
+    harness.wait_for_event(&pod, "CapabilityNotServed", "ips, mac")
+}
+
+fn unsupported_silent(harness: &Harness) -> anyhow::Result<()> {
+    let keys = json!({"unservedRequests": "silent"});
+    for (name, networks) in [
+        ("silent-limit", WITH_BANDWIDTH),
+        ("silent-address", WITH_ADDRESSES),
+    ] {
+        let pod = harness.pod(name, networks)?;
+        assign_other_addresses(harness)?;
+        harness.add_with(&pod, &keys)?;
+        harness.expect_calls(&pod, &["ADD primary", "ADD a"])?;
+        // This is the last event of the pod.
+        harness.wait_for_event(&pod, "AddedInterface", "from default/a")?;
+        let events = harness.events(&pod)?;
+        let warnings = events.iter().filter(|event| event["type"] == "Warning");
+        ensure!(warnings.count() == 0, "{events:?}");
+    }
+    Ok(())
+}
+
+fn host_ports_for_all(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("ported-all", "capable")?;
+    let ports = json!([{"hostPort": 8080, "containerPort": 80}]);
+    let keys = json!({"runtimeConfigForAll": true, "runtimeConfig": {"portMappings": ports}});
+    harness.add_with(&pod, &keys)?;
+    for network in ["primary", "capable"] {
+        let runtime_config = &harness.call(&pod, "ADD", network)?.stdin["runtimeConfig"];
+        ensure!(
+            runtime_config["portMappings"][0]["hostPort"] == 8080,
+            "{network}: {runtime_config}"
+        );
     }
     Ok(())
 }

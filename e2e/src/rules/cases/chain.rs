@@ -1,105 +1,99 @@
-//! Chains from folders, and the plugin that does nothing.
+//! Cases of subject `chain`: Chains of plugins from directories.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, alone, plain};
-use crate::{
-    rules::bench::{Bench, Outcome, Pod},
-    scene::BIN_DIR,
-    sh,
-};
+use super::{Case, plain};
+use crate::rules::harness::{Harness, Pod};
 
 pub(super) const CASES: &[Case] = &[
     plain(
-        "chain-of-the-primary",
-        &["mux-14.1-chain", "mux-14.1-fresh"],
-        subdirectory,
+        "chain-directory",
+        &["chain.directory", "chain.read-at-add"],
+        directory,
+    ),
+    plain("chain-inlined-only", &["chain.inlined-only"], inlined_only),
+    plain(
+        "chain-directory-only",
+        &["chain.directory-only"],
+        directory_only,
+    ),
+    plain("chain-other-files", &["chain.files"], other_files),
+    plain("chain-without-type", &["chain.type"], without_type),
+    plain("chain-bad-name", &["chain.name"], bad_name),
+    plain(
+        "chain-without-plugins",
+        &["chain.no-plugins"],
+        without_plugins,
     ),
     plain(
-        "chain-torn-down-with-every-key",
-        &["mux-12.1-lossless"],
-        lossless,
+        "chain-del-with-every-key",
+        &["state.lossless"],
+        del_with_every_key,
     ),
-    plain("chain-of-other-files", &["mux-14.1-files"], other_files),
-    plain("chain-without-type", &["mux-14.1-type"], no_type),
-    plain("chain-of-a-bad-name", &["mux-14.1-name"], bad_name),
-    plain("chain-of-nothing", &["mux-14.1-nothing"], of_nothing),
-    plain(
-        "chain-of-the-folder-alone",
-        &["mux-14.1-alone"],
-        folder_alone,
-    ),
-    plain("chain-inlined-only", &["mux-14.1-inlined"], inlined),
     plain(
         "chain-auxiliary",
-        &["mux-14.2-auxiliary", "mux-10.1-order", "mux-14.3-chained"],
+        &["chain.auxiliary", "add.order", "passthru.chained"],
         auxiliary,
     ),
     plain(
         "chain-auxiliary-version",
-        &["mux-14.2-version"],
+        &["chain.auxiliary-version"],
         auxiliary_version,
     ),
     plain(
-        "chain-auxiliary-broken",
-        &["mux-14.2-broken"],
-        auxiliary_broken,
+        "chain-auxiliary-without-files",
+        &["chain.auxiliary-empty"],
+        auxiliary_without_files,
     ),
     plain(
-        "chain-auxiliary-without-files",
-        &["mux-14.2-empty"],
-        auxiliary_empty,
+        "chain-auxiliary-broken-file",
+        &["chain.auxiliary-broken"],
+        auxiliary_broken_file,
     ),
     plain(
         "chain-auxiliary-without-path",
-        &["mux-14.2-path"],
-        auxiliary_no_path,
+        &["chain.auxiliary-path"],
+        auxiliary_without_path,
     ),
-    alone(
-        "passthru-add",
-        &["mux-14.3-add", "mux-14.3-versions"],
-        passthru_add,
-    ),
-    alone("passthru-other-verbs", &["mux-14.3-del"], passthru_others),
 ];
 
 const DIR: &str = "/etc/cni/chains";
 
-/// A primary of its own, and a folder for plugins; removed with this.
-struct Chain<'a>(&'a Bench);
+/// A default network with directories for further plugins, removed on drop.
+struct Chain<'a>(&'a Harness);
 
 impl<'a> Chain<'a> {
-    fn new(bench: &'a Bench, keys: &Value) -> anyhow::Result<(Self, Value)> {
+    fn new(harness: &'a Harness, keys: &Value) -> anyhow::Result<(Self, Value)> {
         let mut list = json!({"cniVersion": "1.0.0", "name": "chained", "plugins": [{"type": "recorder", "place": "inline"}]});
         for (key, value) in keys.as_object().into_iter().flatten() {
             list[key] = value.clone();
         }
         let path = format!("{DIR}/10-chained.conflist");
-        bench.scene.node.write(&path, list.to_string())?;
-        Ok((Self(bench), json!({"clusterNetwork": path})))
+        harness.node().write(&path, list.to_string())?;
+        Ok((Self(harness), json!({"clusterNetwork": path})))
     }
 
     fn file(&self, name: &str, place: &str) -> anyhow::Result<PathBuf> {
         let path = format!("{DIR}/{name}");
-        self.0.scene.node.write(
+        self.0.node().write(
             &path,
             json!({"type": "recorder", "place": place}).to_string(),
         )?;
-        Ok(self.0.scene.node.path(&path))
+        Ok(self.0.node().path(&path))
     }
 }
 
 impl Drop for Chain<'_> {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.0.scene.node.path(DIR));
+        let _ = fs::remove_dir_all(self.0.node().path(DIR));
     }
 }
 
-fn places(bench: &Bench, pod: &Pod) -> anyhow::Result<Vec<String>> {
-    let calls = bench.calls(pod)?;
+fn calls_by_place(harness: &Harness, pod: &Pod) -> anyhow::Result<Vec<String>> {
+    let calls = harness.calls(pod)?;
     Ok(calls
         .iter()
         .map(|call| {
@@ -113,27 +107,27 @@ fn places(bench: &Bench, pod: &Pod) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-fn subdirectory(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, keys) = Chain::new(bench, &json!({}))?;
+fn directory(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(harness, &json!({}))?;
     chain.file("chained/20-two.conf", "two")?;
     let first = chain.file("chained/10-one.conf", "one")?;
-    let pod = bench.pod("chained", "")?;
-    bench.add_with(&pod, &keys)?;
-    let order = places(bench, &pod)?;
+    let pod = harness.pod("chained", "")?;
+    harness.add_with(&pod, &keys)?;
+    let order = calls_by_place(harness, &pod)?;
     ensure!(
         order == ["ADD chained inline", "ADD chained one", "ADD chained two"],
         "{order:?}"
     );
     fs::remove_file(first)?;
-    let later = bench.pod("chained-later", "")?;
-    bench.add_with(&later, &keys)?;
-    let order = places(bench, &later)?;
+    let later = harness.pod("chained-later", "")?;
+    harness.add_with(&later, &keys)?;
+    let order = calls_by_place(harness, &later)?;
     ensure!(
         order == ["ADD chained inline", "ADD chained two"],
         "{order:?}"
     );
-    bench.verb_with("DEL", &pod, &keys)?.well()?;
-    let order = bench.order(&pod)?;
+    harness.verb_with("DEL", &pod, &keys)?.success()?;
+    let order = harness.call_order(&pod)?;
     ensure!(
         order[3..] == ["DEL chained", "DEL chained", "DEL chained"],
         "{order:?}"
@@ -141,13 +135,13 @@ fn subdirectory(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn lossless(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, keys) = Chain::new(bench, &json!({}))?;
+fn del_with_every_key(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(harness, &json!({}))?;
     chain.file("chained/10-one.conf", "one")?;
-    let pod = bench.pod("lossless", "")?;
-    bench.add_with(&pod, &keys)?;
-    bench.verb_with("DEL", &pod, &keys)?.well()?;
-    let order = places(bench, &pod)?;
+    let pod = harness.pod("lossless", "")?;
+    harness.add_with(&pod, &keys)?;
+    harness.verb_with("DEL", &pod, &keys)?.success()?;
+    let order = calls_by_place(harness, &pod)?;
     ensure!(
         order[2..] == ["DEL chained one", "DEL chained inline"],
         "{order:?}"
@@ -155,24 +149,24 @@ fn lossless(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn inlined(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, keys) = Chain::new(bench, &json!({"loadOnlyInlinedPlugins": true}))?;
+fn inlined_only(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(harness, &json!({"loadOnlyInlinedPlugins": true}))?;
     chain.file("chained/10-one.conf", "one")?;
-    let pod = bench.pod("inlined", "")?;
-    bench.add_with(&pod, &keys)?;
-    let order = places(bench, &pod)?;
+    let pod = harness.pod("inlined", "")?;
+    harness.add_with(&pod, &keys)?;
+    let order = calls_by_place(harness, &pod)?;
     ensure!(order == ["ADD chained inline"], "{order:?}");
     Ok(())
 }
 
-fn auxiliary(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, mut keys) = Chain::new(bench, &json!({}))?;
+fn auxiliary(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, mut keys) = Chain::new(harness, &json!({}))?;
     chain.file("helpers/10-one.conf", "one")?;
     chain.file("helpers/20-two.conf", "two")?;
     keys["auxiliaryCNIChainName"] = json!("helpers");
-    let pod = bench.pod("helped", "a")?;
-    bench.add_with(&pod, &keys)?;
-    let order = places(bench, &pod)?;
+    let pod = harness.pod("helped", "a")?;
+    harness.add_with(&pod, &keys)?;
+    let order = calls_by_place(harness, &pod)?;
     ensure!(
         order
             == [
@@ -183,10 +177,10 @@ fn auxiliary(bench: &Bench) -> anyhow::Result<()> {
             ],
         "{order:?}"
     );
-    let calls = bench.calls(&pod)?;
+    let calls = harness.calls(&pod)?;
     ensure!(calls[3].variable("CNI_IFNAME") == "net2", "{:?}", calls[3]);
-    bench.verb_with("DEL", &pod, &keys)?.well()?;
-    let order = bench.order(&pod)?;
+    harness.verb_with("DEL", &pod, &keys)?.success()?;
+    let order = harness.call_order(&pod)?;
     ensure!(
         order[4..] == ["DEL helpers", "DEL helpers", "DEL a", "DEL chained"],
         "{order:?}"
@@ -194,75 +188,37 @@ fn auxiliary(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn auxiliary_empty(bench: &Bench) -> anyhow::Result<()> {
-    let (_chain, mut keys) = Chain::new(bench, &json!({}))?;
+fn auxiliary_without_files(harness: &Harness) -> anyhow::Result<()> {
+    let (_chain, mut keys) = Chain::new(harness, &json!({}))?;
     keys["auxiliaryCNIChainName"] = json!("helpers");
-    let pod = bench.pod("helpless", "")?;
-    bench.add_with(&pod, &keys)?;
-    let status = bench.status(&pod)?;
+    let pod = harness.pod("helpless", "")?;
+    harness.add_with(&pod, &keys)?;
+    let status = harness.network_status(&pod)?;
     ensure!(status.len() == 1, "{status:?}");
-    bench.called(&pod, &["ADD chained"])
+    harness.expect_calls(&pod, &["ADD chained"])
 }
 
-fn auxiliary_no_path(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("helped-by-name", "")?;
-    bench
+fn auxiliary_without_path(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("helped-by-name", "")?;
+    harness
         .verb_with(
             "ADD",
             &pod,
             &json!({"clusterNetwork": "central", "auxiliaryCNIChainName": "helpers"}),
         )?
         .error()?;
-    bench.called(&pod, &[])
+    harness.expect_calls(&pod, &[])
 }
 
-fn passthru(bench: &Bench, verb: &str, version: &str) -> anyhow::Result<Outcome> {
-    let mut command = bench.scene.node.command(format!("{BIN_DIR}/passthru"));
-    command.envs([
-        ("CNI_COMMAND", verb),
-        ("CNI_CONTAINERID", "c1"),
-        ("CNI_NETNS", "/run/netns/none"),
-        ("CNI_IFNAME", "eth0"),
-        ("CNI_PATH", BIN_DIR),
-    ]);
-    let config = json!({"cniVersion": version, "name": "n", "type": "passthru"});
-    Ok(sh::output(&mut command, config.to_string().as_bytes())?.into())
-}
-
-fn passthru_add(bench: &Bench) -> anyhow::Result<()> {
-    for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-        let result = passthru(bench, "ADD", version)?.well()?;
-        ensure!(result["cniVersion"] == version, "{result}");
-        for key in ["interfaces", "ips", "routes"] {
-            ensure!(result[key].as_array().is_none_or(Vec::is_empty), "{result}");
-        }
-    }
-    for version in ["0.1.0", "0.2.0", "9.9.9"] {
-        passthru(bench, "ADD", version)?.has_code(1)?;
-    }
-    Ok(())
-}
-
-fn passthru_others(bench: &Bench) -> anyhow::Result<()> {
-    for verb in ["DEL", "CHECK"] {
-        let outcome = passthru(bench, verb, "1.0.0")?;
-        ensure!(
-            outcome.code == Some(0) && outcome.stdout.is_empty(),
-            "{verb}: {outcome:?}"
-        );
-    }
-    Ok(())
-}
-
-fn other_files(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, keys) = Chain::new(bench, &json!({}))?;
+fn other_files(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(harness, &json!({}))?;
     chain.file("chained/10-one.conf", "one")?;
     chain.file("chained/20-two.json", "two")?;
     chain.file("chained/30-three.conf.bak", "three")?;
     chain.file("chained/40-deep/40-four.conf", "four")?;
-    let pod = bench.pod("chained-files", "")?;
-    bench.add_with(&pod, &keys)?;
-    let order = places(bench, &pod)?;
+    let pod = harness.pod("chained-files", "")?;
+    harness.add_with(&pod, &keys)?;
+    let order = calls_by_place(harness, &pod)?;
     ensure!(
         order == ["ADD chained inline", "ADD chained one"],
         "{order:?}"
@@ -270,53 +226,55 @@ fn other_files(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn refused(bench: &Bench, name: &str, keys: &Value, word: &str) -> anyhow::Result<()> {
-    let pod = bench.pod(name, "")?;
-    bench.verb_with("ADD", &pod, keys)?.tells(&[word])?;
-    bench.called(&pod, &[])
+fn refused(harness: &Harness, name: &str, keys: &Value, word: &str) -> anyhow::Result<()> {
+    let pod = harness.pod(name, "")?;
+    harness
+        .verb_with("ADD", &pod, keys)?
+        .error_contains(&[word])?;
+    harness.expect_calls(&pod, &[])
 }
 
-fn no_type(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, keys) = Chain::new(bench, &json!({}))?;
+fn without_type(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(harness, &json!({}))?;
     let path = chain.file("chained/10-one.conf", "one")?;
     fs::write(path, r#"{"place": "one"}"#)?;
-    refused(bench, "chained-typeless", &keys, "10-chained.conflist")
+    refused(harness, "chained-typeless", &keys, "10-chained.conflist")
 }
 
-fn bad_name(bench: &Bench) -> anyhow::Result<()> {
-    let (_chain, keys) = Chain::new(bench, &json!({"name": "../chains"}))?;
-    refused(bench, "chained-badly", &keys, "10-chained.conflist")
+fn bad_name(harness: &Harness) -> anyhow::Result<()> {
+    let (_chain, keys) = Chain::new(harness, &json!({"name": "../chains"}))?;
+    refused(harness, "chained-badly", &keys, "10-chained.conflist")
 }
 
-fn of_nothing(bench: &Bench) -> anyhow::Result<()> {
-    let (_chain, keys) = Chain::new(bench, &json!({"plugins": []}))?;
-    refused(bench, "chained-to-nothing", &keys, "10-chained.conflist")
+fn without_plugins(harness: &Harness) -> anyhow::Result<()> {
+    let (_chain, keys) = Chain::new(harness, &json!({"plugins": []}))?;
+    refused(harness, "chained-to-nothing", &keys, "10-chained.conflist")
 }
 
-fn folder_alone(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, keys) = Chain::new(bench, &json!({}))?;
+fn directory_only(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, keys) = Chain::new(harness, &json!({}))?;
     chain.file("chained/10-one.conf", "one")?;
     let list = json!({"cniVersion": "1.0.0", "name": "chained"}).to_string();
     let path = format!("{DIR}/10-chained.conflist");
-    bench.scene.node.write(&path, list)?;
-    let pod = bench.pod("chained-alone", "")?;
-    bench.add_with(&pod, &keys)?;
-    let order = places(bench, &pod)?;
+    harness.node().write(&path, list)?;
+    let pod = harness.pod("chained-alone", "")?;
+    harness.add_with(&pod, &keys)?;
+    let order = calls_by_place(harness, &pod)?;
     ensure!(order == ["ADD chained one"], "{order:?}");
     Ok(())
 }
 
-fn auxiliary_version(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, mut keys) = Chain::new(bench, &json!({}))?;
+fn auxiliary_version(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, mut keys) = Chain::new(harness, &json!({}))?;
     chain.file("helpers/10-one.conf", "one")?;
     keys["auxiliaryCNIChainName"] = json!("helpers");
-    let pod = bench.pod("helped-by-version", "")?;
-    bench.add_with(&pod, &keys)?;
-    let call = bench.call(&pod, "ADD", "helpers")?;
-    // The one before it gave a result that holds nothing.
+    let pod = harness.pod("helped-by-version", "")?;
+    harness.add_with(&pod, &keys)?;
+    let call = harness.call(&pod, "ADD", "helpers")?;
+    // `passthru`, the plugin before it, returned an empty result.
     let result = &call.stdin["prevResult"];
     ensure!(
-        call.stdin["cniVersion"] == bench.config()?["cniVersion"] && result.is_object(),
+        call.stdin["cniVersion"] == harness.config()?["cniVersion"] && result.is_object(),
         "{}",
         call.stdin
     );
@@ -326,10 +284,10 @@ fn auxiliary_version(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn auxiliary_broken(bench: &Bench) -> anyhow::Result<()> {
-    let (chain, mut keys) = Chain::new(bench, &json!({}))?;
+fn auxiliary_broken_file(harness: &Harness) -> anyhow::Result<()> {
+    let (chain, mut keys) = Chain::new(harness, &json!({}))?;
     let path = chain.file("helpers/10-one.conf", "one")?;
     fs::write(path, "{")?;
     keys["auxiliaryCNIChainName"] = json!("helpers");
-    refused(bench, "helped-badly", &keys, "10-one.conf")
+    refused(harness, "helped-badly", &keys, "10-one.conf")
 }

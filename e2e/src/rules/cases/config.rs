@@ -1,4 +1,4 @@
-//! Keys of the configuration, sent by the shim, and those of the daemon's file over them.
+//! Cases of subject `config`: Keys of the configuration of Multus.
 
 use std::fs;
 
@@ -8,91 +8,103 @@ use serde_json::{Value, json};
 use super::{Case, overlaid, plain};
 use crate::{
     rules::{
-        bench::{Bench, PodForm},
         definitions::recorder,
+        harness::{Harness, PodSpec},
     },
     scene::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[
-    plain("config-delegates", &["mux-6-delegates"], delegates),
+    overlaid(
+        "config-overlay-wins-over-the-request",
+        &["config.overlay"],
+        overlay_wins_over_the_request,
+    ),
+    overlaid(
+        "config-overlay-unknown-keys",
+        &["config.overlay-unknown-keys"],
+        overlay_unknown_keys,
+    ),
+    overlaid(
+        "config-overlay-default-networks",
+        &[
+            "config.overlay",
+            "config.default-networks",
+            "config.multus-namespace",
+        ],
+        overlay_default_networks,
+    ),
+    overlaid(
+        "config-overlay-system-namespaces",
+        &["config.system-namespaces"],
+        overlay_system_namespaces,
+    ),
     plain(
-        "config-delegates-beside-cluster-network",
-        &["mux-6-delegates-ignored"],
-        delegates_ignored,
+        "config-keys-of-any-case",
+        &["config.any-case"],
+        keys_of_any_case,
+    ),
+    plain(
+        "config-without-network",
+        &["config.no-network"],
+        without_network,
+    ),
+    plain("config-delegates", &["config.delegates"], delegates),
+    plain(
+        "config-delegates-and-cluster-network",
+        &["config.delegates-ignored"],
+        delegates_and_cluster_network,
+    ),
+    plain(
+        "config-delegate-without-type",
+        &["config.delegate-type"],
+        delegate_without_type,
     ),
     plain(
         "config-default-networks",
         &[
-            "mux-6-default-networks",
-            "mux-6-multus-namespace",
-            "mux-10.1-order",
+            "config.default-networks",
+            "config.multus-namespace",
+            "add.order",
         ],
         default_networks,
     ),
     plain(
         "config-system-namespaces",
-        &["mux-6-system-namespaces"],
+        &["config.system-namespaces"],
         system_namespaces,
     ),
-    plain("config-nothing-to-delegate-to", &["mux-6-nothing"], nothing),
-    plain(
-        "config-delegate-without-type",
-        &["mux-6-delegate-type"],
-        no_type,
-    ),
-    plain("config-cni-dir", &["mux-6-cni-dir"], cni_dir),
+    plain("config-cni-dir", &["config.cni-dir"], cni_dir),
     plain(
         "config-bin-dir-before-path",
-        &["mux-6-bin-dir", "mux-11.2-path"],
-        bin_dir,
+        &["config.bin-dir", "plugin.path"],
+        bin_dir_before_path,
     ),
-    plain("config-keys-of-any-case", &["mux-6-case"], any_case),
     plain(
-        "config-prev-result-unreadable",
-        &["mux-6-prev-result"],
-        prev_result,
+        "config-unreadable-prev-result",
+        &["config.prev-result"],
+        unreadable_prev_result,
     ),
     plain(
         "config-readiness-file-in-auto-mode",
-        &["mux-4.4-readiness"],
-        readiness,
-    ),
-    overlaid(
-        "overlay-wins-over-the-request",
-        &["mux-4.4-overlay"],
-        overlay,
-    ),
-    overlaid("overlay-unknown-keys", &["mux-4.4-unknown"], unknown),
-    overlaid(
-        "overlay-default-networks",
-        &[
-            "mux-4.4-overlay",
-            "mux-6-default-networks",
-            "mux-6-multus-namespace",
-        ],
-        overlay_networks,
-    ),
-    overlaid(
-        "overlay-system-namespaces",
-        &["mux-6-system-namespaces"],
-        overlay_system,
+        &["config.readiness-indicator-auto"],
+        readiness_file_in_auto_mode,
     ),
 ];
 
-fn delegates(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("delegated", "a")?;
+fn delegates(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("delegated", "a")?;
     let keys = json!({"clusterNetwork": null, "delegates": [recorder("first", &json!({})), recorder("second", &json!({}))]});
-    bench.add_with(&pod, &keys)?;
-    bench.called(&pod, &["ADD first", "ADD second", "ADD a"])?;
-    let names: Vec<_> = bench
+    harness.add_with(&pod, &keys)?;
+    harness.expect_calls(&pod, &["ADD first", "ADD second", "ADD a"])?;
+    let names: Vec<_> = harness
         .calls(&pod)?
         .iter()
         .map(|call| call.variable("CNI_IFNAME").to_owned())
         .collect();
     ensure!(names == ["eth0", "net1", "net2"], "{names:?}");
-    bench.verb_with("DEL", &pod, &keys)?.well()?;
-    bench.called(
+    harness.verb_with("DEL", &pod, &keys)?.success()?;
+    harness.expect_calls(
         &pod,
         &[
             "ADD first",
@@ -105,72 +117,72 @@ fn delegates(bench: &Bench) -> anyhow::Result<()> {
     )
 }
 
-fn delegates_ignored(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("undelegated", "")?;
-    bench.add_with(&pod, &json!({"delegates": [recorder("first", &json!({}))]}))?;
-    bench.called(&pod, &["ADD primary"])
+fn delegates_and_cluster_network(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("undelegated", "")?;
+    harness.add_with(&pod, &json!({"delegates": [recorder("first", &json!({}))]}))?;
+    harness.expect_calls(&pod, &["ADD primary"])
 }
 
-fn default_networks(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("defaulted", "a")?;
-    bench.add_with(
+fn default_networks(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("defaulted", "a")?;
+    harness.add_with(
         &pod,
         &json!({"defaultNetworks": ["central", "also-central"]}),
     )?;
-    bench.called(
+    harness.expect_calls(
         &pod,
         &["ADD primary", "ADD central", "ADD also-central", "ADD a"],
     )?;
-    let pod = bench.pod("defaulted-elsewhere", "a")?;
-    bench.add_with(
+    let pod = harness.pod("defaulted-elsewhere", "a")?;
+    harness.add_with(
         &pod,
         &json!({"defaultNetworks": ["common"], "multusNamespace": "shared"}),
     )?;
-    bench.called(&pod, &["ADD primary", "ADD common", "ADD a"])
+    harness.expect_calls(&pod, &["ADD primary", "ADD common", "ADD a"])
 }
 
-fn system_namespaces(bench: &Bench) -> anyhow::Result<()> {
+fn system_namespaces(harness: &Harness) -> anyhow::Result<()> {
     let quiet = |name| {
-        bench.pod_of(
+        harness.pod_with(
             name,
-            &PodForm {
+            &PodSpec {
                 namespace: "quiet",
-                ..PodForm::default()
+                ..PodSpec::default()
             },
         )
     };
     let keys = json!({"defaultNetworks": ["central"], "systemNamespaces": ["quiet", "other"]});
     let pod = quiet("of-the-system")?;
-    bench.add_with(&pod, &keys)?;
-    bench.called(&pod, &["ADD primary"])?;
+    harness.add_with(&pod, &keys)?;
+    harness.expect_calls(&pod, &["ADD primary"])?;
     let pod = quiet("of-no-system")?;
-    bench.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
-    bench.called(&pod, &["ADD primary", "ADD central"])?;
-    let pod = bench.pod_of(
+    harness.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
+    harness.expect_calls(&pod, &["ADD primary", "ADD central"])?;
+    let pod = harness.pod_with(
         "in-kube-system",
-        &PodForm {
+        &PodSpec {
             namespace: "kube-system",
-            ..PodForm::default()
+            ..PodSpec::default()
         },
     )?;
-    bench.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
-    bench.called(&pod, &["ADD primary"])
+    harness.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
+    harness.expect_calls(&pod, &["ADD primary"])
 }
 
-fn nothing(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("nothing", "")?;
-    let outcome = bench.verb_with("ADD", &pod, &json!({"clusterNetwork": null}))?;
-    outcome.tells(&["LoadNetConf: at least one delegate/clusterNetwork must be specified"])
+fn without_network(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("nothing", "")?;
+    let outcome = harness.verb_with("ADD", &pod, &json!({"clusterNetwork": null}))?;
+    outcome.error_contains(&["LoadNetConf: at least one delegate/clusterNetwork must be specified"])
 }
 
-fn no_type(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("typeless", "")?;
+fn delegate_without_type(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("typeless", "")?;
     let broken = [
         json!({"name": "x"}),
         json!({"name": "x", "plugins": [{"other": 1}]}),
     ];
     for delegate in broken {
-        bench
+        harness
             .verb_with(
                 "ADD",
                 &pod,
@@ -178,42 +190,42 @@ fn no_type(bench: &Bench) -> anyhow::Result<()> {
             )?
             .error()?;
     }
-    bench.called(&pod, &[])
+    harness.expect_calls(&pod, &[])
 }
 
-fn cni_dir(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("elsewhere-kept", "")?;
+fn cni_dir(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("elsewhere-kept", "")?;
     let dir = "/var/lib/cni/elsewhere";
     let keys = json!({"cniDir": dir});
-    bench.add_with(&pod, &keys)?;
+    harness.add_with(&pod, &keys)?;
     let (state, results) = (
-        bench.scene.node.path(&format!("{dir}/{}", pod.id)),
-        bench.scene.node.list(&format!("{dir}/results"))?,
+        harness.node().path(&format!("{dir}/{}", pod.id)),
+        harness.node().list(&format!("{dir}/results"))?,
     );
-    let is_there = state.exists();
-    bench.verb_with("DEL", &pod, &keys)?.well()?;
-    let is_gone = !state.exists();
-    fs::remove_dir_all(bench.scene.node.path(dir))?;
+    let existed = state.exists();
+    harness.verb_with("DEL", &pod, &keys)?.success()?;
+    let was_removed = !state.exists();
+    fs::remove_dir_all(harness.node().path(dir))?;
     ensure!(
-        is_there && is_gone && results.len() == 1,
-        "there {is_there}, gone {is_gone}, {results:?}"
+        existed && was_removed && results.len() == 1,
+        "state existed: {existed}, removed: {was_removed}, results: {results:?}"
     );
-    bench.called(&pod, &["ADD primary", "DEL primary"])
+    harness.expect_calls(&pod, &["ADD primary", "DEL primary"])
 }
 
-fn bin_dir(bench: &Bench) -> anyhow::Result<()> {
-    let node = &bench.scene.node;
+fn bin_dir_before_path(harness: &Harness) -> anyhow::Result<()> {
+    let node = harness.node();
     let other = "/opt/cni/other";
     node.write(&format!("{other}/recorder"), b"")?;
     fs::copy(
         node.path(&format!("{BIN_DIR}/recorder")),
         node.path(&format!("{other}/recorder")),
     )?;
-    let pod = bench.pod("pathed", "")?;
-    let outcome = bench.verb_env("ADD", &pod, &json!({}), &[("CNI_PATH", other)]);
+    let pod = harness.pod("pathed", "")?;
+    let outcome = harness.verb_env("ADD", &pod, &json!({}), &[("CNI_PATH", other)]);
     fs::remove_dir_all(node.path(other))?;
-    outcome?.well()?;
-    let call = bench.call(&pod, "ADD", "primary")?;
+    outcome?.success()?;
+    let call = harness.call(&pod, "ADD", "primary")?;
     ensure!(
         call.program == format!("{BIN_DIR}/recorder"),
         "{}",
@@ -227,87 +239,87 @@ fn bin_dir(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn any_case(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("cased", "")?;
-    bench.add_with(
+fn keys_of_any_case(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("cased", "")?;
+    harness.add_with(
         &pod,
         &json!({"clusterNetwork": null, "Delegates": [recorder("cased", &json!({}))]}),
     )?;
-    bench.called(&pod, &["ADD cased"])
+    harness.expect_calls(&pod, &["ADD cased"])
 }
 
-fn prev_result(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("preceded", "")?;
-    bench
+fn unreadable_prev_result(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("preceded", "")?;
+    harness
         .verb_with(
             "ADD",
             &pod,
             &json!({"prevResult": {"cniVersion": "1.1.0", "ips": "none"}}),
         )?
         .error()?;
-    bench.called(&pod, &[])
+    harness.expect_calls(&pod, &[])
 }
 
-fn readiness(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("impatient", "")?;
+fn readiness_file_in_auto_mode(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("impatient", "")?;
     let keys = json!({"readinessindicatorfile": "/run/never"});
-    bench
-        .begin_with("ADD", &pod, &keys)?
+    harness
+        .spawn_verb_with("ADD", &pod, &keys)?
         .within(10)?
-        .well()
+        .success()
         .map(drop)
 }
 
-fn overlay(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("overlaid", "other/far")?;
+fn overlay_wins_over_the_request(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("overlaid", "other/far")?;
     let keys = json!({"namespaceIsolation": false, "globalNamespaces": "other"});
-    bench
+    harness
         .verb_with("ADD", &pod, &keys)?
-        .tells(&["namespace isolation enabled, annotation violates permission"])?;
-    bench.called(&pod, &[])
+        .error_contains(&["namespace isolation enabled, annotation violates permission"])?;
+    harness.expect_calls(&pod, &[])
 }
 
-fn unknown(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("overlaid-unknown", "a")?;
-    bench.add(&pod)?;
-    // Nobody's key is not the delegates' either.
-    let strays: Vec<Value> = bench
+fn overlay_unknown_keys(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("overlaid-unknown", "a")?;
+    harness.add(&pod)?;
+    // The key must not reach the plugins.
+    let found: Vec<Value> = harness
         .calls(&pod)?
         .into_iter()
         .map(|call| call.stdin)
-        .filter(|stdin| !stdin["keyOfNobody"].is_null())
+        .filter(|stdin| !stdin["unknownKey"].is_null())
         .collect();
-    ensure!(strays.is_empty(), "{strays:?}");
+    ensure!(found.is_empty(), "{found:?}");
     Ok(())
 }
 
-fn overlay_networks(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("overlaid-networks", "shared/common")?;
-    bench.add_with(
+fn overlay_default_networks(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("overlaid-networks", "shared/common")?;
+    harness.add_with(
         &pod,
         &json!({"defaultNetworks": ["central"], "multusNamespace": "kube-system"}),
     )?;
-    bench.called(&pod, &["ADD primary", "ADD everyone", "ADD common"])
+    harness.expect_calls(&pod, &["ADD primary", "ADD everyone", "ADD common"])
 }
 
-fn overlay_system(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod_of(
+fn overlay_system_namespaces(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod_with(
         "overlaid-quiet",
-        &PodForm {
+        &PodSpec {
             namespace: "quiet",
-            ..PodForm::default()
+            ..PodSpec::default()
         },
     )?;
-    bench.add(&pod)?;
-    bench.called(&pod, &["ADD primary"])?;
-    // The list is replaced, not added to.
-    let pod = bench.pod_of(
+    harness.add(&pod)?;
+    harness.expect_calls(&pod, &["ADD primary"])?;
+    // The daemon's list replaces the default, which has `kube-system`.
+    let pod = harness.pod_with(
         "overlaid-loud",
-        &PodForm {
+        &PodSpec {
             namespace: "kube-system",
-            ..PodForm::default()
+            ..PodSpec::default()
         },
     )?;
-    bench.add(&pod)?;
-    bench.called(&pod, &["ADD primary", "ADD everyone"])
+    harness.add(&pod)?;
+    harness.expect_calls(&pod, &["ADD primary", "ADD everyone"])
 }

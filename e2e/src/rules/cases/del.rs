@@ -1,4 +1,4 @@
-//! DEL.
+//! Cases of subject `del`: DEL.
 
 use std::fs;
 
@@ -9,51 +9,63 @@ use super::{Case, plain};
 use crate::{
     http::Answer,
     rules::{
-        bench::{Bench, Pod, WITH_A, WITH_A_AND_B},
         definitions::recorder,
+        harness::{Harness, Pod, WITH_A, WITH_A_AND_B},
     },
 };
 
 pub(super) const CASES: &[Case] = &[
     plain(
         "del-in-reverse",
-        &["mux-12.2-reverse", "mux-12.3-removed"],
-        reverse,
-    ),
-    plain("del-goes-on-after-a-failure", &["mux-12.2-all"], goes_on),
-    plain("del-without-pod", &["mux-12.2-alone"], no_pod),
-    plain("del-without-netns", &["mux-12.2-no-netns"], no_netns),
-    plain(
-        "del-with-cached-result",
-        &["mux-12.2-prev-result"],
-        prev_result,
+        &["del.reverse-order", "del.state-removed"],
+        in_reverse,
     ),
     plain(
         "del-by-the-configuration-of-add",
-        &["mux-12.2-changed"],
-        changed,
+        &["del.configuration-of-add"],
+        by_the_configuration_of_add,
     ),
-    plain("del-reports-all-errors", &["mux-12.2-report"], report),
-    plain("del-keeps-state-for-another-try", &["mux-12.3-kept"], kept),
-    plain("del-that-is-not-tried-again", &["mux-12.3-wish"], wish),
+    plain(
+        "del-with-cached-result",
+        &["del.cached-result"],
+        with_cached_result,
+    ),
     plain(
         "del-with-a-broken-cached-result",
-        &["mux-12.2-cache"],
-        broken_cache,
+        &["del.broken-cached-result"],
+        with_a_broken_cached_result,
     ),
-    plain("del-twice", &["mux-12.4-twice"], twice),
-    plain("del-twice-without-pod", &["mux-12.4-twice"], twice_alone),
+    plain("del-without-pod", &["del.without-pod"], without_pod),
+    plain("del-without-netns", &["del.without-netns"], without_netns),
+    plain(
+        "del-continues-after-a-failure",
+        &["del.continues"],
+        continues_after_a_failure,
+    ),
+    plain(
+        "del-reports-all-errors",
+        &["del.all-errors"],
+        reports_all_errors,
+    ),
+    plain(
+        "del-keeps-state-for-a-retry",
+        &["del.state-kept"],
+        keeps_state_for_a_retry,
+    ),
+    plain("del-retry-disabled", &["del.retry"], retry_disabled),
+    plain("del-twice", &["del.twice"], twice),
+    plain("del-twice-without-pod", &["del.twice"], twice_without_pod),
 ];
 
-fn on_socket(bench: &Bench, pod: &Pod) -> anyhow::Result<Answer> {
-    bench.request(&pod.env("DEL"), &bench.config()?)
+fn on_socket(harness: &Harness, pod: &Pod) -> anyhow::Result<Answer> {
+    harness.cni_request(&pod.env("DEL"), &harness.config()?)
 }
 
-fn reverse(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("taken-down", "a@ext0,b,list")?;
-    bench.add(&pod)?;
-    bench.del(&pod)?;
-    let calls = bench.calls(&pod)?;
+fn in_reverse(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("taken-down", "a@ext0,b,list")?;
+    harness.add(&pod)?;
+    harness.del(&pod)?;
+    let calls = harness.calls(&pod)?;
     let names = |verb| {
         calls
             .iter()
@@ -69,46 +81,50 @@ fn reverse(bench: &Bench) -> anyhow::Result<()> {
     let mut added = names("ADD");
     added.reverse();
     ensure!(names("DEL") == added, "{:?} and {added:?}", names("DEL"));
-    ensure!(!bench.state_file(&pod).exists(), "its state is left");
+    ensure!(!harness.state_file(&pod).exists(), "the state is left");
     Ok(())
 }
 
-fn goes_on(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("stubborn", "a,b")?;
-    bench.add(&pod)?;
-    bench.fails("a", "DEL", 7, "it stays")?;
-    // What the runtime is told is another matter.
-    bench.verb("DEL", &pod)?;
-    bench.called(&pod, &WITH_A_AND_B)
+fn continues_after_a_failure(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("stubborn", "a,b")?;
+    harness.add(&pod)?;
+    harness.set_error("a", "DEL", 7, "it stays")?;
+    // Another rule is about the answer.
+    harness.verb("DEL", &pod)?;
+    harness.expect_calls(&pod, &WITH_A_AND_B)
 }
 
-fn no_pod(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("orphaned", "a")?;
-    bench.add(&pod)?;
-    bench.delete(&pod)?;
-    bench.settle()?;
-    bench.del(&pod)?;
-    bench.called(&pod, &WITH_A)
+fn without_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("orphaned", "a")?;
+    harness.add(&pod)?;
+    harness.delete_pod(&pod)?;
+    harness.wait_for_watch()?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &WITH_A)
 }
 
-fn no_netns(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("without-netns", "a")?;
-    bench.add(&pod)?;
-    bench.end_netns(&pod)?;
-    bench
+fn without_netns(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("without-netns", "a")?;
+    harness.add(&pod)?;
+    harness.delete_netns(&pod)?;
+    harness
         .verb_env("DEL", &pod, &json!({}), &[("CNI_NETNS", "")])?
-        .well()?;
-    bench.called(&pod, &WITH_A)?;
-    let call = bench.call(&pod, "DEL", "a")?;
+        .success()?;
+    harness.expect_calls(&pod, &WITH_A)?;
+    let call = harness.call(&pod, "DEL", "a")?;
     ensure!(call.variable("CNI_NETNS").is_empty(), "{call:?}");
     Ok(())
 }
 
-fn prev_result(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("remembered", "a,list")?;
-    bench.add(&pod)?;
-    bench.del(&pod)?;
-    for call in bench.calls(&pod)?.iter().filter(|call| call.verb == "DEL") {
+fn with_cached_result(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("remembered", "a,list")?;
+    harness.add(&pod)?;
+    harness.del(&pod)?;
+    for call in harness
+        .calls(&pod)?
+        .iter()
+        .filter(|call| call.verb == "DEL")
+    {
         ensure!(
             call.stdin["prevResult"]["ips"][0]["address"].is_string(),
             "{}",
@@ -118,10 +134,10 @@ fn prev_result(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn changed(bench: &Bench) -> anyhow::Result<()> {
+fn by_the_configuration_of_add(harness: &Harness) -> anyhow::Result<()> {
     let path = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions/c";
     let set = |config: &Value| {
-        bench
+        harness
             .api(
                 "PATCH",
                 path,
@@ -129,23 +145,23 @@ fn changed(bench: &Bench) -> anyhow::Result<()> {
             )
             .map(drop)
     };
-    let pod = bench.pod("unchanged", "c")?;
-    bench.add(&pod)?;
+    let pod = harness.pod("unchanged", "c")?;
+    harness.add(&pod)?;
     set(&recorder("c", &json!({"changed": true})))?;
-    let outcome = bench.settle().and_then(|()| bench.del(&pod));
+    let outcome = harness.wait_for_watch().and_then(|()| harness.del(&pod));
     set(&recorder("c", &json!({})))?;
     outcome?;
-    let call = bench.call(&pod, "DEL", "c")?;
+    let call = harness.call(&pod, "DEL", "c")?;
     ensure!(call.stdin["changed"].is_null(), "{}", call.stdin);
     Ok(())
 }
 
-fn report(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("complaining", "a,b")?;
-    bench.add(&pod)?;
-    bench.fails("a", "DEL", 7, "a stays")?;
-    bench.fails("b", "DEL", 7, "b stays")?;
-    let answer = on_socket(bench, &pod)?;
+fn reports_all_errors(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("complaining", "a,b")?;
+    harness.add(&pod)?;
+    harness.set_error("a", "DEL", 7, "a stays")?;
+    harness.set_error("b", "DEL", 7, "b stays")?;
+    let answer = on_socket(harness, &pod)?;
     let text = answer.text();
     ensure!(
         answer.status == 400 && text.contains("a stays") && text.contains("b stays"),
@@ -155,89 +171,88 @@ fn report(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kept(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("tried-again", "a,b")?;
-    bench.add(&pod)?;
-    bench.delete(&pod)?;
-    bench.settle()?;
-    bench.fails("a", "DEL", 7, "not yet")?;
-    ensure!(on_socket(bench, &pod)?.status == 400, "it did not fail");
-    ensure!(bench.state_file(&pod).exists(), "the state is gone");
-    bench.answer("a", "DEL", &Value::Null)?;
-    on_socket(bench, &pod)?.well()?;
-    let again = bench
-        .order(&pod)?
+fn keeps_state_for_a_retry(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("tried-again", "a,b")?;
+    harness.add(&pod)?;
+    harness.delete_pod(&pod)?;
+    harness.wait_for_watch()?;
+    harness.set_error("a", "DEL", 7, "not yet")?;
+    ensure!(on_socket(harness, &pod)?.status == 400, "DEL did not fail");
+    ensure!(harness.state_file(&pod).exists(), "the state was removed");
+    harness.set_answer("a", "DEL", &Value::Null)?;
+    on_socket(harness, &pod)?.well()?;
+    let again = harness
+        .call_order(&pod)?
         .iter()
         .filter(|call| *call == "DEL a")
         .count();
     ensure!(
-        again == 2 && !bench.state_file(&pod).exists(),
-        "{again} tries"
+        again == 2 && !harness.state_file(&pod).exists(),
+        "{again} attempts"
     );
     Ok(())
 }
 
-fn twice(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("twice-gone", "a")?;
-    bench.add(&pod)?;
-    bench.del(&pod)?;
-    bench.del(&pod)?;
-    ensure!(!bench.state_file(&pod).exists(), "its state is left");
+fn twice(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("twice-gone", "a")?;
+    harness.add(&pod)?;
+    harness.del(&pod)?;
+    harness.del(&pod)?;
+    ensure!(!harness.state_file(&pod).exists(), "the state is left");
     Ok(())
 }
 
-fn twice_alone(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("twice-alone", "a")?;
-    bench.add(&pod)?;
-    bench.del(&pod)?;
-    bench.delete(&pod)?;
-    bench.settle()?;
-    let calls = bench.order(&pod)?.len();
-    bench.del(&pod)?;
+fn twice_without_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("twice-alone", "a")?;
+    harness.add(&pod)?;
+    harness.del(&pod)?;
+    harness.delete_pod(&pod)?;
+    harness.wait_for_watch()?;
+    let calls = harness.call_order(&pod)?.len();
+    harness.del(&pod)?;
     ensure!(
-        bench.order(&pod)?.len() == calls,
+        harness.call_order(&pod)?.len() == calls,
         "{:?}",
-        bench.order(&pod)?
+        harness.call_order(&pod)?
     );
-    let state = fs::exists(bench.state_file(&pod))?;
-    ensure!(!state, "its state is left");
+    let state = fs::exists(harness.state_file(&pod))?;
+    ensure!(!state, "the state is left");
     Ok(())
 }
 
-/// With `retryDeleteOnError` the state stays, as with upstream; without it, it goes although a network did not.
-fn wish(bench: &Bench) -> anyhow::Result<()> {
-    for (name, again) in [("tried-again-as-wanted", true), ("tried-once", false)] {
-        let pod = bench.pod(name, "a")?;
-        bench.add(&pod)?;
-        bench.fails("a", "DEL", 7, "not yet")?;
-        let config = bench.config_with(&json!({"retryDeleteOnError": again}))?;
-        let answer = bench.request(&pod.env("DEL"), &config)?;
+/// With `retryDeleteOnError` set to `false` the state is removed although a network stays attached.
+fn retry_disabled(harness: &Harness) -> anyhow::Result<()> {
+    for (name, again) in [("retry-enabled", true), ("retry-disabled", false)] {
+        let pod = harness.pod(name, "a")?;
+        harness.add(&pod)?;
+        harness.set_error("a", "DEL", 7, "not yet")?;
+        let config = harness.config_with(&json!({"retryDeleteOnError": again}))?;
+        let answer = harness.cni_request(&pod.env("DEL"), &config)?;
         ensure!(answer.status == 400, "{name}: it did not fail");
         ensure!(
-            bench.state_file(&pod).exists() == again,
-            "{name}: the state is not as wanted"
+            harness.state_file(&pod).exists() == again,
+            "{name}: the state was kept or removed against the configuration"
         );
-        bench.answer("a", "DEL", &Value::Null)?;
-        bench.del(&pod)?;
+        harness.set_answer("a", "DEL", &Value::Null)?;
+        harness.del(&pod)?;
         ensure!(
-            !bench.state_file(&pod).exists(),
-            "{name}: its state is left"
+            !harness.state_file(&pod).exists(),
+            "{name}: the state is left"
         );
     }
     Ok(())
 }
 
-/// What cannot be read of a list's last result does not keep it from going.
-fn broken_cache(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("forgotten", "list")?;
-    bench.add(&pod)?;
+fn with_a_broken_cached_result(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("forgotten", "list")?;
+    harness.add(&pod)?;
     let file = format!("/var/lib/cni/multus/results/list-{}-net1", pod.id);
-    bench.scene.node.write(&file, "{\"kind\":")?;
-    bench.del(&pod)?;
-    let deleted = bench.order(&pod)?;
+    harness.node().write(&file, "{\"kind\":")?;
+    harness.del(&pod)?;
+    let deleted = harness.call_order(&pod)?;
     let deleted = deleted.iter().filter(|call| *call == "DEL list").count();
-    ensure!(deleted == 2, "{deleted} plugins were told");
-    let left = bench.scene.node.path(&file).exists();
-    ensure!(!left, "what cannot be read is left");
+    ensure!(deleted == 2, "{deleted} calls of DEL");
+    let left = harness.node().path(&file).exists();
+    ensure!(!left, "the broken cached result is left");
     Ok(())
 }

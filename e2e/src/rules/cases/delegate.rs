@@ -1,4 +1,4 @@
-//! `/delegate`: one network at a time for pods that run, as upstream's controller of dynamic networks asks for them.
+//! Cases of subject `delegate`: Networks of running pods.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -7,54 +7,82 @@ use super::{Case, plain};
 use crate::{
     http::Answer,
     rules::{
-        bench::{Bench, Pod},
         definitions::recorder,
+        harness::{Harness, Pod},
     },
 };
 
 pub(super) const CASES: &[Case] = &[
     plain(
         "delegate-add",
-        &["mux-4.5-add", "mux-4.5-status", "mux-4.5-event"],
+        &[
+            "delegate.add",
+            "delegate.status-annotation",
+            "delegate.event",
+        ],
         add,
     ),
-    plain("delegate-attributes", &["mux-4.5-attributes"], attributes),
-    plain("delegate-list", &["mux-4.5-list"], list),
-    plain("delegate-own-configuration", &["mux-4.5-own"], own),
-    plain("delegate-unknown-pod", &["mux-4.5-pod"], unknown),
-    plain("delegate-name-taken", &["mux-4.5-taken"], taken),
-    plain("delegate-that-fails", &["mux-4.5-undone"], undone),
-    plain("delegate-del", &["mux-4.5-del", "mux-4.5-del-fails"], del),
-    plain("delegate-check", &["mux-4.5-check"], check),
+    plain(
+        "delegate-interface-attributes",
+        &["delegate.interface-attributes"],
+        interface_attributes,
+    ),
+    plain("delegate-list", &["delegate.list"], list),
+    plain(
+        "delegate-configuration",
+        &["delegate.configuration"],
+        configuration,
+    ),
+    plain(
+        "delegate-unknown-pod",
+        &["delegate.unknown-pod"],
+        unknown_pod,
+    ),
+    plain(
+        "delegate-interface-exists",
+        &["delegate.interface-exists"],
+        interface_exists,
+    ),
+    plain("delegate-rollback", &["delegate.rollback"], rollback),
+    plain("delegate-del", &["delegate.del", "delegate.del-error"], del),
+    plain("delegate-check", &["delegate.check"], check),
     plain(
         "delegate-check-of-a-list",
-        &["mux-4.5-check-list"],
-        check_list,
+        &["delegate.check-list"],
+        check_of_a_list,
     ),
-    plain("delegate-status", &["mux-4.5-plugin-status"], status),
-    plain("delegate-other-verbs", &["mux-4.5-verbs"], others),
-    plain("delegate-goes-with-its-pod", &["mux-4.5-with-pod"], goes),
+    plain("delegate-status", &["delegate.status"], status),
+    plain(
+        "delegate-other-verbs",
+        &["delegate.other-verbs"],
+        other_verbs,
+    ),
+    plain(
+        "delegate-del-with-its-pod",
+        &["delegate.del-with-pod"],
+        del_with_its_pod,
+    ),
 ];
 
-/// A pod that runs, with its default network alone.
-fn running(bench: &Bench, name: &str) -> anyhow::Result<Pod> {
-    let pod = bench.pod(name, "")?;
-    bench.add(&pod)?;
+/// Attaches a pod that has the default network alone.
+fn running(harness: &Harness, name: &str) -> anyhow::Result<Pod> {
+    let pod = harness.pod(name, "")?;
+    harness.add(&pod)?;
     Ok(pod)
 }
 
-/// The calls of plugins since the pod's ADD.
-fn since(bench: &Bench, pod: &Pod, expected: &[&str]) -> anyhow::Result<()> {
+/// Fails unless these are the calls of plugins since the pod's `ADD`.
+fn expect_calls_since_add(harness: &Harness, pod: &Pod, expected: &[&str]) -> anyhow::Result<()> {
     let all: Vec<_> = ["ADD primary"].iter().chain(expected).copied().collect();
-    bench.called(pod, &all)
+    harness.expect_calls(pod, &all)
 }
 
-fn ask(bench: &Bench, verb: &str, pod: &Pod, config: &Value) -> anyhow::Result<Answer> {
-    asked(bench, verb, pod, config, &Value::Null)
+fn post(harness: &Harness, verb: &str, pod: &Pod, config: &Value) -> anyhow::Result<Answer> {
+    post_with(harness, verb, pod, config, &Value::Null)
 }
 
-fn asked(
-    bench: &Bench,
+fn post_with(
+    harness: &Harness,
     verb: &str,
     pod: &Pod,
     config: &Value,
@@ -63,10 +91,10 @@ fn asked(
     let mut env = pod.env(verb);
     for (key, value) in &mut env {
         if key == "CNI_IFNAME" {
-            "given0".clone_into(value);
+            "extra0".clone_into(value);
         }
     }
-    bench.ask("/delegate", &env, config, attributes)
+    harness.post("/delegate", &env, config, attributes)
 }
 
 fn refused(answer: &Answer, word: &str) -> anyhow::Result<()> {
@@ -79,49 +107,49 @@ fn refused(answer: &Answer, word: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn given(keys: &Value) -> Value {
-    recorder("given", keys)
+fn extra(keys: &Value) -> Value {
+    recorder("extra", keys)
 }
 
-fn given_list() -> Value {
-    json!({"cniVersion": "1.0.0", "name": "given", "plugins": [{"type": "recorder", "place": "one"}, {"type": "recorder", "place": "two"}]})
+fn extra_list() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "extra", "plugins": [{"type": "recorder", "place": "one"}, {"type": "recorder", "place": "two"}]})
 }
 
-fn add(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged")?;
-    let before = bench.status(&pod)?;
-    let answer = ask(bench, "ADD", &pod, &given(&json!({"from": "request"})))?.well()?;
+fn add(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged")?;
+    let before = harness.network_status(&pod)?;
+    let answer = post(harness, "ADD", &pod, &extra(&json!({"from": "request"})))?.well()?;
     let result = &answer.json()?["Result"];
     ensure!(
-        result["cniVersion"] == "1.1.0" && result["interfaces"][0]["name"] == "given0",
+        result["cniVersion"] == "1.1.0" && result["interfaces"][0]["name"] == "extra0",
         "{result}"
     );
-    since(bench, &pod, &["ADD given"])?;
-    let call = bench.call(&pod, "ADD", "given")?;
-    ensure!(call.variable("CNI_IFNAME") == "given0", "{call:?}");
+    expect_calls_since_add(harness, &pod, &["ADD extra"])?;
+    let call = harness.call(&pod, "ADD", "extra")?;
+    ensure!(call.variable("CNI_IFNAME") == "extra0", "{call:?}");
     ensure!(call.stdin["from"] == "request", "{}", call.stdin);
     let args = call.variable("CNI_ARGS");
     ensure!(args.contains("K8S_POD_NAME=plugged"), "{args}");
-    let after = bench.status(&pod)?;
-    ensure!(before == after, "the status became {after:?}");
-    bench.event(
+    let after = harness.network_status(&pod)?;
+    ensure!(before == after, "the status annotation became {after:?}");
+    harness.wait_for_event(
         &pod,
         "AddedInterface",
-        "Add given0 [10.66.0.2/24] from given",
+        "Add extra0 [10.66.0.2/24] from extra",
     )
 }
 
-fn attributes(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-as-asked")?;
-    let wishes =
+fn interface_attributes(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-attributes")?;
+    let attributes =
         json!({"ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07", "cni-args": {"tier": "gold"}});
-    let config = given(&json!({"capabilities": {"ips": true, "mac": true}}));
-    asked(bench, "ADD", &pod, &config, &wishes)?.well()?;
-    let call = bench.call(&pod, "ADD", "given")?;
+    let config = extra(&json!({"capabilities": {"ips": true, "mac": true}}));
+    post_with(harness, "ADD", &pod, &config, &attributes)?.well()?;
+    let call = harness.call(&pod, "ADD", "extra")?;
     let expected = json!({"ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07"});
     ensure!(call.stdin["runtimeConfig"] == expected, "{}", call.stdin);
     ensure!(
-        call.stdin["args"]["cni"] == wishes["cni-args"],
+        call.stdin["args"]["cni"] == attributes["cni-args"],
         "{}",
         call.stdin
     );
@@ -133,11 +161,11 @@ fn attributes(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn list(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-list")?;
-    ask(bench, "ADD", &pod, &given_list())?.well()?;
-    ask(bench, "DEL", &pod, &given_list())?.well()?;
-    let calls = bench.calls(&pod)?;
+fn list(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-list")?;
+    post(harness, "ADD", &pod, &extra_list())?.well()?;
+    post(harness, "DEL", &pod, &extra_list())?.well()?;
+    let calls = harness.calls(&pod)?;
     let places: Vec<_> = calls[1..]
         .iter()
         .map(|call| {
@@ -155,65 +183,65 @@ fn list(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The daemon's file says 1.1.0.
-fn own(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-old")?;
-    let config = given(&json!({"cniVersion": "0.4.0"}));
-    ask(bench, "ADD", &pod, &config)?.well()?;
-    let call = bench.call(&pod, "ADD", "given")?;
+/// The `cniVersion` of the daemon's file is 1.1.0.
+fn configuration(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-old")?;
+    let config = extra(&json!({"cniVersion": "0.4.0"}));
+    post(harness, "ADD", &pod, &config)?.well()?;
+    let call = harness.call(&pod, "ADD", "extra")?;
     ensure!(call.stdin == config, "{}", call.stdin);
     Ok(())
 }
 
-fn unknown(bench: &Bench) -> anyhow::Result<()> {
-    let stranger = bench.sandbox("default", "plugged-nowhere", "0000")?;
-    let mut another = running(bench, "plugged-before")?;
+fn unknown_pod(harness: &Harness) -> anyhow::Result<()> {
+    let unknown = harness.sandbox("default", "plugged-nowhere", "0000")?;
+    let mut another = running(harness, "plugged-before")?;
     "0000".clone_into(&mut another.uid);
-    for (pod, verb, calls) in [(&stranger, "ADD", 0), (&another, "DEL", 1)] {
-        refused(&ask(bench, verb, pod, &given(&json!({})))?, &pod.name)?;
-        let order = bench.order(pod)?;
+    for (pod, verb, calls) in [(&unknown, "ADD", 0), (&another, "DEL", 1)] {
+        refused(&post(harness, verb, pod, &extra(&json!({})))?, &pod.name)?;
+        let order = harness.call_order(pod)?;
         ensure!(order.len() == calls, "{order:?}");
     }
     Ok(())
 }
 
-fn taken(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-twice")?;
+fn interface_exists(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-twice")?;
     let netns = pod.netns_name();
-    bench.scene.node.run(&[
-        "ip", "-n", &netns, "link", "add", "given0", "type", "veth", "peer", "name", "given1",
+    harness.node().run(&[
+        "ip", "-n", &netns, "link", "add", "extra0", "type", "veth", "peer", "name", "extra1",
     ])?;
-    let answer = ask(bench, "ADD", &pod, &given(&json!({})))?;
-    refused(&answer, "interface name given0 already exists")?;
-    since(bench, &pod, &[])
+    let answer = post(harness, "ADD", &pod, &extra(&json!({})))?;
+    refused(&answer, "interface name extra0 already exists")?;
+    expect_calls_since_add(harness, &pod, &[])
 }
 
-fn undone(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-in-vain")?;
-    bench.fails("given", "ADD", 7, "no luck")?;
-    refused(&ask(bench, "ADD", &pod, &given(&json!({})))?, "no luck")?;
-    since(bench, &pod, &["ADD given", "DEL given"])?;
-    bench.del(&pod)?;
-    bench.called(
+fn rollback(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-rollback")?;
+    harness.set_error("extra", "ADD", 7, "no luck")?;
+    refused(&post(harness, "ADD", &pod, &extra(&json!({})))?, "no luck")?;
+    expect_calls_since_add(harness, &pod, &["ADD extra", "DEL extra"])?;
+    harness.del(&pod)?;
+    harness.expect_calls(
         &pod,
-        &["ADD primary", "ADD given", "DEL given", "DEL primary"],
+        &["ADD primary", "ADD extra", "DEL extra", "DEL primary"],
     )
 }
 
-fn del(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-and-out")?;
-    let config = given(&json!({"from": "request"}));
-    ask(bench, "ADD", &pod, &config)?.well()?;
-    bench.fails("given", "DEL", 7, "it sticks")?;
-    refused(&ask(bench, "DEL", &pod, &config)?, "it sticks")?;
-    bench.answer("given", "DEL", &Value::Null)?;
-    let answer = ask(bench, "DEL", &pod, &config)?.well()?;
+fn del(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-and-out")?;
+    let config = extra(&json!({"from": "request"}));
+    post(harness, "ADD", &pod, &config)?.well()?;
+    harness.set_error("extra", "DEL", 7, "it sticks")?;
+    refused(&post(harness, "DEL", &pod, &config)?, "it sticks")?;
+    harness.set_answer("extra", "DEL", &Value::Null)?;
+    let answer = post(harness, "DEL", &pod, &config)?.well()?;
     ensure!(answer.body.is_empty(), "{}", answer.text());
-    since(bench, &pod, &["ADD given", "DEL given", "DEL given"])?;
-    let calls = bench.calls(&pod)?;
+    expect_calls_since_add(harness, &pod, &["ADD extra", "DEL extra", "DEL extra"])?;
+    let calls = harness.calls(&pod)?;
     let call = &calls[2];
     ensure!(
-        call.variable("CNI_IFNAME") == "given0"
+        call.variable("CNI_IFNAME") == "extra0"
             && call.stdin["from"] == "request"
             && call.stdin["prevResult"]["ips"][0]["address"] == "10.66.0.2/24",
         "{call:?}"
@@ -221,49 +249,49 @@ fn del(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-checked")?;
-    let config = given(&json!({}));
-    ask(bench, "ADD", &pod, &config)?.well()?;
-    ask(bench, "CHECK", &pod, &config)?.well()?;
-    bench.fails("given", "CHECK", 7, "it is not there")?;
-    refused(&ask(bench, "CHECK", &pod, &config)?, "it is not there")?;
-    since(bench, &pod, &["ADD given", "CHECK given", "CHECK given"])
+fn check(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-checked")?;
+    let config = extra(&json!({}));
+    post(harness, "ADD", &pod, &config)?.well()?;
+    post(harness, "CHECK", &pod, &config)?.well()?;
+    harness.set_error("extra", "CHECK", 7, "it is not there")?;
+    refused(&post(harness, "CHECK", &pod, &config)?, "it is not there")?;
+    expect_calls_since_add(harness, &pod, &["ADD extra", "CHECK extra", "CHECK extra"])
 }
 
-fn check_list(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-checked-list")?;
-    ask(bench, "ADD", &pod, &given_list())?.well()?;
-    ask(bench, "CHECK", &pod, &given_list())?.well()?;
-    let calls = ["ADD given", "ADD given", "CHECK given", "CHECK given"];
-    since(bench, &pod, &calls)
+fn check_of_a_list(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-checked-list")?;
+    post(harness, "ADD", &pod, &extra_list())?.well()?;
+    post(harness, "CHECK", &pod, &extra_list())?.well()?;
+    let calls = ["ADD extra", "ADD extra", "CHECK extra", "CHECK extra"];
+    expect_calls_since_add(harness, &pod, &calls)
 }
 
-fn status(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-status")?;
-    let config = recorder("given-status", &json!({"cniVersion": "1.1.0"}));
-    ask(bench, "STATUS", &pod, &config)?.well()?;
-    bench.fails("given-status", "STATUS", 50, "it is down")?;
-    refused(&ask(bench, "STATUS", &pod, &config)?, "it is down")
+fn status(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-status")?;
+    let config = recorder("extra-status", &json!({"cniVersion": "1.1.0"}));
+    post(harness, "STATUS", &pod, &config)?.well()?;
+    harness.set_error("extra-status", "STATUS", 50, "it is down")?;
+    refused(&post(harness, "STATUS", &pod, &config)?, "it is down")
 }
 
-fn others(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-otherwise")?;
-    refused(&ask(bench, "GC", &pod, &given(&json!({})))?, "GC")?;
-    let answer = bench.daemon_says("GET", "/delegate", b"")?;
+fn other_verbs(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-otherwise")?;
+    refused(&post(harness, "GC", &pod, &extra(&json!({})))?, "GC")?;
+    let answer = harness.daemon_request("GET", "/delegate", b"")?;
     ensure!(answer.status == 405, "{answer:?}");
-    since(bench, &pod, &[])
+    expect_calls_since_add(harness, &pod, &[])
 }
 
-fn goes(bench: &Bench) -> anyhow::Result<()> {
-    let pod = running(bench, "plugged-and-gone")?;
-    let config = given(&json!({"from": "request"}));
-    ask(bench, "ADD", &pod, &config)?.well()?;
-    bench.del(&pod)?;
-    since(bench, &pod, &["ADD given", "DEL given", "DEL primary"])?;
-    let call = bench.call(&pod, "DEL", "given")?;
+fn del_with_its_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = running(harness, "plugged-del-with-pod")?;
+    let config = extra(&json!({"from": "request"}));
+    post(harness, "ADD", &pod, &config)?.well()?;
+    harness.del(&pod)?;
+    expect_calls_since_add(harness, &pod, &["ADD extra", "DEL extra", "DEL primary"])?;
+    let call = harness.call(&pod, "DEL", "extra")?;
     ensure!(
-        call.variable("CNI_IFNAME") == "given0" && call.stdin["from"] == "request",
+        call.variable("CNI_IFNAME") == "extra0" && call.stdin["from"] == "request",
         "{call:?}"
     );
     Ok(())

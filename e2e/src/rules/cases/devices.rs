@@ -1,4 +1,4 @@
-//! Networks that want a device: which of the pod's they get, and who is asked.
+//! Cases of subject `devices`: Devices of networks.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -6,54 +6,70 @@ use serde_json::{Value, json};
 use super::{Case, plain};
 use crate::{
     rules::{
-        bench::{Bench, DEFAULT_NETWORK, NETWORKS, Pod, PodForm, PodResources},
         definitions::{CLAIMED_NIC, NIC, SLOW_NIC},
+        harness::{DEFAULT_NETWORK, Harness, NETWORKS, Pod, PodResources, PodSpec},
     },
     runtime::IMAGE,
 };
 
 pub(super) const CASES: &[Case] = &[
-    plain("devices-one-each", &["mux-10.4-nth", "mux-10.4-pod"], nth),
+    plain(
+        "devices-one-each",
+        &["devices.nth-device", "devices.kubelet"],
+        one_each,
+    ),
     plain(
         "devices-of-containers-in-order",
-        &["mux-10.4-order"],
-        containers,
+        &["devices.order"],
+        of_containers_in_order,
     ),
-    plain(
-        "devices-in-configurations",
-        &["mux-10.4-config", "mux-10.4-capability"],
-        configured,
-    ),
-    plain("devices-asked-for-besides", &["mux-10.4-asked"], besides),
-    plain("devices-too-few", &["mux-10.4-few"], too_few),
     plain(
         "devices-of-the-default-network",
-        &["mux-10.4-default-network"],
-        default_network,
+        &["devices.default-network"],
+        of_the_default_network,
     ),
-    plain("devices-nobody-tells-of", &["mux-10.4-fails"], fails),
-    plain("devices-noted", &["mux-10.4-checkpoint"], noted),
-    plain("devices-claimed", &["mux-10.4-claim"], claimed),
+    plain("devices-too-few", &["devices.too-few"], too_few),
     plain(
-        "devices-claimed-without-attributes",
-        &["mux-10.4-claim-skipped"],
-        skipped,
+        "devices-in-configurations",
+        &["devices.configuration", "devices.capability"],
+        in_configurations,
     ),
     plain(
-        "devices-claimed-in-vain",
-        &["mux-10.4-claim-unallocated"],
-        unallocated,
+        "devices-in-the-annotation",
+        &["devices.annotation"],
+        in_the_annotation,
+    ),
+    plain(
+        "devices-kubelet-error",
+        &["devices.kubelet-error"],
+        kubelet_error,
+    ),
+    plain(
+        "devices-of-the-checkpoint",
+        &["devices.checkpoint"],
+        of_the_checkpoint,
+    ),
+    plain("devices-of-a-claim", &["devices.claim"], of_a_claim),
+    plain(
+        "devices-of-a-claim-without-attributes",
+        &["devices.claim-without-attributes"],
+        of_a_claim_without_attributes,
+    ),
+    plain(
+        "devices-of-an-unallocated-claim",
+        &["devices.claim-unallocated"],
+        of_an_unallocated_claim,
     ),
     plain(
         "devices-of-a-claim-by-name",
-        &["mux-10.4-claim-name"],
-        by_name,
+        &["devices.claim-by-name"],
+        of_a_claim_by_name,
     ),
 ];
 
-/// `network device` of every ADD.
-fn given(bench: &Bench, pod: &Pod) -> anyhow::Result<Vec<String>> {
-    let calls = bench.calls(pod)?.into_iter();
+/// Returns `network device` of every `ADD`.
+fn devices_of(harness: &Harness, pod: &Pod) -> anyhow::Result<Vec<String>> {
+    let calls = harness.calls(pod)?.into_iter();
     Ok(calls
         .filter(|call| call.verb == "ADD")
         .map(|call| {
@@ -63,8 +79,8 @@ fn given(bench: &Bench, pod: &Pod) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-fn has(bench: &Bench, pod: &Pod, expected: &[&str]) -> anyhow::Result<()> {
-    let found = given(bench, pod)?;
+fn expect_devices(harness: &Harness, pod: &Pod, expected: &[&str]) -> anyhow::Result<()> {
+    let found = devices_of(harness, pod)?;
     ensure!(
         found == expected,
         "networks got {found:?}, not {expected:?}"
@@ -72,24 +88,24 @@ fn has(bench: &Bench, pod: &Pod, expected: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Attaches a pod of one container with these devices of the usual resource.
-fn attach(bench: &Bench, name: &str, networks: &str, ids: &[&str]) -> anyhow::Result<Pod> {
+/// Attaches a pod of one container with these devices of `NIC`.
+fn attach(harness: &Harness, name: &str, networks: &str, ids: &[&str]) -> anyhow::Result<Pod> {
     let of_pod = PodResources::new("default", name, &[("main", &[(NIC, ids)])]);
-    let _kubelet = bench.kubelet(&[of_pod])?;
-    let pod = bench.pod(name, networks)?;
-    bench.add(&pod)?;
+    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let pod = harness.pod(name, networks)?;
+    harness.add(&pod)?;
     Ok(pod)
 }
 
-fn nth(bench: &Bench) -> anyhow::Result<()> {
+fn one_each(harness: &Harness) -> anyhow::Result<()> {
     let container = [("main", &[(NIC, &["d1", "d2"][..]), (SLOW_NIC, &["s1"])][..])];
-    let _kubelet = bench.kubelet(&[
+    let _kubelet = harness.fake_kubelet(&[
         PodResources::new("other", "one-each", &[("main", &[(NIC, &["no"])])]),
         PodResources::new("default", "one-each", &container),
         PodResources::new("default", "another", &[("main", &[(NIC, &["no"])])]),
     ])?;
-    let pod = bench.pod("one-each", "nic,a,nic-slow,nic-list")?;
-    bench.add(&pod)?;
+    let pod = harness.pod("one-each", "nic,a,nic-slow,nic-list")?;
+    harness.add(&pod)?;
     let expected = [
         "primary -",
         "nic d1",
@@ -98,19 +114,19 @@ fn nth(bench: &Bench) -> anyhow::Result<()> {
         "nic-list d2",
         "nic-list d2",
     ];
-    has(bench, &pod, &expected)
+    expect_devices(harness, &pod, &expected)
 }
 
-fn containers(bench: &Bench) -> anyhow::Result<()> {
+fn of_containers_in_order(harness: &Harness) -> anyhow::Result<()> {
     let zebra: &[(&str, &[&str])] = &[(NIC, &["d9"]), (NIC, &["d3", "d5"])];
     let of_pod = PodResources::new(
         "default",
         "ordered",
         &[("zebra", zebra), ("ape", &[(NIC, &["d4", "d1"])])],
     );
-    let _kubelet = bench.kubelet(&[of_pod])?;
-    let pod = bench.pod("ordered", "nic,nic,nic,nic,nic")?;
-    bench.add(&pod)?;
+    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let pod = harness.pod("ordered", "nic,nic,nic,nic,nic")?;
+    harness.add(&pod)?;
     let expected = [
         "primary -",
         "nic d3",
@@ -119,12 +135,12 @@ fn containers(bench: &Bench) -> anyhow::Result<()> {
         "nic d1",
         "nic d4",
     ];
-    has(bench, &pod, &expected)
+    expect_devices(harness, &pod, &expected)
 }
 
-fn configured(bench: &Bench) -> anyhow::Result<()> {
-    let pod = attach(bench, "configured", "nic-list,nic-capable", &["d1", "d2"])?;
-    for call in bench.calls(&pod)? {
+fn in_configurations(harness: &Harness) -> anyhow::Result<()> {
+    let pod = attach(harness, "configured", "nic-list,nic-capable", &["d1", "d2"])?;
+    for call in harness.calls(&pod)? {
         let id = match call.network() {
             "nic-list" => json!("d1"),
             "nic-capable" => json!("d2"),
@@ -136,24 +152,24 @@ fn configured(bench: &Bench) -> anyhow::Result<()> {
             call.stdin
         );
     }
-    let call = bench.call(&pod, "ADD", "nic-capable")?;
+    let call = harness.call(&pod, "ADD", "nic-capable")?;
     ensure!(
         call.stdin["runtimeConfig"]["deviceID"] == "d2",
         "{}",
         call.stdin
     );
-    bench.del(&pod)?;
-    let call = bench.call(&pod, "DEL", "nic-capable")?;
+    harness.del(&pod)?;
+    let call = harness.call(&pod, "DEL", "nic-capable")?;
     ensure!(call.stdin["deviceID"] == "d2", "{}", call.stdin);
     Ok(())
 }
 
-fn besides(bench: &Bench) -> anyhow::Result<()> {
+fn in_the_annotation(harness: &Harness) -> anyhow::Result<()> {
     let networks =
         r#"[{"name": "nic-capable", "deviceID": "mine"}, {"name": "capable", "deviceID": "mine"}]"#;
-    let pod = attach(bench, "besides", networks, &["d1"])?;
+    let pod = attach(harness, "in-annotation", networks, &["d1"])?;
     for (network, id) in [("nic-capable", "d1"), ("capable", "mine")] {
-        let call = bench.call(&pod, "ADD", network)?;
+        let call = harness.call(&pod, "ADD", network)?;
         ensure!(
             call.stdin["runtimeConfig"]["deviceID"] == id,
             "{}",
@@ -163,124 +179,127 @@ fn besides(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn too_few(bench: &Bench) -> anyhow::Result<()> {
+fn too_few(harness: &Harness) -> anyhow::Result<()> {
     for (name, ids) in [("too-few", &["d1"][..]), ("none-at-all", &[])] {
         let of_pod = PodResources::new("default", name, &[("main", &[(NIC, ids)])]);
-        let _kubelet = bench.kubelet(&[of_pod])?;
-        let pod = bench.pod(name, "nic,nic-list")?;
+        let _kubelet = harness.fake_kubelet(&[of_pod])?;
+        let pod = harness.pod(name, "nic,nic-list")?;
         let words = [&format!("default/{name}"), "default/nic", NIC];
-        bench.verb("ADD", &pod)?.tells(&words)?;
-        bench.called(&pod, &[])?;
-        bench.event(&pod, "FailedAddNetwork", NIC)?;
+        harness.verb("ADD", &pod)?.error_contains(&words)?;
+        harness.expect_calls(&pod, &[])?;
+        harness.wait_for_event(&pod, "FailedAddNetwork", NIC)?;
     }
     Ok(())
 }
 
-fn default_network(bench: &Bench) -> anyhow::Result<()> {
+fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
     let of_pod = PodResources::new("default", "own-nic", &[("main", &[(NIC, &["d1", "d2"])])]);
-    let _kubelet = bench.kubelet(&[of_pod])?;
+    let _kubelet = harness.fake_kubelet(&[of_pod])?;
     let annotations = vec![
         (DEFAULT_NETWORK, "nic-central".to_owned()),
         (NETWORKS, "nic".to_owned()),
     ];
-    let form = PodForm {
+    let form = PodSpec {
         annotations,
-        ..PodForm::default()
+        ..PodSpec::default()
     };
-    let pod = bench.pod_of("own-nic", &form)?;
-    bench.add(&pod)?;
-    has(bench, &pod, &["nic-central d1", "nic d2"])
+    let pod = harness.pod_with("own-nic", &form)?;
+    harness.add(&pod)?;
+    expect_devices(harness, &pod, &["nic-central d1", "nic d2"])
 }
 
-fn fails(bench: &Bench) -> anyhow::Result<()> {
-    let _kubelet = bench.kubelet_that_fails()?;
-    let pod = bench.pod("untold", "nic")?;
-    bench.verb("ADD", &pod)?.tells(&["default/untold"])?;
-    bench.called(&pod, &[])?;
-    // Who wants no device does not ask.
-    let pod = bench.pod("unasked", "a")?;
-    bench.add(&pod).map(drop)
+fn kubelet_error(harness: &Harness) -> anyhow::Result<()> {
+    let _kubelet = harness.failing_kubelet()?;
+    let pod = harness.pod("kubelet-error", "nic")?;
+    harness
+        .verb("ADD", &pod)?
+        .error_contains(&["default/kubelet-error"])?;
+    harness.expect_calls(&pod, &[])?;
+    // A pod that wants no device needs no kubelet.
+    let pod = harness.pod("without-device", "a")?;
+    harness.add(&pod).map(drop)
 }
 
-fn noted(bench: &Bench) -> anyhow::Result<()> {
+fn of_the_checkpoint(harness: &Harness) -> anyhow::Result<()> {
     let (pod, other) = (
-        bench.pod("noted", "nic,nic")?,
-        bench.pod("noted-other", "")?,
+        harness.pod("checkpoint", "nic,nic")?,
+        harness.pod("checkpoint-other", "")?,
     );
-    let _kubelet = bench.kubelet_with_notes(&[
+    let _kubelet = harness.kubelet_checkpoint(&[
         (&other, "main", NIC, json!({"0": ["no"]})),
         (&pod, "main", SLOW_NIC, json!({"0": ["no"]})),
         (&pod, "main", NIC, json!({"0": ["d1"], "1": ["d2"]})),
     ])?;
-    bench.add(&pod)?;
-    has(bench, &pod, &["primary -", "nic d1", "nic d2"])
+    harness.add(&pod)?;
+    expect_devices(harness, &pod, &["primary -", "nic d1", "nic d2"])
 }
 
-/// What a driver published, and a claim that was given one of its devices; taken back with this.
-struct Claim<'a>(&'a Bench, &'static str);
+/// A device that a driver published and a claim for it, both removed on drop.
+struct Claim<'a>(&'a Harness, &'static str);
 
 const API: &str = "/apis/resource.k8s.io/v1";
+
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 
 impl<'a> Claim<'a> {
     fn new(
-        bench: &'a Bench,
+        harness: &'a Harness,
         name: &'static str,
         attributes: &Value,
         is_allocated: bool,
     ) -> anyhow::Result<Self> {
-        let made = Self(bench, name);
-        let (node, driver) = (&bench.scene.node.name, "dra.e2e.example");
+        let made = Self(harness, name);
+        let (node, driver) = (&harness.node().name, "dra.e2e.example");
         let slice = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name},
             "spec": {"driver": driver, "nodeName": node, "devices": [{"name": "nic-one", "attributes": attributes}],
                 "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}},
         });
-        bench.api("POST", &format!("{API}/resourceslices"), &slice)?;
+        harness.api("POST", &format!("{API}/resourceslices"), &slice)?;
         let claim = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
             "spec": {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]}},
         });
-        bench.api("POST", CLAIMS, &claim)?;
+        harness.api("POST", CLAIMS, &claim)?;
         if is_allocated {
             let results =
                 json!([{"request": "nic", "driver": driver, "pool": node, "device": "nic-one"}]);
             let status = json!({"status": {"allocation": {"devices": {"results": results}}}});
-            bench.api("PATCH", &format!("{CLAIMS}/{name}/status"), &status)?;
+            harness.api("PATCH", &format!("{CLAIMS}/{name}/status"), &status)?;
         }
         Ok(made)
     }
 
-    /// A pod that has the claim.
+    /// Creates a pod that has the claim.
     fn pod(&self, name: &str, networks: &str) -> anyhow::Result<Pod> {
-        let Self(bench, claim) = self;
+        let Self(harness, claim) = self;
         let object = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": "default", "annotations": {NETWORKS: networks}},
             "spec": {
-                "nodeName": bench.scene.node.name, "terminationGracePeriodSeconds": 0,
+                "nodeName": harness.node().name, "terminationGracePeriodSeconds": 0,
                 "containers": [{"name": "main", "image": IMAGE, "resources": {"claims": [{"name": "nic"}]}}],
                 "resourceClaims": [{"name": "nic", "resourceClaimTemplateName": "nic"}],
             },
         });
         let path = "/api/v1/namespaces/default/pods";
-        let made = bench.api("POST", path, &object)?.json()?;
-        // What a controller does once it has made the claim.
+        let made = harness.api("POST", path, &object)?.json()?;
+        // A controller writes this once it has created the claim.
         let status = json!({"status": {"resourceClaimStatuses": [{"name": "nic", "resourceClaimName": claim}]}});
-        bench.api("PATCH", &format!("{path}/{name}/status"), &status)?;
+        harness.api("PATCH", &format!("{path}/{name}/status"), &status)?;
         let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
-        bench.sandbox("default", name, uid)
+        harness.sandbox("default", name, uid)
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let Self(bench, name) = self;
+        let Self(harness, name) = self;
         for path in [
             format!("{API}/resourceslices/{name}"),
             format!("{CLAIMS}/{name}"),
         ] {
-            let _ = bench.api("DELETE", &path, &Value::Null);
+            let _ = harness.api("DELETE", &path, &Value::Null);
         }
     }
 }
@@ -292,52 +311,62 @@ fn attributes(id: &str) -> Value {
     })
 }
 
-fn claimed(bench: &Bench) -> anyhow::Result<()> {
-    let claim = Claim::new(bench, "claim-given", &attributes("0000:5e:00.1"), true)?;
+fn of_a_claim(harness: &Harness) -> anyhow::Result<()> {
+    let claim = Claim::new(
+        harness,
+        "claim-allocated",
+        &attributes("0000:5e:00.1"),
+        true,
+    )?;
     let of_pod = PodResources::new("default", "claiming", &[("main", &[])]);
-    let _kubelet = bench.kubelet(&[of_pod])?;
+    let _kubelet = harness.fake_kubelet(&[of_pod])?;
     let pod = claim.pod("claiming", "a,nic-claimed")?;
-    bench.add(&pod)?;
-    has(
-        bench,
+    harness.add(&pod)?;
+    expect_devices(
+        harness,
         &pod,
         &["primary -", "a -", "nic-claimed 0000:5e:00.1"],
     )
 }
 
-fn skipped(bench: &Bench) -> anyhow::Result<()> {
+fn of_a_claim_without_attributes(harness: &Harness) -> anyhow::Result<()> {
     let nothing = json!({"e2e.example/speed": {"int": 25}});
-    let claim = Claim::new(bench, "claim-of-others", &nothing, true)?;
+    let claim = Claim::new(harness, "claim-of-others", &nothing, true)?;
     let of_pod = PodResources::new("default", "claiming-both", &[("main", &[(NIC, &["d1"])])]);
-    let _kubelet = bench.kubelet(&[of_pod])?;
-    // The device plugin's is there all the same, and there is none that stands for the claim's.
+    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    // The device plugin's device is found, and the claim adds none.
     let pod = claim.pod("claiming-both", "nic")?;
-    bench.add(&pod)?;
-    has(bench, &pod, &["primary -", "nic d1"])?;
+    harness.add(&pod)?;
+    expect_devices(harness, &pod, &["primary -", "nic d1"])?;
     let pod = claim.pod("claiming-others", "nic-claimed")?;
-    let outcome = bench.verb("ADD", &pod)?;
+    let outcome = harness.verb("ADD", &pod)?;
     match outcome.code {
-        // Whether too few devices are an error is another rule's matter.
-        Some(0) => has(bench, &pod, &["primary -", "nic-claimed -"]),
-        _ => outcome.tells(&[CLAIMED_NIC]),
+        // Another rule says that too few devices are an error.
+        Some(0) => expect_devices(harness, &pod, &["primary -", "nic-claimed -"]),
+        _ => outcome.error_contains(&[CLAIMED_NIC]),
     }
 }
 
-fn unallocated(bench: &Bench) -> anyhow::Result<()> {
-    let claim = Claim::new(bench, "claim-in-vain", &attributes("0000:5e:00.1"), false)?;
-    let of_pod = PodResources::new("default", "claiming-in-vain", &[("main", &[])]);
-    let _kubelet = bench.kubelet(&[of_pod])?;
-    let pod = claim.pod("claiming-in-vain", "nic-claimed")?;
-    let words = ["default/claiming-in-vain", "claim-in-vain"];
-    bench.verb("ADD", &pod)?.tells(&words)?;
-    bench.called(&pod, &[])
+fn of_an_unallocated_claim(harness: &Harness) -> anyhow::Result<()> {
+    let claim = Claim::new(
+        harness,
+        "claim-unallocated",
+        &attributes("0000:5e:00.1"),
+        false,
+    )?;
+    let of_pod = PodResources::new("default", "claiming-unallocated", &[("main", &[])]);
+    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let pod = claim.pod("claiming-unallocated", "nic-claimed")?;
+    let words = ["default/claiming-unallocated", "claim-unallocated"];
+    harness.verb("ADD", &pod)?.error_contains(&words)?;
+    harness.expect_calls(&pod, &[])
 }
 
-fn by_name(bench: &Bench) -> anyhow::Result<()> {
+fn of_a_claim_by_name(harness: &Harness) -> anyhow::Result<()> {
     let of_pod = PodResources::new("default", "claim-named", &[("main", &[])])
         .with_claim("claim-by-name", &["e2e.example/nic=0000:5e:00.2"]);
-    let _kubelet = bench.kubelet(&[of_pod])?;
-    let pod = bench.pod("claim-named", "nic-of-claim")?;
-    bench.add(&pod)?;
-    has(bench, &pod, &["primary -", "nic-of-claim 0000:5e:00.2"])
+    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let pod = harness.pod("claim-named", "nic-of-claim")?;
+    harness.add(&pod)?;
+    expect_devices(harness, &pod, &["primary -", "nic-of-claim 0000:5e:00.2"])
 }

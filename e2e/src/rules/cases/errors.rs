@@ -1,26 +1,68 @@
-//! What the daemon answers when something is wrong.
+//! Cases of subject `errors`: Errors.
+
+use std::fs;
 
 use anyhow::{Context as _, ensure};
 
 use super::{Case, plain};
-use crate::{rules::bench::Bench, scene::BIN_DIR};
+use crate::{rules::harness::Harness, scene::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
-    plain("errors-typed", &["mux-4-typed-error"], typed),
-    plain("errors-words", &["mux-4-error-words"], words),
-    plain("errors-of-text", &["mux-4-errored"], text),
+    plain("errors-of-add", &["errors.add", "errors.shim"], of_add),
+    plain(
+        "errors-code-of-the-plugin",
+        &["errors.code"],
+        code_of_the_plugin,
+    ),
+    plain("errors-typed", &["errors.typed"], typed),
+    plain("errors-text", &["errors.text"], text),
+    plain(
+        "errors-pod-and-cause",
+        &["errors.pod-and-cause"],
+        pod_and_cause,
+    ),
+    plain("errors-short", &["errors.short", "errors.log"], short),
 ];
 
-fn typed(bench: &Bench) -> anyhow::Result<()> {
-    let config = bench.config_with(&bench.own_primary("socket-typed", "1.1.0")?)?;
-    bench.fails("socket-typed", "STATUS", 51, "few addresses")?;
-    let answer = bench.request(&[("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)], &config)?;
+fn of_add(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("worded", "b")?;
+    harness.set_error("b", "ADD", 7, "no luck at all")?;
+    harness.verb("ADD", &pod)?.error_contains(&[
+        "CmdAdd (shim):",
+        "error configuring pod [default/worded] networking",
+        &format!("[default/worded/{}:b]", pod.uid),
+        "error adding container to network",
+        "no luck at all",
+    ])
+}
+
+fn code_of_the_plugin(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("coded", "b")?;
+    harness.set_error("b", "ADD", 117, "no luck")?;
+    let outcome = harness.verb("ADD", &pod)?;
+    outcome.has_code(117)?;
+    ensure!(
+        outcome.error()?["details"] == "by the case",
+        "{:?}",
+        outcome.error()?
+    );
+    Ok(())
+}
+
+fn typed(harness: &Harness) -> anyhow::Result<()> {
+    let config = harness.config_with(&harness.own_default_network("socket-typed", "1.1.0")?)?;
+    harness.set_error("socket-typed", "STATUS", 51, "few addresses")?;
+    let answer =
+        harness.cni_request(&[("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)], &config)?;
     let body = answer.json()?;
     ensure!(
         answer.status == 400 && answer.headers.contains("content-type: application/json"),
         "{answer:?}"
     );
-    ensure!(body["code"] == 51 && body["details"] == "told to", "{body}");
+    ensure!(
+        body["code"] == 51 && body["details"] == "by the case",
+        "{body}"
+    );
     ensure!(
         body["msg"]
             .as_str()
@@ -30,10 +72,10 @@ fn typed(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn words(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("unlucky", "")?;
-    bench.fails("primary", "ADD", 7, "no luck")?;
-    let answer = bench.request(&pod.env("ADD"), &bench.config()?)?;
+fn pod_and_cause(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("unlucky", "")?;
+    harness.set_error("primary", "ADD", 7, "no luck")?;
+    let answer = harness.cni_request(&pod.env("ADD"), &harness.config()?)?;
     let text = answer.text();
     ensure!(answer.status == 400, "{text}");
     for word in ["default/unlucky", &pod.uid, "no luck"] {
@@ -42,17 +84,17 @@ fn words(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether errors are text or typed is one implementation's choice, what a text looks like is not.
-fn text(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("texted", "")?;
-    bench.fails("primary", "ADD", 7, "no luck")?;
-    let answer = bench.request(&pod.env("ADD"), &bench.config()?)?;
+/// An implementation may type its errors; those that are text have the form of upstream's.
+fn text(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("texted", "")?;
+    harness.set_error("primary", "ADD", 7, "no luck")?;
+    let answer = harness.cni_request(&pod.env("ADD"), &harness.config()?)?;
     ensure!(answer.status == 400, "{answer:?}");
     if answer.headers.contains("content-type: application/json") {
         let error = answer.json()?;
         ensure!(
             error["code"].is_u64() && error["msg"].is_string(),
-            "it is no typed error: {error}"
+            "the error has no code or text: {error}"
         );
         return Ok(());
     }
@@ -68,5 +110,46 @@ fn text(bench: &Bench) -> anyhow::Result<()> {
         ensure!(before.contains(&word), "no {word} before ERRORED: {text}");
     }
     ensure!(after.contains("no luck"), "{text}");
+    Ok(())
+}
+
+fn short(harness: &Harness) -> anyhow::Result<()> {
+    let name = format!("long-{}", "n".repeat(40));
+    let pod = harness.pod(&name, "a")?;
+    let cause = format!(
+        "the range is used up{}, enlarge it",
+        " by many pods".repeat(60)
+    );
+    harness.set_error("a", "ADD", 7, &cause)?;
+    let error = harness.verb("ADD", &pod)?.error()?;
+    let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+    let all = format!("{}; {}", text("msg"), text("details"));
+    ensure!(
+        all.chars().count() < 300 && !all.contains('\n'),
+        "{} characters: {all}",
+        all.len()
+    );
+    for word in [&name, "network \"a\"", "the range", "enlarge it"] {
+        ensure!(all.contains(word), "no {word} in {all}");
+    }
+    let id = all
+        .split_once("(id ")
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .context(format!("no id in {all}"))?
+        .0;
+    let log = fs::read_to_string(harness.daemon_log()?)?;
+    let line = log.lines().find(|line| line.contains(id));
+    let line = line.with_context(|| format!("the log has no {id}"))?;
+    ensure!(
+        line.contains(&cause) && line.contains("by the case"),
+        "{line}"
+    );
+    harness.wait_for_event(&pod, "FailedAddNetwork", id)?;
+    for event in harness.events(&pod)? {
+        let length = event["message"]
+            .as_str()
+            .map_or(0, |text| text.chars().count());
+        ensure!(length < 300, "{event}");
+    }
     Ok(())
 }

@@ -1,42 +1,63 @@
-//! What people are told: events that are counted, errors that are short, and a log that has the rest.
+//! Cases of subject `events`: Events.
 
-use std::fs;
-
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::{
-    rules::bench::{Bench, Pod},
+    rules::harness::{Harness, Pod},
     sh,
 };
 
 pub(super) const CASES: &[Case] = &[
+    plain("events-of-add", &["events.added"], of_add),
     plain(
         "events-of-a-failure-counted",
-        &["mux-11.7-failed", "mux-11.7-counted"],
-        failure,
+        &["events.add-failed", "events.counted"],
+        of_a_failure_counted,
     ),
-    plain("events-of-success-counted", &["mux-11.7-counted"], success),
+    plain(
+        "events-of-success-counted",
+        &["events.counted"],
+        of_success_counted,
+    ),
     plain(
         "events-that-differ-do-not-pile-up",
-        &["mux-11.7-counted"],
-        many,
+        &["events.counted"],
+        that_differ_do_not_pile_up,
     ),
-    plain("events-of-a-failed-del", &["mux-11.7-del"], failed_del),
     plain(
-        "events-of-what-is-given-up",
-        &["mux-11.7-given-up"],
-        given_up,
+        "events-of-a-failed-del",
+        &["events.del-failed"],
+        of_a_failed_del,
     ),
-    plain("errors-short", &["mux-11.6-short", "mux-11.6-log"], short),
+    plain(
+        "events-of-a-network-given-up",
+        &["events.given-up"],
+        of_a_network_given_up,
+    ),
 ];
 
-/// The events of one reason, once they were sent so often in all.
-fn of_reason(bench: &Bench, pod: &Pod, reason: &str, times: i64) -> anyhow::Result<Vec<Value>> {
+fn of_add(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("eventful", "a")?;
+    harness.add(&pod)?;
+    harness.wait_for_event(
+        &pod,
+        "AddedInterface",
+        "Add eth0 [10.65.0.2/24] from primary",
+    )?;
+    harness.wait_for_event(
+        &pod,
+        "AddedInterface",
+        "Add net1 [10.66.0.2/24] from default/a",
+    )
+}
+
+/// Waits until the events of a reason were sent that often in all, and returns them.
+fn of_reason(harness: &Harness, pod: &Pod, reason: &str, times: i64) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     sh::until(10, "the events", || {
-        found = bench.events(pod)?;
+        found = harness.events(pod)?;
         found.retain(|event| event["reason"] == reason);
         let sent: i64 = found
             .iter()
@@ -48,12 +69,12 @@ fn of_reason(bench: &Bench, pod: &Pod, reason: &str, times: i64) -> anyhow::Resu
     Ok(found)
 }
 
-fn failure(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("failing-again", "a")?;
-    bench.fails("a", "ADD", 7, "no luck")?;
+fn of_a_failure_counted(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("failing-again", "a")?;
+    harness.set_error("a", "ADD", 7, "no luck")?;
     for times in 1..=3 {
-        bench.verb("ADD", &pod)?.error()?;
-        let events = of_reason(bench, &pod, "FailedAddNetwork", times)?;
+        harness.verb("ADD", &pod)?.error()?;
+        let events = of_reason(harness, &pod, "FailedAddNetwork", times)?;
         ensure!(events.len() == 1, "{events:?}");
         let text = events[0]["message"].as_str().unwrap_or_default();
         for word in ["default/failing-again", "\"a\"", "no luck"] {
@@ -63,95 +84,57 @@ fn failure(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn success(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("again-and-again", "a")?;
+fn of_success_counted(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("again-and-again", "a")?;
     for times in 1..=3 {
-        bench.add(&pod)?;
-        let events = of_reason(bench, &pod, "AddedInterface", 2 * times)?;
+        harness.add(&pod)?;
+        let events = of_reason(harness, &pod, "AddedInterface", 2 * times)?;
         ensure!(events.len() == 2, "{events:?}");
-        bench.del(&pod)?;
+        harness.del(&pod)?;
     }
     Ok(())
 }
 
-fn many(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("ever-different", "a")?;
+fn that_differ_do_not_pile_up(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("ever-different", "a")?;
     for times in 1..=12 {
-        bench.fails("a", "ADD", 7, &format!("no luck on day {times}"))?;
-        bench.verb("ADD", &pod)?.error()?;
-        let events = of_reason(bench, &pod, "FailedAddNetwork", times)?;
+        harness.set_error("a", "ADD", 7, &format!("no luck on day {times}"))?;
+        harness.verb("ADD", &pod)?.error()?;
+        let events = of_reason(harness, &pod, "FailedAddNetwork", times)?;
         ensure!(events.len() <= 8, "{} events", events.len());
-        let is_told = events.iter().any(|event| {
+        let is_reported = events.iter().any(|event| {
             let text = event["message"].as_str().unwrap_or_default();
             text.contains(&format!("on day {times} "))
         });
-        ensure!(is_told, "the last failure is not told: {events:?}");
+        ensure!(is_reported, "no event reports the last failure: {events:?}");
     }
     Ok(())
 }
 
-fn failed_del(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("staying", "a")?;
-    bench.add(&pod)?;
-    bench.fails("a", "DEL", 7, "it sticks")?;
-    bench.verb("DEL", &pod)?.error()?;
-    bench.event(&pod, "FailedDelNetwork", "it sticks")?;
-    bench.answer("a", "DEL", &Value::Null)?;
-    bench.del(&pod)
+fn of_a_failed_del(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("staying", "a")?;
+    harness.add(&pod)?;
+    harness.set_error("a", "DEL", 7, "it sticks")?;
+    harness.verb("DEL", &pod)?.error()?;
+    harness.wait_for_event(&pod, "FailedDelNetwork", "it sticks")?;
+    harness.set_answer("a", "DEL", &Value::Null)?;
+    harness.del(&pod)
 }
 
-fn given_up(bench: &Bench) -> anyhow::Result<()> {
-    // A DEL that is not tried again by the cluster owner's wish.
-    let pod = bench.pod("forsaken", "a")?;
-    bench.add(&pod)?;
-    bench.fails("a", "DEL", 7, "it sticks")?;
-    bench
+fn of_a_network_given_up(harness: &Harness) -> anyhow::Result<()> {
+    // The configuration disables the retry of DEL.
+    let pod = harness.pod("given-up", "a")?;
+    harness.add(&pod)?;
+    harness.set_error("a", "DEL", 7, "it sticks")?;
+    harness
         .verb_with("DEL", &pod, &json!({"retryDeleteOnError": false}))?
         .error()?;
-    bench.event(&pod, "NetworkGivenUp", "it sticks")?;
-    // What an ADD that failed may not even have begun.
-    let pod = bench.pod("forsaken-early", "b")?;
-    bench.fails("b", "ADD", 7, "no luck")?;
-    bench.fails("b", "DEL", 7, "nothing there")?;
-    bench.verb("ADD", &pod)?.error()?;
-    bench.del(&pod)?;
-    bench.event(&pod, "NetworkGivenUp", "nothing there")
-}
-
-fn short(bench: &Bench) -> anyhow::Result<()> {
-    let name = format!("long-{}", "n".repeat(40));
-    let pod = bench.pod(&name, "a")?;
-    let cause = format!(
-        "the range is used up{}, enlarge it",
-        " by many pods".repeat(60)
-    );
-    bench.fails("a", "ADD", 7, &cause)?;
-    let error = bench.verb("ADD", &pod)?.error()?;
-    let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
-    let all = format!("{}; {}", text("msg"), text("details"));
-    ensure!(
-        all.chars().count() < 300 && !all.contains('\n'),
-        "{} characters: {all}",
-        all.len()
-    );
-    for word in [&name, "network \"a\"", "the range", "enlarge it"] {
-        ensure!(all.contains(word), "no {word} in {all}");
-    }
-    let id = all
-        .split_once("(id ")
-        .and_then(|(_, rest)| rest.split_once(')'))
-        .context(format!("no id in {all}"))?
-        .0;
-    let log = fs::read_to_string(bench.log()?)?;
-    let line = log.lines().find(|line| line.contains(id));
-    let line = line.with_context(|| format!("the log has no {id}"))?;
-    ensure!(line.contains(&cause) && line.contains("told to"), "{line}");
-    bench.event(&pod, "FailedAddNetwork", id)?;
-    for event in bench.events(&pod)? {
-        let length = event["message"]
-            .as_str()
-            .map_or(0, |text| text.chars().count());
-        ensure!(length < 300, "{event}");
-    }
-    Ok(())
+    harness.wait_for_event(&pod, "NetworkGivenUp", "it sticks")?;
+    // The failed ADD may not have attached the network at all, so DEL tries once.
+    let pod = harness.pod("given-up-early", "b")?;
+    harness.set_error("b", "ADD", 7, "no luck")?;
+    harness.set_error("b", "DEL", 7, "nothing there")?;
+    harness.verb("ADD", &pod)?.error()?;
+    harness.del(&pod)?;
+    harness.wait_for_event(&pod, "NetworkGivenUp", "nothing there")
 }

@@ -1,54 +1,70 @@
-//! The shim and a daemon that is none: what it asks, and what it makes of the answers.
+//! Cases of subject `forward`: From the shim to the daemon.
 
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::{Case, alone};
-use crate::rules::bench::{Bench, FAKE_DIR, Outcome};
+use super::{Case, own_daemon};
+use crate::rules::harness::{FAKE_DAEMON_DIR, Harness, ShimOutput};
 
 pub(super) const CASES: &[Case] = &[
-    alone(
+    own_daemon(
         "forward-request",
-        &["mux-3.1-socket-dir", "mux-3.1-untouched", "mux-3.3-request"],
+        &[
+            "forward.socket-dir",
+            "forward.unknown-keys",
+            "forward.request",
+        ],
         request,
     ),
-    alone(
+    own_daemon("forward-log-file", &["forward.log-file"], log_file),
+    own_daemon(
+        "forward-waits-for-the-daemon",
+        &["forward.wait"],
+        waits_for_the_daemon,
+    ),
+    own_daemon(
         "forward-to-a-daemon-without-readyz",
-        &["mux-3.2-healthz"],
-        healthz,
+        &["forward.no-readyz"],
+        daemon_without_readyz,
     ),
-    alone("forward-waits-for-the-daemon", &["mux-3.2-wait"], waits),
-    alone("forward-empty-answer-to-add", &["mux-3.4-empty"], empty),
-    alone(
-        "forward-text-error",
-        &["mux-3.4-fragment", "mux-2-error"],
-        text_error,
+    own_daemon(
+        "forward-empty-output",
+        &["forward.empty-output"],
+        empty_output,
     ),
-    alone("forward-typed-error", &["mux-3.4-code"], typed_error),
-    alone(
-        "forward-result-in-version",
-        &["mux-3.4-result-version"],
+    own_daemon(
+        "forward-result-version",
+        &["forward.result-version"],
         result_version,
     ),
-    alone(
-        "forward-result-without-newer-fields",
-        &["mux-3.4-result-fields"],
+    own_daemon(
+        "forward-result-fields",
+        &["forward.result-fields"],
         result_fields,
     ),
-    alone("forward-silent-verbs", &["mux-3.4-silent"], silent),
-    alone("forward-error-of-del", &["mux-3.4-del-error"], del_error),
-    alone(
+    own_daemon(
+        "forward-empty-answer-to-add",
+        &["forward.empty-answer"],
+        empty_answer_to_add,
+    ),
+    own_daemon(
+        "forward-text-error",
+        &["errors.shim", "shim.error-document"],
+        text_error,
+    ),
+    own_daemon("forward-typed-error", &["errors.code"], typed_error),
+    own_daemon("forward-error-of-del", &["forward.del-error"], error_of_del),
+    own_daemon(
         "forward-del-without-daemon",
-        &["mux-3.2-del-succeeds"],
-        del_alone,
+        &["del.without-daemon-succeeds"],
+        del_without_daemon,
     ),
-    alone(
+    own_daemon(
         "forward-status-without-daemon",
-        &["mux-12.6-down"],
-        status_alone,
+        &["status.without-daemon"],
+        status_without_daemon,
     ),
-    alone("forward-log-file", &["mux-3.1-log-file"], log_file),
 ];
 
 const RESULT: &str = r#"{"Result":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","mtu":1400,"sandbox":"/run/netns/none"}],"ips":[{"interface":0,"address":"10.9.0.2/24","gateway":"10.9.0.1"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.9.0.1","mtu":1300}]}}"#;
@@ -69,16 +85,16 @@ fn env(verb: &str) -> Vec<(&str, &str)> {
 }
 
 fn config(version: &str) -> Value {
-    json!({"cniVersion": version, "name": "n", "type": "multus-shim", "daemonSocketDir": FAKE_DIR, "cniDir": "/var/lib/cni/fake", "other": {"z": 1, "a": [2]}})
+    json!({"cniVersion": version, "name": "n", "type": "multus-shim", "daemonSocketDir": FAKE_DAEMON_DIR, "cniDir": "/var/lib/cni/fake", "other": {"z": 1, "a": [2]}})
 }
 
-fn call(bench: &Bench, verb: &str, version: &str) -> anyhow::Result<Outcome> {
-    bench.shim(&env(verb), config(version).to_string().as_bytes())
+fn call(harness: &Harness, verb: &str, version: &str) -> anyhow::Result<ShimOutput> {
+    harness.shim(&env(verb), config(version).to_string().as_bytes())
 }
 
-fn request(bench: &Bench) -> anyhow::Result<()> {
-    let fake = bench.fake_answering(200, RESULT)?;
-    call(bench, "ADD", "1.1.0")?.well()?;
+fn request(harness: &Harness) -> anyhow::Result<()> {
+    let fake = harness.fake_daemon_answering(200, RESULT)?;
+    call(harness, "ADD", "1.1.0")?.success()?;
     let requests = fake.requests()?;
     ensure!(requests.len() == 1, "{requests:?}");
     for (key, value) in env("ADD") {
@@ -98,49 +114,49 @@ fn request(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn healthz(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|path, _| match path {
+fn daemon_without_readyz(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon(|path, _| match path {
         "/cni" => (200, RESULT),
         "/healthz" => (200, ""),
         _ => (404, ""),
     })?;
-    bench
-        .spawn(&env("ADD"), config("1.1.0").to_string().as_bytes())?
+    harness
+        .spawn_shim(&env("ADD"), config("1.1.0").to_string().as_bytes())?
         .within(10)?
-        .well()
+        .success()
         .map(drop)
 }
 
-fn waits(bench: &Bench) -> anyhow::Result<()> {
-    let fake = bench.fake(|path, number| match (path, number) {
+fn waits_for_the_daemon(harness: &Harness) -> anyhow::Result<()> {
+    let fake = harness.fake_daemon(|path, number| match (path, number) {
         ("/cni", _) => (200, RESULT),
         (_, 0..3) => (500, "not yet"),
         _ => (200, ""),
     })?;
     for verb in ["ADD", "CHECK", "GC"] {
-        bench
-            .spawn(&env(verb), config("1.1.0").to_string().as_bytes())?
+        harness
+            .spawn_shim(&env(verb), config("1.1.0").to_string().as_bytes())?
             .within(10)?
-            .well()?;
+            .success()?;
     }
     ensure!(fake.requests()?.len() == 3, "{:?}", fake.requests()?);
     Ok(())
 }
 
-fn empty(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|_, _| (200, ""))?;
-    call(bench, "ADD", "1.1.0")?.error().map(drop)
+fn empty_answer_to_add(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon(|_, _| (200, ""))?;
+    call(harness, "ADD", "1.1.0")?.error().map(drop)
 }
 
-fn text_error(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake_answering(400, "it is out of order\n")?;
+fn text_error(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon_answering(400, "it is out of order\n")?;
     for (verb, word) in [
         ("ADD", "CmdAdd (shim):"),
         ("CHECK", "CmdCheck (shim):"),
         ("GC", "CmdGC (shim):"),
         ("STATUS", "CmdStatus (shim):"),
     ] {
-        call(bench, verb, "1.1.0")?.tells(&[
+        call(harness, verb, "1.1.0")?.error_contains(&[
             word,
             "CNI request failed with status 400",
             "it is out of order",
@@ -149,10 +165,11 @@ fn text_error(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn typed_error(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake_answering(400, r#"{"code":11,"msg":"not now","details":"because"}"#)?;
+fn typed_error(harness: &Harness) -> anyhow::Result<()> {
+    let _fake =
+        harness.fake_daemon_answering(400, r#"{"code":11,"msg":"not now","details":"because"}"#)?;
     for verb in ["ADD", "CHECK", "GC", "STATUS"] {
-        let outcome = call(bench, verb, "1.1.0")?;
+        let outcome = call(harness, verb, "1.1.0")?;
         outcome.has_code(11)?;
         let error = outcome.error()?;
         ensure!(
@@ -166,10 +183,10 @@ fn typed_error(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn result_version(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake_answering(200, RESULT)?;
+fn result_version(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon_answering(200, RESULT)?;
     for version in ["1.1.0", "1.0.0", "0.4.0", "0.3.1", "0.3.0"] {
-        let result = call(bench, "ADD", version)?.well()?;
+        let result = call(harness, "ADD", version)?.success()?;
         ensure!(
             result["cniVersion"] == version && result["ips"][0]["address"] == "10.9.0.2/24",
             "{result}"
@@ -185,7 +202,7 @@ fn result_version(bench: &Bench) -> anyhow::Result<()> {
         );
     }
     for version in ["0.2.0", "0.1.0"] {
-        let result = call(bench, "ADD", version)?.well()?;
+        let result = call(harness, "ADD", version)?.success()?;
         ensure!(
             result["cniVersion"] == version && result["ip4"]["ip"] == "10.9.0.2/24",
             "{result}"
@@ -195,11 +212,11 @@ fn result_version(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn result_fields(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake_answering(200, RESULT)?;
-    let result = call(bench, "ADD", "1.1.0")?.well()?;
+fn result_fields(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon_answering(200, RESULT)?;
+    let result = call(harness, "ADD", "1.1.0")?.success()?;
     ensure!(result["interfaces"][0]["mtu"] == 1400, "{result}");
-    let result = call(bench, "ADD", "1.0.0")?.well()?;
+    let result = call(harness, "ADD", "1.0.0")?.success()?;
     ensure!(
         result["interfaces"][0]["mtu"].is_null() && result["routes"][0]["mtu"].is_null(),
         "{result}"
@@ -207,10 +224,10 @@ fn result_fields(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn silent(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake(|_, _| (200, ""))?;
+fn empty_output(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon(|_, _| (200, ""))?;
     for verb in ["CHECK", "DEL", "GC", "STATUS"] {
-        let outcome = call(bench, verb, "1.1.0")?;
+        let outcome = call(harness, verb, "1.1.0")?;
         ensure!(
             outcome.code == Some(0) && outcome.stdout.is_empty(),
             "{verb}: {outcome:?}"
@@ -219,14 +236,14 @@ fn silent(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn del_error(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake_answering(400, "it could not be\n")?;
-    call(bench, "DEL", "1.1.0")?.tells(&["it could not be"])
+fn error_of_del(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon_answering(400, "it could not be\n")?;
+    call(harness, "DEL", "1.1.0")?.error_contains(&["it could not be"])
 }
 
-fn del_alone(bench: &Bench) -> anyhow::Result<()> {
-    let outcome = call(bench, "DEL", "1.1.0")?;
-    let _ = std::fs::remove_dir_all(bench.scene.node.path("/var/lib/cni/fake"));
+fn del_without_daemon(harness: &Harness) -> anyhow::Result<()> {
+    let outcome = call(harness, "DEL", "1.1.0")?;
+    let _ = std::fs::remove_dir_all(harness.node().path("/var/lib/cni/fake"));
     ensure!(
         outcome.code == Some(0) && outcome.stdout.is_empty(),
         "{outcome:?}"
@@ -234,23 +251,23 @@ fn del_alone(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn status_alone(bench: &Bench) -> anyhow::Result<()> {
-    bench
-        .spawn(&env("STATUS"), config("1.1.0").to_string().as_bytes())?
+fn status_without_daemon(harness: &Harness) -> anyhow::Result<()> {
+    harness
+        .spawn_shim(&env("STATUS"), config("1.1.0").to_string().as_bytes())?
         .within(10)?
         .has_code(50)
 }
 
-fn log_file(bench: &Bench) -> anyhow::Result<()> {
-    let _fake = bench.fake_answering(400, "it is out of order\n")?;
+fn log_file(harness: &Harness) -> anyhow::Result<()> {
+    let _fake = harness.fake_daemon_answering(400, "it is out of order\n")?;
     let mut config = config("1.1.0");
     config["logFile"] = json!("/run/fake/shim.log");
     config["logLevel"] = json!("debug");
-    bench
+    harness
         .shim(&env("ADD"), config.to_string().as_bytes())?
         .error()?;
     let log =
-        std::fs::read_to_string(bench.scene.node.path("/run/fake/shim.log")).context("no log")?;
+        std::fs::read_to_string(harness.node().path("/run/fake/shim.log")).context("no log")?;
     ensure!(log.contains("it is out of order"), "{log}");
     Ok(())
 }

@@ -1,73 +1,79 @@
-//! Namespaces whose definitions a pod may use.
+//! Cases of subject `isolation`: Namespace isolation.
 
 use anyhow::ensure;
 use serde_json::json;
 
 use super::{Case, plain};
-use crate::rules::bench::{Bench, NETWORKS, PodForm};
+use crate::rules::harness::{Harness, NETWORKS, PodSpec};
 
 pub(super) const CASES: &[Case] = &[
+    plain("isolation-off", &["isolation.off"], off),
     plain(
         "isolation-refuses",
-        &["mux-10.5-refused", "mux-10.5-default"],
-        isolated,
+        &["isolation.refused", "isolation.default-namespace"],
+        refuses,
     ),
-    plain("isolation-global-namespaces", &["mux-10.5-global"], global),
     plain(
-        "isolation-exempts-the-clusters-own",
-        &["mux-10.5-exempt"],
-        exempt,
+        "isolation-global-namespaces",
+        &["isolation.global-namespaces"],
+        global_namespaces,
     ),
-    plain("isolation-off", &["mux-10.5-off"], off),
+    plain(
+        "isolation-exempts-the-configuration",
+        &["isolation.exempt"],
+        exempts_the_configuration,
+    ),
 ];
 
-fn isolated(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("isolated", "other/far")?;
+fn refuses(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("isolated", "other/far")?;
     let keys = json!({"namespaceIsolation": true});
     let words = [
         "namespace isolation enabled, annotation violates permission",
         "pod is in namespace default but refers to target namespace other",
     ];
-    bench.verb_with("ADD", &pod, &keys)?.tells(&words)?;
-    bench.called(&pod, &[])?;
-    // `default` is the one that is open to all, and the own is open anyway.
-    let form = PodForm {
+    harness
+        .verb_with("ADD", &pod, &keys)?
+        .error_contains(&words)?;
+    harness.expect_calls(&pod, &[])?;
+    // `default` is open to all, and a pod's own namespace is open to the pod.
+    let form = PodSpec {
         namespace: "other",
         annotations: vec![(NETWORKS, "far,default/a".to_owned())],
-        ..PodForm::default()
+        ..PodSpec::default()
     };
-    let pod = bench.pod_of("isolated-not", &form)?;
-    bench.add_with(&pod, &keys)?;
-    bench.called(&pod, &["ADD primary", "ADD far", "ADD a"])
+    let pod = harness.pod_with("isolated-not", &form)?;
+    harness.add_with(&pod, &keys)?;
+    harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD a"])
 }
 
-fn global(bench: &Bench) -> anyhow::Result<()> {
+fn global_namespaces(harness: &Harness) -> anyhow::Result<()> {
     let keys = json!({"namespaceIsolation": true, "globalNamespaces": "other , shared"});
-    let pod = bench.pod("global", "other/far,shared/common")?;
-    bench.add_with(&pod, &keys)?;
-    bench.called(&pod, &["ADD primary", "ADD far", "ADD common"])?;
-    let form = PodForm {
+    let pod = harness.pod("global", "other/far,shared/common")?;
+    harness.add_with(&pod, &keys)?;
+    harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD common"])?;
+    let form = PodSpec {
         namespace: "other",
         annotations: vec![(NETWORKS, "default/a".to_owned())],
-        ..PodForm::default()
+        ..PodSpec::default()
     };
-    let pod = bench.pod_of("global-not", &form)?;
-    bench
+    let pod = harness.pod_with("global-not", &form)?;
+    harness
         .verb_with("ADD", &pod, &keys)?
-        .tells(&["annotation violates permission"])
+        .error_contains(&["annotation violates permission"])
 }
 
-fn exempt(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("exempt", "a")?;
-    bench.add_with(&pod, &json!({"namespaceIsolation": true, "clusterNetwork": "central", "defaultNetworks": ["also-central"]}))?;
-    bench.called(&pod, &["ADD central", "ADD also-central", "ADD a"])
+fn exempts_the_configuration(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("exempt", "a")?;
+    harness.add_with(&pod, &json!({"namespaceIsolation": true, "clusterNetwork": "central", "defaultNetworks": ["also-central"]}))?;
+    harness.expect_calls(&pod, &["ADD central", "ADD also-central", "ADD a"])
 }
 
-fn off(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("open", "other/far,shared/common")?;
-    bench.add(&pod)?;
-    bench.called(&pod, &["ADD primary", "ADD far", "ADD common"])?;
-    let status = bench.status(&pod)?;
+fn off(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("open", "other/far,shared/common")?;
+    harness.add(&pod)?;
+    harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD common"])?;
+    let status = harness.network_status(&pod)?;
     ensure!(status[1]["name"] == "other/far", "{status:?}");
     Ok(())
 }

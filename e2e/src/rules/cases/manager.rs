@@ -1,59 +1,308 @@
-//! The configuration manager: what it makes of the primary, and when.
+//! Cases of subject `manager`: The generated CNI configuration.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::{Case, own_daemon, plain};
 use crate::{
     rules::{
-        bench::{Bench, Settings},
         definitions,
+        harness::{DaemonSetup, Harness},
     },
     scene::{BIN_DIR, CONF_DIR, GENERATED, PRIMARY},
     sh,
 };
 
 pub(super) const CASES: &[Case] = &[
-    plain(
-        "manager-keys",
-        &[
-            "mux-7.3-keys",
-            "mux-7.3-blanked",
-            "mux-7.2-cluster-network",
-            "mux-5.4-name",
-            "mux-5.4-copied",
-        ],
-        keys,
+    own_daemon(
+        "manager-first-file",
+        &["manager.first-file", "manager.json-files"],
+        first_file,
     ),
-    plain("manager-mode", &["mux-7.3-mode"], mode),
+    own_daemon(
+        "manager-earlier-file-later",
+        &["manager.earlier-file"],
+        earlier_file_later,
+    ),
+    own_daemon(
+        "manager-waits-for-a-default-network",
+        &["manager.wait", "daemon.config-last"],
+        waits_for_a_default_network,
+    ),
+    own_daemon("manager-named-file", &["manager.named-file"], named_file),
+    own_daemon(
+        "manager-old-default-network",
+        &["manager.old-default-network"],
+        old_default_network,
+    ),
+    own_daemon(
+        "manager-old-versions-together",
+        &["manager.old-default-network"],
+        old_versions_together,
+    ),
+    own_daemon(
+        "manager-force-version",
+        &["manager.force-version"],
+        force_version,
+    ),
     plain(
         "manager-capabilities",
-        &["mux-7.2-capabilities", "mux-7.4-follow"],
+        &["manager.capabilities", "manager.changed-file"],
         capabilities,
     ),
     plain(
-        "manager-capabilities-that-go",
-        &["mux-7.2-capabilities-go"],
-        capabilities_go,
+        "manager-capabilities-removed",
+        &["manager.capabilities-removed"],
+        capabilities_removed,
     ),
+    plain(
+        "manager-keys",
+        &[
+            "manager.keys",
+            "manager.daemon-keys",
+            "manager.cluster-network",
+            "manager.name",
+            "manager.copied-keys",
+        ],
+        keys,
+    ),
+    own_daemon(
+        "manager-override-name",
+        &["manager.override-name"],
+        override_name,
+    ),
+    own_daemon(
+        "manager-override-name-missing",
+        &["manager.override-name-missing"],
+        override_name_missing,
+    ),
+    own_daemon(
+        "manager-copies-keys",
+        &["manager.copied-keys", "manager.socket-dir"],
+        copies_keys,
+    ),
+    own_daemon("manager-config-dir", &["manager.config-dir"], config_dir),
+    plain("manager-mode", &["manager.mode"], mode),
     plain(
         "manager-follows-a-renamed-file",
-        &["mux-7.4-replaced"],
-        renamed,
+        &["manager.renamed-file"],
+        follows_a_renamed_file,
     ),
     plain(
-        "manager-keeps-the-last-good",
-        &["mux-7.4-last-good"],
-        last_good,
+        "manager-keeps-the-last-good-file",
+        &["manager.last-good"],
+        keeps_the_last_good_file,
     ),
-    plain("manager-restores", &["mux-7.4-restore"], restores),
-    plain("manager-other-files", &["mux-7.4-others"], others),
+    plain(
+        "manager-restores-its-file",
+        &["manager.restored"],
+        restores_its_file,
+    ),
+    plain("manager-other-files", &["manager.other-files"], other_files),
+    own_daemon(
+        "manager-readiness-file",
+        &[
+            "manager.readiness-indicator",
+            "manager.readiness-indicator-removed",
+        ],
+        readiness_file,
+    ),
 ];
 
-fn keys(bench: &Bench) -> anyhow::Result<()> {
-    let config = bench.config()?;
+/// Runs a case on a daemon of its own, with further files in the CNI configuration directory.
+fn with_own_daemon(
+    harness: &Harness,
+    files: &[(&str, &str)],
+    settings: &Value,
+    case: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let node = harness.node();
+    for (name, content) in files {
+        node.write(&format!("{CONF_DIR}/{name}"), content)?;
+    }
+    let outcome = harness.start_daemon(settings).and_then(|()| case());
+    harness.stop_daemon("TERM")?;
+    for (name, _) in files {
+        fs::remove_file(node.path(&format!("{CONF_DIR}/{name}")))?;
+    }
+    node.write(PRIMARY, definitions::default_network().to_string())?;
+    outcome
+}
+
+fn list(name: &str, version: &str) -> String {
+    json!({"cniVersion": version, "name": name, "plugins": [{"type": "recorder"}]}).to_string()
+}
+
+fn first_file(harness: &Harness) -> anyhow::Result<()> {
+    let (early, json_file, own) = (
+        list("early", "1.1.0"),
+        list("json", "1.1.0"),
+        list("own", "1.1.0"),
+    );
+    let files = [
+        ("05-early.conflist", early.as_str()),
+        ("01-first.json", &json_file),
+        ("00-multus-old.conf", &own),
+        ("02-notes.txt", "notes"),
+    ];
+    with_own_daemon(harness, &files, &DaemonSetup::Plain.file(), || {
+        harness.wait_for_config_key(
+            "clusterNetwork",
+            &json!(format!("{CONF_DIR}/05-early.conflist")),
+        )
+    })
+}
+
+fn earlier_file_later(harness: &Harness) -> anyhow::Result<()> {
+    with_own_daemon(harness, &[], &DaemonSetup::Plain.file(), || {
+        let later = format!("{CONF_DIR}/05-later.conflist");
+        harness.node().write(&later, list("later", "1.1.0"))?;
+        let outcome = harness.wait_for_config_key("clusterNetwork", &json!(later));
+        fs::remove_file(harness.node().path(&later))?;
+        outcome
+    })
+}
+
+fn waits_for_a_default_network(harness: &Harness) -> anyhow::Result<()> {
+    let node = harness.node();
+    fs::remove_file(node.path(PRIMARY))?;
+    harness.launch_daemon(&DaemonSetup::Plain.file())?;
+    let early = sh::until(2, "a configuration", || harness.config());
+    node.write(PRIMARY, definitions::default_network().to_string())?;
+    let outcome = sh::until(20, "the daemon is ready", || harness.ensure_ready());
+    harness.stop_daemon("TERM")?;
+    outcome?;
+    ensure!(
+        early.is_err(),
+        "there was a configuration without a default network"
+    );
+    Ok(())
+}
+
+fn named_file(harness: &Harness) -> anyhow::Result<()> {
+    let early = list("early", "1.1.0");
+    let named = DaemonSetup::Plain.file_with(&json!({"multusMasterCNI": "10-primary.conflist"}));
+    with_own_daemon(harness, &[("05-early.conflist", &early)], &named, || {
+        harness.wait_for_config_key("clusterNetwork", &json!(PRIMARY))
+    })
+}
+
+fn old_default_network(harness: &Harness) -> anyhow::Result<()> {
+    harness.node().write(PRIMARY, list("primary", "0.3.1"))?;
+    with_own_daemon(
+        harness,
+        &[],
+        &DaemonSetup::Plain.file_with(&json!({"cniVersion": "1.0.0"})),
+        || {
+            let pod = harness.pod("older-default", "")?;
+            let result = harness.add(&pod)?;
+            ensure!(
+                result["cniVersion"] == "1.0.0" && result["ips"][0]["version"].is_null(),
+                "{result}"
+            );
+            harness.del(&pod)
+        },
+    )
+}
+
+fn old_versions_together(harness: &Harness) -> anyhow::Result<()> {
+    harness.node().write(PRIMARY, list("primary", "0.3.1"))?;
+    with_own_daemon(
+        harness,
+        &[],
+        &DaemonSetup::Plain.file_with(&json!({"cniVersion": "0.3.1"})),
+        || {
+            harness.wait_for_config_key("cniVersion", &json!("0.3.1"))?;
+            let pod = harness.pod("all-old", "a")?;
+            let result = harness.add(&pod)?;
+            ensure!(
+                result["cniVersion"] == "0.3.1" && result["ips"][0]["version"] == "4",
+                "{result}"
+            );
+            harness.del(&pod)
+        },
+    )
+}
+
+fn override_name(harness: &Harness) -> anyhow::Result<()> {
+    with_own_daemon(
+        harness,
+        &[],
+        &DaemonSetup::Plain.file_with(&json!({"overrideNetworkName": true})),
+        || harness.wait_for_config_key("name", &json!("primary")),
+    )
+}
+
+fn override_name_missing(harness: &Harness) -> anyhow::Result<()> {
+    let node = harness.node();
+    let nameless = json!({"cniVersion": "1.1.0", "plugins": [{"type": "recorder"}]});
+    node.write(PRIMARY, nameless.to_string())?;
+    harness.launch_daemon(&DaemonSetup::Plain.file_with(&json!({"overrideNetworkName": true})))?;
+    let written = sh::until(5, "a configuration", || harness.config());
+    harness.stop_daemon("TERM")?;
+    node.write(PRIMARY, definitions::default_network().to_string())?;
+    ensure!(
+        written.is_err(),
+        "a configuration was generated: {written:?}"
+    );
+    Ok(())
+}
+
+fn force_version(harness: &Harness) -> anyhow::Result<()> {
+    let config = list("primary", "0.4.0");
+    harness.node().write(PRIMARY, &config)?;
+    let forced = json!({"cniVersion": "1.0.0", "forceCNIVersion": true});
+    with_own_daemon(harness, &[], &DaemonSetup::Plain.file_with(&forced), || {
+        let pod = harness.pod("unforced", "")?;
+        let result = harness.add(&pod)?;
+        ensure!(result["cniVersion"] == "1.0.0", "{result}");
+        harness.del(&pod)?;
+        let now = fs::read_to_string(harness.node().path(PRIMARY))?;
+        ensure!(now == config, "the default network's file became {now}");
+        Ok(())
+    })
+}
+
+fn copies_keys(harness: &Harness) -> anyhow::Result<()> {
+    let keys = json!({
+        "namespaceIsolation": true, "globalNamespaces": "default,shared", "cniDir": "/var/lib/cni/copied",
+        "daemonSocketDir": "/run/copied", "logFile": "/run/multus.log",
+    });
+    let mut settings = DaemonSetup::Plain.file_with(&keys);
+    settings["socketDir"] = json!("/run/copied");
+    with_own_daemon(harness, &[], &settings, || {
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            harness.wait_for_config_key(key, value)?;
+        }
+        Ok(())
+    })
+}
+
+fn readiness_file(harness: &Harness) -> anyhow::Result<()> {
+    let node = harness.node();
+    let indicator = "/run/indicator/ready";
+    node.write("/run/indicator/other", b"")?;
+    harness.launch_daemon(
+        &DaemonSetup::Plain.file_with(&json!({"readinessindicatorfile": indicator})),
+    )?;
+    let early = sh::until(3, "a configuration", || harness.config());
+    node.write(indicator, b"")?;
+    let ready = sh::until(20, "the daemon is ready", || harness.ensure_ready());
+    fs::remove_file(node.path(indicator))?;
+    let not_ready = sh::until(10, "the daemon is not ready", || {
+        ensure!(harness.ensure_ready().is_err(), "the daemon is ready");
+        Ok(())
+    });
+    harness.stop_daemon("TERM")?;
+    fs::remove_dir_all(node.path("/run/indicator"))?;
+    ensure!(early.is_err(), "the daemon did not wait for the file");
+    ready.and(not_ready)
+}
+
+fn keys(harness: &Harness) -> anyhow::Result<()> {
+    let config = harness.config()?;
     let expected = [
         ("cniVersion", json!("1.1.0")),
         ("name", json!("multus-cni-network")),
@@ -79,8 +328,8 @@ fn keys(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn mode(bench: &Bench) -> anyhow::Result<()> {
-    let mode = fs::metadata(bench.scene.node.path(GENERATED))?
+fn mode(harness: &Harness) -> anyhow::Result<()> {
+    let mode = fs::metadata(harness.node().path(GENERATED))?
         .permissions()
         .mode()
         & 0o777;
@@ -88,23 +337,22 @@ fn mode(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts another primary in place; the usual one and a fresh daemon follow, as one implementation never forgets what it saw.
-fn with_primary(
-    bench: &Bench,
-    primary: &str,
+/// Runs a case with another default network. A new daemon follows with the usual one, since upstream never forgets capabilities.
+fn with_default_network(
+    harness: &Harness,
+    config: &str,
     case: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    bench.scene.node.write(PRIMARY, primary)?;
+    harness.node().write(PRIMARY, config)?;
     let outcome = case();
-    bench
-        .scene
-        .node
-        .write(PRIMARY, definitions::primary().to_string())?;
-    bench.start(&Settings::Plain.file())?;
+    harness
+        .node()
+        .write(PRIMARY, definitions::default_network().to_string())?;
+    harness.start_daemon(&DaemonSetup::Plain.file())?;
     outcome
 }
 
-fn primary(capabilities: &[Value]) -> String {
+fn default_network(capabilities: &[Value]) -> String {
     let plugins: Vec<_> = capabilities
         .iter()
         .map(|capabilities| json!({"type": "recorder", "capabilities": capabilities}))
@@ -112,106 +360,124 @@ fn primary(capabilities: &[Value]) -> String {
     json!({"cniVersion": "1.1.0", "name": "primary", "plugins": plugins}).to_string()
 }
 
-fn capabilities(bench: &Bench) -> anyhow::Result<()> {
+fn capabilities(harness: &Harness) -> anyhow::Result<()> {
     let plugins = [
         json!({"portMappings": true, "off": false}),
         json!({"bandwidth": true}),
     ];
     let expected = json!({"portMappings": true, "bandwidth": true});
-    with_primary(bench, &primary(&plugins), || {
-        bench.becomes("capabilities", &expected)
+    with_default_network(harness, &default_network(&plugins), || {
+        harness.wait_for_config_key("capabilities", &expected)
     })
 }
 
-fn capabilities_go(bench: &Bench) -> anyhow::Result<()> {
+fn capabilities_removed(harness: &Harness) -> anyhow::Result<()> {
     let both = json!({"portMappings": true, "bandwidth": true});
-    with_primary(bench, &primary(std::slice::from_ref(&both)), || {
-        bench.becomes("capabilities", &both)?;
-        bench
-            .scene
-            .node
-            .write(PRIMARY, definitions::primary().to_string())?;
-        bench.becomes("capabilities", &json!({"portMappings": true}))
-    })
+    with_default_network(
+        harness,
+        &default_network(std::slice::from_ref(&both)),
+        || {
+            harness.wait_for_config_key("capabilities", &both)?;
+            harness
+                .node()
+                .write(PRIMARY, definitions::default_network().to_string())?;
+            harness.wait_for_config_key("capabilities", &json!({"portMappings": true}))
+        },
+    )
 }
 
-fn renamed(bench: &Bench) -> anyhow::Result<()> {
-    let node = &bench.scene.node;
-    let text = primary(&[json!({"portMappings": true, "mac": true})]);
+fn follows_a_renamed_file(harness: &Harness) -> anyhow::Result<()> {
+    let node = harness.node();
+    let text = default_network(&[json!({"portMappings": true, "mac": true})]);
     node.write(&format!("{CONF_DIR}/.new"), &text)?;
     fs::rename(node.path(&format!("{CONF_DIR}/.new")), node.path(PRIMARY))?;
-    let outcome = sh::until(10, "the generated file follows", || {
+    let outcome = sh::until(10, "the generated file changes", || {
         ensure!(
-            bench.config()?["capabilities"]["mac"] == true,
+            harness.config()?["capabilities"]["mac"] == true,
             "{}",
-            bench.config()?
+            harness.config()?
         );
         Ok(())
     });
-    node.write(PRIMARY, definitions::primary().to_string())?;
-    bench.start(&Settings::Plain.file())?;
+    node.write(PRIMARY, definitions::default_network().to_string())?;
+    harness.start_daemon(&DaemonSetup::Plain.file())?;
     outcome
 }
 
-fn last_good(bench: &Bench) -> anyhow::Result<()> {
+fn keeps_the_last_good_file(harness: &Harness) -> anyhow::Result<()> {
     let broken = ["", "{\"cniVersion\": \"1.1.0\", \"plug", "[]"];
-    with_primary(bench, broken[0], || {
+    with_default_network(harness, broken[0], || {
         for text in broken {
-            bench.scene.node.write(PRIMARY, text)?;
-            // It is noticed, or it is not: either way the file stays whole.
-            let _ = sh::until(1, "it is noticed", || {
-                ensure!(bench.is_ready().is_err(), "it serves");
+            harness.node().write(PRIMARY, text)?;
+            // Whether or not the daemon reports the broken file, the generated file must stay complete.
+            let _ = sh::until(1, "the daemon is not ready", || {
+                ensure!(harness.ensure_ready().is_err(), "the daemon is ready");
                 Ok(())
             });
-            bench
+            harness
                 .config()
-                .with_context(|| format!("with the primary {text:?}"))?;
+                .with_context(|| format!("with the default network {text:?}"))?;
         }
-        // What comes after is seen after: those before were looked at.
+        // When the daemon follows this file, it has seen those before.
         let good = json!({"portMappings": true, "ips": true});
-        bench
-            .scene
-            .node
-            .write(PRIMARY, primary(std::slice::from_ref(&good)))?;
-        bench.becomes("capabilities", &good)
+        harness
+            .node()
+            .write(PRIMARY, default_network(std::slice::from_ref(&good)))?;
+        harness.wait_for_config_key("capabilities", &good)
     })
 }
 
-fn restores(bench: &Bench) -> anyhow::Result<()> {
-    let node = &bench.scene.node;
+fn restores_its_file(harness: &Harness) -> anyhow::Result<()> {
+    let node = harness.node();
     let path = node.path(GENERATED);
-    let back = |what: &str| sh::until(10, what, || bench.config().map(drop));
+    let back = |what: &str| sh::until(10, what, || harness.config().map(drop));
     fs::remove_file(&path)?;
-    let deleted = back("it is back after it was deleted");
+    let deleted = back("the generated file is back after it was deleted");
     let renamed = if path.exists() {
         fs::rename(&path, node.path(&format!("{GENERATED}.bak")))?;
-        let renamed = back("it is back after it was renamed");
+        let renamed = back("the generated file is back after it was renamed");
         fs::remove_file(node.path(&format!("{GENERATED}.bak")))?;
         renamed
     } else {
         Ok(())
     };
-    bench.start(&Settings::Plain.file())?;
+    harness.start_daemon(&DaemonSetup::Plain.file())?;
     deleted.and(renamed)
 }
 
-fn others(bench: &Bench) -> anyhow::Result<()> {
-    let node = &bench.scene.node;
+fn other_files(harness: &Harness) -> anyhow::Result<()> {
+    let node = harness.node();
     let before = fs::read(node.path(GENERATED))?;
     let other = format!("{CONF_DIR}/20-other.conflist");
     node.write(
         &other,
-        definitions::primary()
+        definitions::default_network()
             .to_string()
             .replace("primary", "other"),
     )?;
     fs::remove_file(node.path(&other))?;
-    let pod = bench.pod("unmoved", "")?;
-    bench.add(&pod)?;
-    bench.called(&pod, &["ADD primary"])?;
+    let pod = harness.pod("unmoved", "")?;
+    harness.add(&pod)?;
+    harness.expect_calls(&pod, &["ADD primary"])?;
     ensure!(
         fs::read(node.path(GENERATED))? == before,
         "the generated file changed"
     );
+    Ok(())
+}
+
+fn config_dir(harness: &Harness) -> anyhow::Result<()> {
+    let dir = "/etc/cni/elsewhere.d";
+    let node = harness.node();
+    fs::create_dir_all(node.path(dir))?;
+    harness.launch_daemon(&DaemonSetup::Plain.file_with(&json!({"cniConfigDir": dir})))?;
+    let written = sh::until(20, "the configuration", || {
+        Ok(fs::read(node.path(&format!("{dir}/00-multus.conf")))?)
+    });
+    let here = node.path(GENERATED).exists();
+    harness.stop_daemon("TERM")?;
+    fs::remove_dir_all(node.path(dir))?;
+    let config: Value = serde_json::from_slice(&written?)?;
+    ensure!(config["type"] == "multus-shim" && !here, "{config}");
     Ok(())
 }

@@ -1,98 +1,87 @@
-//! ADD that fails: what is undone, what is said.
+//! Cases of subject `rollback`: Rollback.
 
 use anyhow::ensure;
 use serde_json::json;
 
 use super::{Case, plain};
-use crate::rules::bench::{Bench, WITH_A_AND_B};
+use crate::rules::harness::{Harness, WITH_A_AND_B};
 
 pub(super) const CASES: &[Case] = &[
-    plain("rollback-in-reverse", &["mux-11.6-reverse"], reverse),
     plain(
-        "rollback-of-the-master-alone",
-        &["mux-11.6-reverse"],
-        master,
+        "rollback-in-reverse",
+        &["rollback.reverse-order"],
+        in_reverse,
     ),
     plain(
-        "rollback-words",
-        &["mux-11.6-words", "mux-3.4-fragment"],
-        words,
+        "rollback-of-the-default-network",
+        &["rollback.reverse-order"],
+        of_the_default_network,
     ),
-    plain("rollback-keeps-the-first-error", &["mux-11.6-first"], first),
-    plain("rollback-code-of-the-plugin", &["mux-3.4-code"], code),
-    plain("rollback-leaves-no-state", &["mux-11.6-state"], state),
-    plain("rollback-within-a-list", &["mux-11.6-reverse"], list),
+    plain(
+        "rollback-within-a-list",
+        &["rollback.reverse-order"],
+        within_a_list,
+    ),
     plain(
         "rollback-of-a-crashed-plugin",
-        &["mux-11.6-reverse", "mux-2-error"],
-        crash,
+        &["rollback.reverse-order", "shim.error-document"],
+        of_a_crashed_plugin,
     ),
-    plain("rollback-of-real-networks", &["mux-11.6-reverse"], real),
-    plain("rollback-then-del", &["mux-12.4-twice"], then_del),
+    plain(
+        "rollback-of-real-networks",
+        &["rollback.reverse-order"],
+        of_real_networks,
+    ),
+    plain(
+        "rollback-keeps-the-first-error",
+        &["rollback.first-error"],
+        keeps_the_first_error,
+    ),
+    plain(
+        "rollback-leaves-no-state",
+        &["rollback.state"],
+        leaves_no_state,
+    ),
+    plain("rollback-then-del", &["del.twice"], then_del),
 ];
 
-fn reverse(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("reversed", "a,b,c")?;
-    bench.fails("b", "ADD", 7, "no luck")?;
-    bench.verb("ADD", &pod)?.error()?;
-    bench.called(&pod, &WITH_A_AND_B)
+fn in_reverse(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("reversed", "a,b,c")?;
+    harness.set_error("b", "ADD", 7, "no luck")?;
+    harness.verb("ADD", &pod)?.error()?;
+    harness.expect_calls(&pod, &WITH_A_AND_B)
 }
 
-fn master(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("reversed-master", "a")?;
-    bench.fails("primary", "ADD", 7, "no luck")?;
-    bench.verb("ADD", &pod)?.error()?;
-    bench.called(&pod, &["ADD primary", "DEL primary"])
+fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("reversed-default", "a")?;
+    harness.set_error("primary", "ADD", 7, "no luck")?;
+    harness.verb("ADD", &pod)?.error()?;
+    harness.expect_calls(&pod, &["ADD primary", "DEL primary"])
 }
 
-fn words(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("worded", "b")?;
-    bench.fails("b", "ADD", 7, "no luck at all")?;
-    bench.verb("ADD", &pod)?.tells(&[
-        "CmdAdd (shim):",
-        "error configuring pod [default/worded] networking",
-        &format!("[default/worded/{}:b]", pod.uid),
-        "error adding container to network",
-        "no luck at all",
-    ])
+fn keeps_the_first_error(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("first-error", "a,b")?;
+    harness.set_error("b", "ADD", 7, "the first")?;
+    harness.set_error("a", "DEL", 8, "the second")?;
+    let outcome = harness.verb("ADD", &pod)?;
+    outcome.error_contains(&["the first"])?;
+    harness.expect_calls(&pod, &WITH_A_AND_B)
 }
 
-fn first(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("first-error", "a,b")?;
-    bench.fails("b", "ADD", 7, "the first")?;
-    bench.fails("a", "DEL", 8, "the second")?;
-    let outcome = bench.verb("ADD", &pod)?;
-    outcome.tells(&["the first"])?;
-    bench.called(&pod, &WITH_A_AND_B)
-}
-
-fn code(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("coded", "b")?;
-    bench.fails("b", "ADD", 117, "no luck")?;
-    let outcome = bench.verb("ADD", &pod)?;
-    outcome.has_code(117)?;
-    ensure!(
-        outcome.error()?["details"] == "told to",
-        "{:?}",
-        outcome.error()?
-    );
+fn leaves_no_state(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("stateless", "b")?;
+    harness.set_error("b", "ADD", 7, "no luck")?;
+    harness.verb("ADD", &pod)?.error()?;
+    ensure!(!harness.state_file(&pod).exists(), "the state is left");
     Ok(())
 }
 
-fn state(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("stateless", "b")?;
-    bench.fails("b", "ADD", 7, "no luck")?;
-    bench.verb("ADD", &pod)?.error()?;
-    ensure!(!bench.state_file(&pod).exists(), "its state is left");
-    Ok(())
-}
-
-fn list(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("list-reversed", "list")?;
-    bench.answer("list", "ADD", &json!({"print": "no json"}))?;
-    bench.verb("ADD", &pod)?.error()?;
-    // The list is undone from its end, also the plugin whose turn never came.
-    let order = bench.order(&pod)?;
+fn within_a_list(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("list-reversed", "list")?;
+    harness.set_answer("list", "ADD", &json!({"print": "no json"}))?;
+    harness.verb("ADD", &pod)?.error()?;
+    // The list is undone from its end, with the plugin that was never called.
+    let order = harness.call_order(&pod)?;
     ensure!(
         order[..2] == ["ADD primary", "ADD list"]
             && order[2] == "DEL list"
@@ -102,20 +91,20 @@ fn list(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn crash(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("crashed", "a,b")?;
-    bench.answer("b", "ADD", &json!({"crash": true}))?;
-    bench.verb("ADD", &pod)?.error()?;
-    bench.called(&pod, &WITH_A_AND_B)
+fn of_a_crashed_plugin(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("crashed", "a,b")?;
+    harness.set_answer("b", "ADD", &json!({"crash": true}))?;
+    harness.verb("ADD", &pod)?.error()?;
+    harness.expect_calls(&pod, &WITH_A_AND_B)
 }
 
-fn real(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("real-reversed", "storage,b")?;
-    bench.fails("b", "ADD", 7, "no luck")?;
-    bench.verb("ADD", &pod)?.error()?;
-    let inside = bench.inside(&pod)?;
+fn of_real_networks(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("real-reversed", "storage,b")?;
+    harness.set_error("b", "ADD", 7, "no luck")?;
+    harness.verb("ADD", &pod)?.error()?;
+    let inside = harness.addresses_in(&pod)?;
     ensure!(inside.is_empty(), "{inside:?}");
-    let leases = bench.scene.node.list("/var/lib/cni/networks/storage")?;
+    let leases = harness.node().list("/var/lib/cni/networks/storage")?;
     let left: Vec<_> = leases
         .iter()
         .filter(|name| name.starts_with("10."))
@@ -124,15 +113,15 @@ fn real(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn then_del(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("undone", "b")?;
-    bench.fails("b", "ADD", 7, "no luck")?;
-    bench.verb("ADD", &pod)?.error()?;
-    bench.del(&pod)?;
-    bench.end_netns(&pod)?;
-    bench
+fn then_del(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("undone", "b")?;
+    harness.set_error("b", "ADD", 7, "no luck")?;
+    harness.verb("ADD", &pod)?.error()?;
+    harness.del(&pod)?;
+    harness.delete_netns(&pod)?;
+    harness
         .verb_env("DEL", &pod, &json!({}), &[("CNI_NETNS", "")])?
-        .well()?;
-    ensure!(!bench.state_file(&pod).exists(), "its state is left");
+        .success()?;
+    ensure!(!harness.state_file(&pod).exists(), "the state is left");
     Ok(())
 }

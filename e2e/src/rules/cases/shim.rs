@@ -1,43 +1,59 @@
-//! The shim by itself: what it refuses and answers without any daemon.
+//! Cases of subject `shim`: The shim by itself.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, alone, plain};
-use crate::{rules::bench::Bench, scene::BIN_DIR, sh};
+use super::{Case, own_daemon, plain};
+use crate::{rules::harness::Harness, scene::BIN_DIR, sh};
 
 pub(super) const CASES: &[Case] = &[
-    alone("shim-version-flag", &["mux-2-version-flag"], version_flag),
-    alone("shim-without-command", &["mux-2-no-command"], no_command),
-    alone(
+    own_daemon("shim-version-flag", &["shim.version-flag"], version_flag),
+    own_daemon(
+        "shim-without-command",
+        &["shim.no-command"],
+        without_command,
+    ),
+    own_daemon(
         "shim-missing-variables",
-        &["mux-2-env", "mux-2-error"],
+        &["shim.environment", "shim.error-document"],
         missing_variables,
     ),
-    alone("shim-del-needs-no-netns", &["mux-2-netns"], netns_by_verb),
-    alone(
+    own_daemon(
         "shim-bad-container-ids",
-        &["mux-2-container-id"],
-        container_ids,
+        &["shim.container-id"],
+        bad_container_ids,
     ),
-    alone("shim-bad-interface-names", &["mux-2-ifname"], ifnames),
-    alone("shim-stdin-no-json", &["mux-2-stdin"], stdin),
-    alone("shim-bad-names", &["mux-2-name"], names),
-    alone(
+    own_daemon(
+        "shim-bad-interface-names",
+        &["shim.interface-name"],
+        bad_interface_names,
+    ),
+    own_daemon("shim-netns-by-verb", &["shim.netns"], netns_by_verb),
+    own_daemon("shim-invalid-json", &["shim.invalid-json"], invalid_json),
+    own_daemon(
+        "shim-bad-network-names",
+        &["shim.network-name"],
+        bad_network_names,
+    ),
+    own_daemon(
         "shim-unknown-version",
-        &["mux-2-cni-version"],
+        &["shim.unknown-version"],
         unknown_version,
     ),
-    alone(
+    own_daemon(
         "shim-verbs-by-version",
-        &["mux-2-verb-version"],
+        &["shim.verb-version"],
         verbs_by_version,
     ),
-    alone("shim-version-verb", &["mux-2-version"], version),
-    plain("shim-in-the-pods-netns", &["mux-2-own-netns"], own_netns),
+    own_daemon("shim-version-verb", &["shim.version-verb"], version_verb),
+    plain(
+        "shim-in-the-pods-netns",
+        &["shim.own-netns"],
+        in_the_pods_netns,
+    ),
 ];
 
-/// Variables that pass every check.
+/// Variables that the shim accepts.
 const GOOD: [(&str, &str); 6] = [
     ("CNI_COMMAND", "ADD"),
     ("CNI_CONTAINERID", "c1"),
@@ -50,7 +66,7 @@ const GOOD: [(&str, &str); 6] = [
     ("CNI_PATH", BIN_DIR),
 ];
 
-fn changed<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+fn with_changes<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut env: Vec<(&str, &str)> = GOOD.to_vec();
     for (key, value) in changes {
         env.retain(|(known, _)| known != key);
@@ -65,19 +81,24 @@ fn config(version: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// One call whose refusal has that code.
-fn refused(bench: &Bench, env: &[(&str, &str)], stdin: &[u8], code: u64) -> anyhow::Result<Value> {
-    let outcome = bench.shim(env, stdin)?;
+/// Makes a call that has to fail with that code, and returns its error.
+fn refused(
+    harness: &Harness,
+    env: &[(&str, &str)],
+    stdin: &[u8],
+    code: u64,
+) -> anyhow::Result<Value> {
+    let outcome = harness.shim(env, stdin)?;
     outcome
         .has_code(code)
         .with_context(|| format!("{env:?} {}", String::from_utf8_lossy(stdin)))?;
     outcome.error()
 }
 
-fn version_flag(bench: &Bench) -> anyhow::Result<()> {
+fn version_flag(harness: &Harness) -> anyhow::Result<()> {
     for flag in ["-v", "--version"] {
-        let program = bench.programs.borrow().shim.clone();
-        let output = sh::output(bench.scene.node.command(program).arg(flag), b"")?;
+        let program = harness.programs.borrow().shim.clone();
+        let output = sh::output(harness.node().command(program).arg(flag), b"")?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(
             output.status.success() && text.starts_with("multus-shim: version:"),
@@ -88,11 +109,10 @@ fn version_flag(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No variables.
-const NOTHING: [(&str, &str); 0] = [];
+const NO_VARIABLES: [(&str, &str); 0] = [];
 
-fn no_command(bench: &Bench) -> anyhow::Result<()> {
-    let outcome = bench.shim(&NOTHING, b"")?;
+fn without_command(harness: &Harness) -> anyhow::Result<()> {
+    let outcome = harness.shim(&NO_VARIABLES, b"")?;
     ensure!(
         outcome.code == Some(0) && outcome.stdout.is_empty(),
         "{outcome:?}"
@@ -104,9 +124,9 @@ fn no_command(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn missing_variables(bench: &Bench) -> anyhow::Result<()> {
+fn missing_variables(harness: &Harness) -> anyhow::Result<()> {
     let error = refused(
-        bench,
+        harness,
         &[("CNI_COMMAND", "ADD"), ("CNI_IFNAME", "eth0")],
         &config("1.0.0"),
         4,
@@ -114,39 +134,39 @@ fn missing_variables(bench: &Bench) -> anyhow::Result<()> {
     for name in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_PATH"] {
         ensure!(
             error.to_string().contains(name),
-            "{name} is not named: {error}"
+            "the error does not name {name}: {error}"
         );
     }
     ensure!(!error.to_string().contains("CNI_IFNAME"), "{error}");
-    refused(bench, &[("CNI_COMMAND", "STATUS")], &config("1.1.0"), 4)?;
-    refused(bench, &[("CNI_COMMAND", "JUMP")], &config("1.1.0"), 4).map(drop)
+    refused(harness, &[("CNI_COMMAND", "STATUS")], &config("1.1.0"), 4)?;
+    refused(harness, &[("CNI_COMMAND", "JUMP")], &config("1.1.0"), 4).map(drop)
 }
 
-fn netns_by_verb(bench: &Bench) -> anyhow::Result<()> {
+fn netns_by_verb(harness: &Harness) -> anyhow::Result<()> {
     for verb in ["ADD", "CHECK"] {
         let error = refused(
-            bench,
-            &changed(&[("CNI_COMMAND", verb), ("CNI_NETNS", "")]),
+            harness,
+            &with_changes(&[("CNI_COMMAND", verb), ("CNI_NETNS", "")]),
             &config("1.0.0"),
             4,
         )?;
         ensure!(error.to_string().contains("CNI_NETNS"), "{error}");
     }
-    // DEL comes as far as the name, which is looked at later.
+    // `DEL` passes this check and fails at the next one, that of the name.
     refused(
-        bench,
-        &changed(&[("CNI_COMMAND", "DEL"), ("CNI_NETNS", "")]),
+        harness,
+        &with_changes(&[("CNI_COMMAND", "DEL"), ("CNI_NETNS", "")]),
         b"{\"cniVersion\": \"1.0.0\"}",
         7,
     )
     .map(drop)
 }
 
-fn container_ids(bench: &Bench) -> anyhow::Result<()> {
+fn bad_container_ids(harness: &Harness) -> anyhow::Result<()> {
     for id in ["-a", ".a", "../evil", "a/b", "a b", "a:b"] {
         refused(
-            bench,
-            &changed(&[("CNI_CONTAINERID", id)]),
+            harness,
+            &with_changes(&[("CNI_CONTAINERID", id)]),
             &config("1.0.0"),
             4,
         )?;
@@ -154,11 +174,11 @@ fn container_ids(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ifnames(bench: &Bench) -> anyhow::Result<()> {
+fn bad_interface_names(harness: &Harness) -> anyhow::Result<()> {
     for name in [".", "..", "a/b", "a:b", "a b", "sixteen-letters-"] {
         refused(
-            bench,
-            &changed(&[("CNI_IFNAME", name)]),
+            harness,
+            &with_changes(&[("CNI_IFNAME", name)]),
             &config("1.0.0"),
             4,
         )?;
@@ -166,29 +186,29 @@ fn ifnames(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn stdin(bench: &Bench) -> anyhow::Result<()> {
+fn invalid_json(harness: &Harness) -> anyhow::Result<()> {
     for text in ["", "{", "no json", "{\"name\": \"n\""] {
-        refused(bench, &GOOD, text.as_bytes(), 6)?;
+        refused(harness, &GOOD, text.as_bytes(), 6)?;
     }
     Ok(())
 }
 
-fn names(bench: &Bench) -> anyhow::Result<()> {
+fn bad_network_names(harness: &Harness) -> anyhow::Result<()> {
     for name in [json!(""), json!("a/b"), json!("a b"), json!("-a")] {
         let config = json!({"cniVersion": "1.0.0", "name": name, "type": "multus-shim"});
-        refused(bench, &GOOD, config.to_string().as_bytes(), 7)?;
+        refused(harness, &GOOD, config.to_string().as_bytes(), 7)?;
     }
-    refused(bench, &GOOD, b"{\"cniVersion\": \"1.0.0\"}", 7).map(drop)
+    refused(harness, &GOOD, b"{\"cniVersion\": \"1.0.0\"}", 7).map(drop)
 }
 
-fn unknown_version(bench: &Bench) -> anyhow::Result<()> {
+fn unknown_version(harness: &Harness) -> anyhow::Result<()> {
     for version in ["9.9.9", "0.5.0", "1"] {
-        refused(bench, &GOOD, &config(version), 1)?;
+        refused(harness, &GOOD, &config(version), 1)?;
     }
     Ok(())
 }
 
-fn verbs_by_version(bench: &Bench) -> anyhow::Result<()> {
+fn verbs_by_version(harness: &Harness) -> anyhow::Result<()> {
     for (verb, version) in [
         ("CHECK", "0.3.1"),
         ("GC", "1.0.0"),
@@ -196,8 +216,8 @@ fn verbs_by_version(bench: &Bench) -> anyhow::Result<()> {
         ("STATUS", "0.3.1"),
     ] {
         refused(
-            bench,
-            &changed(&[("CNI_COMMAND", verb)]),
+            harness,
+            &with_changes(&[("CNI_COMMAND", verb)]),
             &config(version),
             1,
         )?;
@@ -205,8 +225,10 @@ fn verbs_by_version(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn version(bench: &Bench) -> anyhow::Result<()> {
-    let answer = bench.shim(&[("CNI_COMMAND", "VERSION")], b"")?.well()?;
+fn version_verb(harness: &Harness) -> anyhow::Result<()> {
+    let answer = harness
+        .shim(&[("CNI_COMMAND", "VERSION")], b"")?
+        .success()?;
     let expected = json!({
         "cniVersion": "1.1.0",
         "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"],
@@ -215,9 +237,9 @@ fn version(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn own_netns(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("inside", "")?;
+fn in_the_pods_netns(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("inside", "")?;
     // The shim's own namespace is that of the node.
     let env = [("CNI_NETNS", "/proc/self/ns/net"), ("CNI_IFNAME", "own0")];
-    bench.verb_env("ADD", &pod, &json!({}), &env)?.has_code(8)
+    harness.verb_env("ADD", &pod, &json!({}), &env)?.has_code(8)
 }

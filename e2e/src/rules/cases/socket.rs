@@ -1,4 +1,4 @@
-//! The daemon's interface on its socket, without any shim.
+//! Cases of subject `socket`: The daemon's socket.
 
 use std::{
     io::{Read as _, Write as _},
@@ -9,79 +9,100 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{Case, alone, plain};
+use super::{Case, own_daemon, plain};
 use crate::{
-    rules::bench::{Bench, Pod, Settings, WITH_A},
+    rules::harness::{DaemonSetup, Harness, Pod, WITH_A},
     scene::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[
     plain(
         "socket-modes",
-        &["mux-4-socket-mode", "mux-4-directory-mode"],
+        &["socket.mode", "socket.directory-mode"],
         modes,
+    ),
+    own_daemon(
+        "socket-directory-keeps-foreign-files",
+        &["socket.foreign-files"],
+        directory_keeps_foreign_files,
+    ),
+    own_daemon(
+        "socket-connection-limit",
+        &["socket.connection-limit"],
+        connection_limit,
+    ),
+    plain(
+        "socket-closes-connections",
+        &["socket.close"],
+        closes_connections,
     ),
     plain(
         "socket-methods",
-        &["mux-4-methods", "mux-4-healthz", "mux-4-not-found"],
+        &["socket.methods", "socket.healthz", "socket.not-found"],
         methods,
     ),
-    plain("socket-readyz", &["mux-4-readyz"], readyz),
-    plain("socket-closes", &["mux-4-close"], closes),
+    plain("socket-readyz", &["socket.readyz"], readyz),
     plain(
         "socket-add-and-del",
         &[
-            "mux-4-cni",
-            "mux-4.1-request",
-            "mux-4.2-result",
-            "mux-4.2-empty",
+            "socket.cni",
+            "socket.request",
+            "socket.result",
+            "socket.empty-answer",
         ],
         add_and_del,
     ),
     plain(
         "socket-interface-attributes",
-        &["mux-4.1-interface-attributes"],
-        attributes,
+        &["socket.interface-attributes"],
+        interface_attributes,
     ),
-    plain("socket-commands", &["mux-4.3-command"], commands),
     plain(
-        "socket-status-and-gc-without-pod",
-        &["mux-4.3-no-pod", "mux-4.2-empty"],
-        no_pod,
+        "socket-unknown-commands",
+        &["socket.command"],
+        unknown_commands,
+    ),
+    plain(
+        "socket-status-and-gc-without-container",
+        &["socket.no-container", "socket.empty-answer"],
+        status_and_gc_without_container,
     ),
     plain(
         "socket-add-without-args",
-        &["mux-4.3-keys", "mux-4.3-pod-name"],
-        no_args,
+        &["socket.missing-args", "socket.pod-name"],
+        add_without_args,
     ),
-    plain("socket-del-without-netns", &["mux-4.3-netns"], no_netns),
-    plain("socket-default-interface", &["mux-4.3-ifname"], no_ifname),
+    plain("socket-args-syntax", &["socket.args-syntax"], args_syntax),
     plain(
-        "socket-container-id-that-leads-out",
-        &["mux-4.3-container-id"],
-        evil_id,
+        "socket-add-without-uid",
+        &["socket.no-uid"],
+        add_without_uid,
     ),
-    plain(
-        "socket-args-that-end-in-a-semicolon",
-        &["mux-4.3-args"],
-        tolerant_args,
-    ),
-    plain("socket-add-without-uid", &["mux-4.3-no-uid"], no_uid),
     plain(
         "socket-del-without-uid-and-pod",
-        &["mux-4.3-no-uid-del"],
-        no_uid_del,
+        &["socket.no-uid-del"],
+        del_without_uid_and_pod,
     ),
-    alone(
-        "socket-directory-keeps-foreign-files",
-        &["mux-4-directory-kept"],
-        foreign_files,
+    plain(
+        "socket-del-without-netns",
+        &["socket.no-netns-del"],
+        del_without_netns,
+    ),
+    plain(
+        "socket-default-interface",
+        &["socket.no-interface"],
+        default_interface,
+    ),
+    plain(
+        "socket-container-id-that-leads-out",
+        &["socket.container-id"],
+        container_id_that_leads_out,
     ),
 ];
 
-fn modes(bench: &Bench) -> anyhow::Result<()> {
+fn modes(harness: &Harness) -> anyhow::Result<()> {
     let mode =
-        |path: &str| anyhow::Ok(std::fs::metadata(bench.scene.node.path(path))?.mode() & 0o7777);
+        |path: &str| anyhow::Ok(std::fs::metadata(harness.node().path(path))?.mode() & 0o7777);
     let (dir, socket) = (mode("/run/multus")?, mode("/run/multus/multus.sock")?);
     ensure!(
         (dir, socket) == (0o700, 0o600),
@@ -90,7 +111,7 @@ fn modes(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn methods(bench: &Bench) -> anyhow::Result<()> {
+fn methods(harness: &Harness) -> anyhow::Result<()> {
     for (method, path, status) in [
         ("GET", "/healthz", 200),
         ("POST", "/healthz", 200),
@@ -101,7 +122,7 @@ fn methods(bench: &Bench) -> anyhow::Result<()> {
         ("GET", "/", 404),
         ("POST", "/other", 404),
     ] {
-        let answer = bench.daemon_says(method, path, b"")?;
+        let answer = harness.daemon_request(method, path, b"")?;
         ensure!(
             answer.status == status,
             "{method} {path}: {}",
@@ -119,15 +140,15 @@ fn methods(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn readyz(bench: &Bench) -> anyhow::Result<()> {
+fn readyz(harness: &Harness) -> anyhow::Result<()> {
     for (method, status) in [("GET", 200), ("POST", 200), ("PUT", 405)] {
-        let answer = bench.daemon_says(method, "/readyz", b"")?;
+        let answer = harness.daemon_request(method, "/readyz", b"")?;
         ensure!(answer.status == status, "{method}: {}", answer.status);
     }
     Ok(())
 }
 
-/// The variables of a call; an empty value stands for an absent variable.
+/// Returns the variables of a call with changes; an empty value removes a variable.
 fn env(pod: &Pod, verb: &str, changes: &[(&str, &str)]) -> Vec<(String, String)> {
     let mut env = pod.env(verb);
     for (key, value) in changes {
@@ -139,63 +160,64 @@ fn env(pod: &Pod, verb: &str, changes: &[(&str, &str)]) -> Vec<(String, String)>
     env
 }
 
-fn add_and_del(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("on-socket", "a")?;
-    let config = bench.config_with(&json!({"cniVersion": "0.4.0"}))?;
-    let answer = bench
-        .request(&env(&pod, "ADD", &[]), &config)?
+fn add_and_del(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("on-socket", "a")?;
+    let config = harness.config_with(&json!({"cniVersion": "0.4.0"}))?;
+    let answer = harness
+        .cni_request(&env(&pod, "ADD", &[]), &config)?
         .well()?
         .json()?;
     let result = &answer["Result"];
     ensure!(result["cniVersion"] == "1.1.0", "{answer}");
     ensure!(result["ips"][0]["address"] == "10.65.0.2/24", "{answer}");
-    let answer = bench.request(&env(&pod, "DEL", &[]), &config)?.well()?;
+    let answer = harness
+        .cni_request(&env(&pod, "DEL", &[]), &config)?
+        .well()?;
     ensure!(
         answer.status == 200 && answer.body.is_empty(),
         "{}",
         answer.text()
     );
-    bench.called(&pod, &WITH_A)
+    harness.expect_calls(&pod, &WITH_A)
 }
 
-fn closes(bench: &Bench) -> anyhow::Result<()> {
-    let mut stream = UnixStream::connect(bench.scene.node.path("/run/multus/multus.sock"))?;
+fn closes_connections(harness: &Harness) -> anyhow::Result<()> {
+    let mut stream = UnixStream::connect(harness.node().path("/run/multus/multus.sock"))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: dummy\r\n\r\n")?;
     let mut answer = String::new();
     stream
         .read_to_string(&mut answer)
-        .context("it stays open")?;
+        .context("the connection stays open")?;
     ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     Ok(())
 }
 
-fn attributes(bench: &Bench) -> anyhow::Result<()> {
-    use base64::Engine as _;
-    let pod = bench.pod("attributed", "capable")?;
-    let env: serde_json::Map<_, _> = env(&pod, "ADD", &[])
-        .into_iter()
-        .map(|(key, value)| (key, json!(value)))
-        .collect();
-    let config = base64::engine::general_purpose::STANDARD.encode(bench.config()?.to_string());
-    let body = json!({"env": env, "config": config, "interfaceAttributes": {"ips": ["10.9.9.9/24"], "mac": "02:00:00:00:00:07"}});
-    bench
-        .daemon_says("POST", "/cni", body.to_string().as_bytes())?
+fn interface_attributes(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("attributed", "capable")?;
+    let attributes = json!({"ips": ["10.9.9.9/24"], "mac": "02:00:00:00:00:07"});
+    harness
+        .post(
+            "/cni",
+            &env(&pod, "ADD", &[]),
+            &harness.config()?,
+            &attributes,
+        )?
         .well()?;
-    let call = bench.call(&pod, "ADD", "capable")?;
+    let call = harness.call(&pod, "ADD", "capable")?;
     ensure!(!call.variable("CNI_ARGS").contains("10.9.9.9"), "{call:?}");
     Ok(())
 }
 
-fn commands(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("commanded", "")?;
+fn unknown_commands(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("commanded", "")?;
     for (verb, words) in [
         ("", "unexpected or missing CNI_COMMAND"),
         ("JUMP", "unknown cmd type: JUMP"),
     ] {
-        let answer = bench.request(
+        let answer = harness.cni_request(
             &env(&pod, "ADD", &[("CNI_COMMAND", verb)]),
-            &bench.config()?,
+            &harness.config()?,
         )?;
         ensure!(
             answer.status == 400 && answer.text().contains(words),
@@ -206,91 +228,96 @@ fn commands(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn no_pod(bench: &Bench) -> anyhow::Result<()> {
-    // A directory of results must be there for one of the implementations.
-    let pod = bench.pod("resulting", "")?;
-    bench.add(&pod)?;
+fn status_and_gc_without_container(harness: &Harness) -> anyhow::Result<()> {
+    // Upstream's `GC` fails without cached results.
+    let pod = harness.pod("resulting", "")?;
+    harness.add(&pod)?;
     for verb in ["STATUS", "GC"] {
-        // Of its own, since answers to STATUS may be kept for a while.
-        let mut config = bench.config_with(&bench.own_primary("socket-well", "1.1.0")?)?;
+        // A network of its own, since a daemon may cache answers to `STATUS`.
+        let mut config =
+            harness.config_with(&harness.own_default_network("socket-network", "1.1.0")?)?;
         config["cni.dev/valid-attachments"] = json!([{"containerID": pod.id, "ifname": "eth0"}]);
-        let answer = bench
-            .request(&[("CNI_COMMAND", verb), ("CNI_PATH", BIN_DIR)], &config)?
+        let answer = harness
+            .cni_request(&[("CNI_COMMAND", verb), ("CNI_PATH", BIN_DIR)], &config)?
             .well()?;
         ensure!(answer.body.is_empty(), "{verb}: {}", answer.text());
     }
     Ok(())
 }
 
-fn no_args(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("argless", "")?;
+fn add_without_args(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("argless", "")?;
     for args in [
         "",
         "IgnoreUnknown=1",
         "K8S_POD_NAME=argless",
         "K8S_POD_NAMESPACE=default",
     ] {
-        let answer = bench.request(&env(&pod, "ADD", &[("CNI_ARGS", args)]), &bench.config()?)?;
+        let answer =
+            harness.cni_request(&env(&pod, "ADD", &[("CNI_ARGS", args)]), &harness.config()?)?;
         ensure!(answer.status == 400, "{args}: {}", answer.text());
     }
-    bench.called(&pod, &[])
+    harness.expect_calls(&pod, &[])
 }
 
-fn no_netns(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("netnsless", "")?;
-    bench.add(&pod)?;
-    bench
-        .request(&env(&pod, "DEL", &[("CNI_NETNS", "")]), &bench.config()?)?
+fn del_without_netns(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("netnsless", "")?;
+    harness.add(&pod)?;
+    harness
+        .cni_request(&env(&pod, "DEL", &[("CNI_NETNS", "")]), &harness.config()?)?
         .well()?;
-    bench.called(&pod, &["ADD primary", "DEL primary"])
+    harness.expect_calls(&pod, &["ADD primary", "DEL primary"])
 }
 
-fn no_ifname(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("ifnameless", "")?;
-    bench
-        .request(&env(&pod, "ADD", &[("CNI_IFNAME", "")]), &bench.config()?)?
+fn default_interface(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("ifnameless", "")?;
+    harness
+        .cni_request(&env(&pod, "ADD", &[("CNI_IFNAME", "")]), &harness.config()?)?
         .well()?;
-    let call = bench.call(&pod, "ADD", "primary")?;
+    let call = harness.call(&pod, "ADD", "primary")?;
     ensure!(call.variable("CNI_IFNAME") == "eth0", "{call:?}");
     Ok(())
 }
 
-fn evil_id(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("evil", "")?;
-    let node = &bench.scene.node;
-    let (evil, victim) = ("/var/lib/cni/evil", "/var/lib/cni/victim");
+fn container_id_that_leads_out(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("evil", "")?;
+    let node = harness.node();
+    let (outside, victim) = ("/var/lib/cni/evil", "/var/lib/cni/victim");
     node.write(victim, "[]")?;
     let outcome = (|| {
-        let added = bench.request(
+        let added = harness.cni_request(
             &env(&pod, "ADD", &[("CNI_CONTAINERID", "../evil")]),
-            &bench.config()?,
+            &harness.config()?,
         )?;
         ensure!(added.status == 400, "ADD: {}", added.text());
-        ensure!(!node.path(evil).exists(), "{evil} was written");
-        // Whether this succeeds is not the point: the connection may even be closed.
-        let _ = bench.request(
+        ensure!(!node.path(outside).exists(), "{outside} was written");
+        // Only the file matters: the request may succeed or fail.
+        let _ = harness.cni_request(
             &env(&pod, "DEL", &[("CNI_CONTAINERID", "../victim")]),
-            &bench.config()?,
+            &harness.config()?,
         );
         ensure!(node.path(victim).exists(), "{victim} was removed");
         Ok(())
     })();
-    for file in [evil, victim] {
+    for file in [outside, victim] {
         let _ = std::fs::remove_file(node.path(file));
     }
     outcome
 }
 
-fn tolerant_args(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("tolerant", "")?;
+fn args_syntax(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("tolerant", "")?;
     let args = format!("{};FOO=a=b;", pod.args());
-    bench
-        .request(&env(&pod, "ADD", &[("CNI_ARGS", &args)]), &bench.config()?)?
+    harness
+        .cni_request(
+            &env(&pod, "ADD", &[("CNI_ARGS", &args)]),
+            &harness.config()?,
+        )?
         .well()?;
-    bench.called(&pod, &["ADD primary"])
+    harness.expect_calls(&pod, &["ADD primary"])
 }
 
-/// `CNI_ARGS` without the pod's uid.
+/// Returns `CNI_ARGS` without the pod's UID.
 fn without_uid(pod: &Pod) -> String {
     pod.args()
         .split(";K8S_POD_UID")
@@ -299,38 +326,66 @@ fn without_uid(pod: &Pod) -> String {
         .to_owned()
 }
 
-fn no_uid(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("uidless", "")?;
-    // One implementation looks only once, so the pod must be known.
-    bench.settle()?;
-    bench
-        .request(
+fn add_without_uid(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("uidless", "")?;
+    // Upstream looks the pod up only once.
+    harness.wait_for_watch()?;
+    harness
+        .cni_request(
             &env(&pod, "ADD", &[("CNI_ARGS", &without_uid(&pod))]),
-            &bench.config()?,
+            &harness.config()?,
         )?
         .well()?;
-    bench.called(&pod, &["ADD primary"])
+    harness.expect_calls(&pod, &["ADD primary"])
 }
 
-fn no_uid_del(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("uidless-end", "")?;
-    bench.add(&pod)?;
-    bench.delete(&pod)?;
-    bench.settle()?;
-    bench
-        .request(
+fn del_without_uid_and_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("uidless-end", "")?;
+    harness.add(&pod)?;
+    harness.delete_pod(&pod)?;
+    harness.wait_for_watch()?;
+    harness
+        .cni_request(
             &env(&pod, "DEL", &[("CNI_ARGS", &without_uid(&pod))]),
-            &bench.config()?,
+            &harness.config()?,
         )?
         .well()?;
-    bench.called(&pod, &["ADD primary", "DEL primary"])
+    harness.expect_calls(&pod, &["ADD primary", "DEL primary"])
 }
 
-fn foreign_files(bench: &Bench) -> anyhow::Result<()> {
-    bench.scene.node.write("/run/multus/foreign", "mine")?;
-    bench.start(&Settings::Plain.file())?;
-    let stays = bench.scene.node.path("/run/multus/foreign").exists();
-    bench.stop("TERM")?;
-    ensure!(stays, "a foreign file was removed");
+fn directory_keeps_foreign_files(harness: &Harness) -> anyhow::Result<()> {
+    harness.node().write("/run/multus/foreign", "mine")?;
+    harness.start_daemon(&DaemonSetup::Plain.file())?;
+    let stays = harness.node().path("/run/multus/foreign").exists();
+    harness.stop_daemon("TERM")?;
+    ensure!(stays, "the foreign file was removed");
+    Ok(())
+}
+
+fn connection_limit(harness: &Harness) -> anyhow::Result<()> {
+    harness.start_daemon(&DaemonSetup::Plain.file_with(&json!({"connectionLimit": 2})))?;
+    let outcome = third_connection_waits(harness);
+    harness.stop_daemon("TERM")?;
+    outcome
+}
+
+fn third_connection_waits(harness: &Harness) -> anyhow::Result<()> {
+    let socket = harness.node().path("/run/multus/multus.sock");
+    let connect = || UnixStream::connect(&socket).context("cannot connect");
+    // The kernel queues them in this order.
+    let (first, second, mut third) = (connect()?, connect()?, connect()?);
+    third.write_all(b"GET /healthz HTTP/1.1\r\nHost: dummy\r\n\r\n")?;
+    third.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut answer = vec![0; 1];
+    let early = third.read(&mut answer);
+    ensure!(early.is_err(), "a third connection was served: {early:?}");
+    drop((first, second));
+    third.set_read_timeout(Some(Duration::from_secs(5)))?;
+    answer.clear();
+    third
+        .read_to_end(&mut answer)
+        .context("the third connection is not served")?;
+    let answer = String::from_utf8_lossy(&answer);
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     Ok(())
 }

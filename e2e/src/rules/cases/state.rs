@@ -1,4 +1,4 @@
-//! State files, ours and upstream's.
+//! Cases of subject `state`: State.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -8,70 +8,74 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::rules::{
-    bench::{Bench, Pod, WITH_A, WITH_A_AND_B},
     definitions::recorder,
+    harness::{Harness, Pod, WITH_A, WITH_A_AND_B},
 };
 
 pub(super) const CASES: &[Case] = &[
-    plain("state-place-and-mode", &["mux-12.1-place"], place),
-    plain("state-form", &["mux-12.1-form"], form),
-    plain("state-keeps-requests", &["mux-12.1-requests"], requests),
-    plain("state-of-upstream", &["mux-12.1-upstream"], upstream),
+    plain("state-file", &["state.file"], file),
+    plain("state-format", &["state.format"], format),
+    plain("state-requests", &["state.requests"], requests),
+    plain("state-of-upstream", &["state.upstream"], of_upstream),
     plain(
         "state-of-upstream-with-lists",
-        &["mux-12.1-upstream-list"],
-        upstream_list,
+        &["state.upstream-list"],
+        of_upstream_with_lists,
     ),
-    plain("state-missing-with-pod", &["mux-12.2-rebuilt"], rebuilt),
-    plain("state-missing-without-pod", &["mux-12.2-nothing"], nothing),
-    plain(
-        "state-corrupt-is-no-obstacle",
-        &["mux-12.2-corrupt"],
-        corrupt,
-    ),
-    plain(
-        "state-corrupt-and-the-pod-known",
-        &["mux-12.2-corrupt-pod"],
-        corrupt_pod,
-    ),
-    plain("state-cut-off", &["mux-12.1-damaged"], cut_off),
     plain(
         "state-of-upstream-without-version",
-        &["mux-12.2-version"],
-        versionless,
+        &["state.no-version"],
+        of_upstream_without_version,
     ),
-    plain("state-empty-list", &["mux-12.2-empty-list"], empty),
+    plain(
+        "state-missing-with-pod",
+        &["state.missing"],
+        missing_with_pod,
+    ),
+    plain(
+        "state-missing-without-pod",
+        &["state.missing-without-pod"],
+        missing_without_pod,
+    ),
+    plain("state-corrupt", &["state.corrupt"], corrupt),
+    plain(
+        "state-corrupt-with-pod",
+        &["state.corrupt-with-pod"],
+        corrupt_with_pod,
+    ),
+    plain("state-empty-list", &["state.empty-list"], empty_list),
+    plain("state-truncated", &["state.truncated"], truncated),
 ];
 
-fn place(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("placed", "")?;
-    bench.add(&pod)?;
+fn file(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("placed", "")?;
+    harness.add(&pod)?;
     let mode = |path| anyhow::Ok(fs::metadata(path)?.permissions().mode() & 0o777);
-    let file = bench.state_file(&pod);
+    let file = harness.state_file(&pod);
     let (file, dir) = (
         mode(file.clone())?,
-        mode(file.parent().context("a file lies in a folder")?.to_owned())?,
+        mode(file.parent().context("a file has a directory")?.to_owned())?,
     );
     ensure!(
         (dir, file) == (0o700, 0o600),
         "directory {dir:o}, file {file:o}"
     );
-    bench.del(&pod)?;
-    ensure!(!bench.state_file(&pod).exists(), "it is left");
+    harness.del(&pod)?;
+    ensure!(!harness.state_file(&pod).exists(), "the state is left");
     Ok(())
 }
 
-fn form(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("formed", "a,list")?;
-    bench.add(&pod)?;
-    let state = bench.state(&pod)?;
+fn format(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("formed", "a,list")?;
+    harness.add(&pod)?;
+    let state = harness.state(&pod)?;
     let names: Vec<_> = state
         .as_array()
         .into_iter()
         .flatten()
         .map(|one| one["Name"].as_str().unwrap_or_default().to_owned())
         .collect();
-    // Upstream calls the primary by its own name, definitions by theirs.
+    // Upstream gives the default network the name of its configuration, others that of their definition.
     ensure!(
         names.len() == 3 && names[1..] == ["default/a", "default/list"],
         "{names:?}"
@@ -98,10 +102,10 @@ fn form(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn requests(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("requesting", r#"[{"name": "a", "interface": "ext0", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07"}]"#)?;
-    bench.add(&pod)?;
-    let one = &bench.state(&pod)?[1];
+fn requests(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("requesting", r#"[{"name": "a", "interface": "ext0", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07"}]"#)?;
+    harness.add(&pod)?;
+    let one = &harness.state(&pod)?[1];
     ensure!(
         one["ifnameRequest"] == "ext0"
             && one["ipRequest"] == json!(["10.66.0.7/24"])
@@ -115,17 +119,16 @@ fn bytes(value: &Value) -> String {
     base64::engine::general_purpose::STANDARD.encode(value.to_string())
 }
 
-/// A pod that the API server does not know, with state that somebody else wrote.
-fn inherited(bench: &Bench, name: &str, state: &str) -> anyhow::Result<Pod> {
-    let pod = bench.sandbox("default", name, "0000")?;
-    bench
-        .scene
-        .node
+/// Makes a pod that the API server does not have, with this state.
+fn inherited(harness: &Harness, name: &str, state: &str) -> anyhow::Result<Pod> {
+    let pod = harness.sandbox("default", name, "0000")?;
+    harness
+        .node()
         .write(&format!("/var/lib/cni/multus/{}", pod.id), state)?;
     Ok(pod)
 }
 
-/// One network as upstream writes it.
+/// Returns a network with a single plugin, as upstream writes it.
 fn single(name: &str, keys: &Value) -> Value {
     let config = recorder(name, &json!({"from": "state"}));
     let mut one = json!({
@@ -138,16 +141,16 @@ fn single(name: &str, keys: &Value) -> Value {
     one
 }
 
-fn upstream(bench: &Bench) -> anyhow::Result<()> {
+fn of_upstream(harness: &Harness) -> anyhow::Result<()> {
     let state = json!([
         single("main", &json!({})),
         single("kept", &json!({"ifnameRequest": "ext0"})),
         single("last", &json!({}))
     ]);
-    let pod = inherited(bench, "inherited", &state.to_string())?;
-    bench.del(&pod)?;
-    bench.called(&pod, &["DEL last", "DEL kept", "DEL main"])?;
-    let calls = bench.calls(&pod)?;
+    let pod = inherited(harness, "inherited", &state.to_string())?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &["DEL last", "DEL kept", "DEL main"])?;
+    let calls = harness.calls(&pod)?;
     let names: Vec<_> = calls
         .iter()
         .map(|call| call.variable("CNI_IFNAME"))
@@ -157,11 +160,11 @@ fn upstream(bench: &Bench) -> anyhow::Result<()> {
         calls.iter().all(|call| call.stdin["from"] == "state"),
         "{calls:?}"
     );
-    ensure!(!bench.state_file(&pod).exists(), "the state is left");
+    ensure!(!harness.state_file(&pod).exists(), "the state is left");
     Ok(())
 }
 
-fn upstream_list(bench: &Bench) -> anyhow::Result<()> {
+fn of_upstream_with_lists(harness: &Harness) -> anyhow::Result<()> {
     let list = json!({"cniVersion": "1.0.0", "name": "main", "plugins": [{"type": "recorder", "from": "list"}]});
     let plugin = json!({"type": "recorder", "from": "list"});
     let state = json!([{
@@ -169,85 +172,84 @@ fn upstream_list(bench: &Bench) -> anyhow::Result<()> {
         "CNINetworkConfigList": {"Name": "main", "CNIVersion": "1.0.0", "DisableCheck": false, "DisableGC": false, "LoadOnlyInlinedPlugins": false,
             "Plugins": [{"Network": {"type": "recorder", "ipam": {}, "dns": {}}, "Bytes": bytes(&plugin)}], "Bytes": bytes(&list)},
         "Name": "main", "IsFilterV4Gateway": false, "IsFilterV6Gateway": false,
-        // As v4.3.0 writes them: what only the plugin knows is lost here.
+        // v4.3.0 loses keys here that only the plugin knows.
         "Bytes": bytes(&json!({"cniVersion": "1.0.0", "name": "main", "plugins": [{"type": "recorder", "ipam": {}, "dns": {}}]})),
     }]);
-    let pod = inherited(bench, "inherited-list", &state.to_string())?;
-    bench.del(&pod)?;
-    bench.called(&pod, &["DEL main"])?;
-    let call = bench.call(&pod, "DEL", "main")?;
+    let pod = inherited(harness, "inherited-list", &state.to_string())?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &["DEL main"])?;
+    let call = harness.call(&pod, "DEL", "main")?;
     ensure!(call.stdin["from"] == "list", "{}", call.stdin);
     Ok(())
 }
 
-fn rebuilt(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("rebuilt", "a,b")?;
-    bench.add(&pod)?;
-    fs::remove_file(bench.state_file(&pod))?;
-    bench.del(&pod)?;
-    bench.called(&pod, &WITH_A_AND_B)
+fn missing_with_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("rebuilt", "a,b")?;
+    harness.add(&pod)?;
+    fs::remove_file(harness.state_file(&pod))?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &WITH_A_AND_B)
 }
 
-fn nothing(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.sandbox("default", "never-was", "0000")?;
-    bench.del(&pod)?;
-    bench.called(&pod, &[])
+fn missing_without_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.sandbox("default", "never-was", "0000")?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &[])
 }
 
-fn corrupt(bench: &Bench) -> anyhow::Result<()> {
+fn corrupt(harness: &Harness) -> anyhow::Result<()> {
     for (number, text) in ["", "{", "[{\"Conf\":", "{\"a\": 1}", "\u{0}\u{0}"]
         .into_iter()
         .enumerate()
     {
-        let pod = inherited(bench, &format!("corrupt-{number}"), text)?;
-        bench.del(&pod)?;
+        let pod = inherited(harness, &format!("corrupt-{number}"), text)?;
+        harness.del(&pod)?;
     }
     Ok(())
 }
 
-fn corrupt_pod(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("corrupt-known", "a")?;
-    bench.add(&pod)?;
-    fs::write(bench.state_file(&pod), "[{\"Conf\":")?;
-    bench.del(&pod)?;
-    bench.called(&pod, &WITH_A)
+fn corrupt_with_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("corrupt-known", "a")?;
+    harness.add(&pod)?;
+    fs::write(harness.state_file(&pod), "[{\"Conf\":")?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &WITH_A)
 }
 
-fn empty(bench: &Bench) -> anyhow::Result<()> {
-    let pod = inherited(bench, "empty-list", "[]")?;
-    bench
-        .request(&pod.env("DEL"), &bench.config()?)?
+fn empty_list(harness: &Harness) -> anyhow::Result<()> {
+    let pod = inherited(harness, "empty-list", "[]")?;
+    harness
+        .cni_request(&pod.env("DEL"), &harness.config()?)?
         .well()
         .map(drop)
 }
 
-/// As after a loss of power, with nobody left to ask.
-fn cut_off(bench: &Bench) -> anyhow::Result<()> {
-    let pod = bench.pod("cut-off", "a@ext0,b")?;
-    bench.add(&pod)?;
-    let bytes = fs::read(bench.state_file(&pod))?;
-    fs::write(bench.state_file(&pod), &bytes[..bytes.len() / 2])?;
-    bench.delete(&pod)?;
-    bench.settle()?;
-    bench.del(&pod)?;
-    bench.called(&pod, &WITH_A_AND_B)?;
-    let call = bench.call(&pod, "DEL", "a")?;
+/// As after a power cut, when the pod no longer exists.
+fn truncated(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("cut-off", "a@ext0,b")?;
+    harness.add(&pod)?;
+    let bytes = fs::read(harness.state_file(&pod))?;
+    fs::write(harness.state_file(&pod), &bytes[..bytes.len() / 2])?;
+    harness.delete_pod(&pod)?;
+    harness.wait_for_watch()?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &WITH_A_AND_B)?;
+    let call = harness.call(&pod, "DEL", "a")?;
     ensure!(call.variable("CNI_IFNAME") == "ext0", "{call:?}");
-    ensure!(!bench.state_file(&pod).exists(), "its state is left");
+    ensure!(!harness.state_file(&pod).exists(), "the state is left");
     Ok(())
 }
 
-/// A list without a version is of that of the configuration.
-fn versionless(bench: &Bench) -> anyhow::Result<()> {
+fn of_upstream_without_version(harness: &Harness) -> anyhow::Result<()> {
     let list = json!({"name": "main", "plugins": [{"type": "recorder", "from": "list"}]});
     let state = json!([{
         "Conf": {"ipam": {}, "dns": {}}, "ConfList": {"name": "main", "plugins": [{"type": "recorder", "ipam": {}, "dns": {}}]},
         "Name": "main", "IsFilterV4Gateway": false, "IsFilterV6Gateway": false, "Bytes": bytes(&list),
     }]);
-    let pod = inherited(bench, "versionless-list", &state.to_string())?;
-    let version = bench.config()?["cniVersion"].clone();
-    bench.del(&pod)?;
-    let call = bench.call(&pod, "DEL", "main")?;
+    let pod = inherited(harness, "versionless-list", &state.to_string())?;
+    let version = harness.config()?["cniVersion"].clone();
+    harness.del(&pod)?;
+    let call = harness.call(&pod, "DEL", "main")?;
     ensure!(call.stdin["cniVersion"] == version, "{}", call.stdin);
     Ok(())
 }

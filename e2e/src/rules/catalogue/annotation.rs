@@ -1,111 +1,129 @@
-//! Section 9: the annotations of a pod.
+//! The annotation of networks.
 
-use super::{Rule, fix, must};
+use super::{
+    Source::{NetworkPlumbing, Ours, Upstream},
+    Subject, fix, must,
+};
 
-pub(super) const RULES: &[Rule] = &[
-    must(
-        "mux-9-legacy-off",
-        "the annotation of the original proposal counts for nothing unless it is switched on",
-    ),
-    must(
-        "mux-9-legacy",
-        "with legacyNetworksAnnotation its networks are attached, the first as the default one, as eth0, eth1 and so on",
-    ),
-    must(
-        "mux-9-legacy-less",
-        "but not where one of the present annotations is",
-    ),
-    must(
-        "mux-9.1-nothing",
-        "an annotation that is empty or an empty list asks for no networks",
-    ),
-    must(
-        "mux-9.1-short",
-        "the short form is [namespace/]name[@interface], separated by commas, blanks around parts do not count",
-    ),
-    must(
-        "mux-9.1-separators",
-        "more than one `/` or `@` in an item is refused, in the words that operators look for",
-    ),
-    must(
-        "mux-9.1-names",
-        "names of the short form hold lower case letters, digits and inner hyphens",
-    ),
-    must(
-        "mux-9.1-interface",
-        "an interface name has at most 15 characters and no blanks",
-    ),
-    must("mux-9.1-empty-item", "an item without a name fails the pod"),
-    must(
-        "mux-9.1-json",
-        "the JSON form is a list of objects with name, namespace and interface",
-    ),
-    must("mux-9.1-no-list", "any other JSON fails the pod"),
-    must(
-        "mux-9.1-dotted",
-        "a name with dots may be named in the JSON form",
-    ),
-    must(
-        "mux-9.1-old-name",
-        "interfaceRequest counts where interface is not given",
-    ),
-    must(
-        "mux-9.1-values",
-        "ips, mac, infiniband-guid and default-route that are no addresses fail the pod before any plugin runs",
-    ),
-    must(
-        "mux-9.1-bandwidth",
-        "all four numbers of a bandwidth are handed on, those not given as 0",
-    ),
-    fix(
-        "mux-9.1-limits",
-        "ports, limits, addresses and hardware addresses that mean nothing fail the pod: what the standard and the reference plugins refuse",
-    ),
-    fix(
-        "mux-9.1-protocol",
-        "a port mapping without a protocol is one of tcp",
-    ),
-    must("mux-9.1-others", "other keys are passed over"),
-    must(
-        "mux-9.1-twice",
-        "one definition may be named several times, each time for an attachment of its own",
-    ),
-    must(
-        "mux-9.1-claim",
-        "ipam-claim-reference is left to the plugin",
-    ),
-    fix(
-        "mux-9.1-claim-and-ips",
-        "ipam-claim-reference beside ips is refused",
-    ),
-    fix("mux-9.1-null", "an entry null is refused, not crashed on"),
-    fix("mux-9.1-guid", "an infiniband-guid has 8 bytes"),
-    must(
-        "mux-9.1-mac",
-        "a mac has 6, 8 or 20 bytes, with colons, hyphens or dots, and reaches the plugin as it was written",
-    ),
-    must(
-        "mux-9.1-guid-given",
-        "an infiniband-guid reaches plugins as the capability infinibandGUID",
-    ),
-    fix(
-        "mux-9.1-told",
-        "an annotation that is refused is told in an event",
-    ),
-    must(
-        "mux-9.2-namespace",
-        "the default-network annotation means multusNamespace unless it names another",
-    ),
-    must("mux-9.2-master", "its network is the default one"),
-    must("mux-9.2-interface", "an interface that it asks for is used"),
-    must("mux-9.2-one", "it names one network, more are refused"),
-    must("mux-9.2-empty", "it must not be empty"),
-    fix(
-        "mux-9.2-empty-list",
-        "an empty list is refused, not crashed on",
-    ),
-    fix(
-        "mux-9.2-isolation",
-        "namespaceIsolation holds for it, but that multusNamespace is open",
-    ),
-];
+pub(super) const SUBJECT: Subject = Subject {
+    name: "annotation",
+    title: "The annotation of networks",
+    introduction: "The pod annotation `k8s.v1.cni.cncf.io/networks` requests networks next to the default network, in a short form or as JSON. An annotation that is refused fails the pod: the standard would ignore it, which upstream does not do either.",
+    rules: &[
+        must(
+            "annotation.nothing",
+            "An annotation that is empty or an empty list requests no networks.",
+            Upstream,
+        ),
+        must(
+            "annotation.short-form",
+            "The short form is `[namespace/]name[@interface]`, separated by commas; blanks around the parts are ignored.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.1"),
+        ),
+        must(
+            "annotation.separators",
+            "An item of the short form with more than one `/` or `@` is refused with `Invalid network object (failed at …)`.",
+            Upstream,
+        ),
+        must(
+            "annotation.names",
+            "Names in the short form hold lower-case letters, digits and inner hyphens.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 3.3"),
+        ),
+        must(
+            "annotation.empty-item",
+            "An item of the short form without a name fails the pod.",
+            Upstream,
+        ),
+        must(
+            "annotation.interface-name",
+            "An interface name in the annotation has at most 15 characters and no blanks.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.5"),
+        ),
+        must(
+            "annotation.json-form",
+            "The JSON form is a list of objects with `name`, `namespace` and `interface`.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2"),
+        ),
+        must(
+            "annotation.dotted-names",
+            "The JSON form accepts names with dots.",
+            Upstream,
+        ),
+        must(
+            "annotation.no-list",
+            "JSON that is not a list of objects fails the pod.",
+            Upstream,
+        ),
+        fix(
+            "annotation.null-entry",
+            "An entry `null` in the JSON form is refused with an error that names the pod.",
+            Ours,
+        ),
+        must(
+            "annotation.unknown-keys",
+            "Unknown keys of an entry in the JSON form are ignored.",
+            Upstream,
+        ),
+        must(
+            "annotation.interface-request",
+            "`interfaceRequest` counts where `interface` is missing.",
+            Upstream,
+        ),
+        must(
+            "annotation.same-network-twice",
+            "A pod may request the same definition several times, each time as an attachment of its own.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.2"),
+        ),
+        must(
+            "annotation.invalid-values",
+            "`ips`, `mac`, `infiniband-guid` and `default-route` that are no addresses fail the pod before any plugin runs.",
+            Upstream,
+        ),
+        fix(
+            "annotation.limits",
+            "Values that the standard or the reference plugins refuse fail the pod before any plugin runs: empty `ips`, a `mac` of other than 6 bytes, ports above 65535 or of other protocols, a bandwidth rate without its burst.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1"),
+        ),
+        must(
+            "annotation.mac",
+            "A `mac` is written with colons, hyphens or dots, and reaches the plugin as it was written.",
+            Upstream,
+        ),
+        must(
+            "annotation.guid",
+            "`infiniband-guid` reaches plugins as the capability `infinibandGUID`.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.10.2"),
+        ),
+        fix(
+            "annotation.guid-length",
+            "An `infiniband-guid` has 8 bytes.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.10"),
+        ),
+        must(
+            "annotation.bandwidth",
+            "All four numbers of `bandwidth` reach the plugin, missing ones as 0.",
+            Upstream,
+        ),
+        fix(
+            "annotation.port-protocol",
+            "A port mapping without a protocol is one of `tcp`.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.7"),
+        ),
+        must(
+            "annotation.ipam-claim",
+            "`ipam-claim-reference` is left to the plugin.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.11"),
+        ),
+        fix(
+            "annotation.ipam-claim-and-ips",
+            "`ipam-claim-reference` together with `ips` is refused.",
+            NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.11.1"),
+        ),
+        fix(
+            "annotation.refused-event",
+            "An event reports an annotation that is refused.",
+            Ours,
+        ),
+    ],
+};

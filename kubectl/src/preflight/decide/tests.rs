@@ -178,9 +178,9 @@ fn options_of_the_values_decide() {
     // Without the option the daemon's default applies.
     let default = validate::netconf(Map::new()).unwrap().unserved;
     let expected = match default {
-        daemon::netconf::Unserved::Error => FAILS,
-        daemon::netconf::Unserved::Event => CHANGES,
-        daemon::netconf::Unserved::Silent => NOTE,
+        plan::netconf::Unserved::Error => FAILS,
+        plan::netconf::Unserved::Event => CHANGES,
+        plan::netconf::Unserved::Silent => NOTE,
     };
     assert_eq!(decided(&objects, &json!({})).verdict, Some(expected));
 

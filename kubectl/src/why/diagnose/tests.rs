@@ -1,6 +1,6 @@
 //! One pod with every kind of failure.
 
-use daemon::{netstatus, plan::NETWORKS_ANNOTATION};
+use plan::{NETWORKS_ANNOTATION, network_status};
 use serde_json::{Value, json};
 
 use super::*;
@@ -36,7 +36,7 @@ fn running() -> PodFixture {
 fn set_status(fixture: &mut PodFixture, networks: &[&str]) {
     let networks: Vec<_> = networks.iter().map(|name| json!({"name": name})).collect();
     let text = Value::from(networks).to_string();
-    fixture.pod["metadata"]["annotations"][netstatus::ANNOTATION] = json!(text);
+    fixture.pod["metadata"]["annotations"][network_status::ANNOTATION] = json!(text);
 }
 
 fn option(fixture: &mut PodFixture, key: &str, value: Value) {
@@ -369,7 +369,7 @@ fn a_taken_address_names_its_holder() {
     );
     let status = r#"[{"name":"shop/storage","interface":"net1","ips":["10.40.0.77"]}]"#;
     taken.neighbours.push(json!({
-        "metadata": {"namespace": "default", "name": "g-json", "annotations": {netstatus::ANNOTATION: status}},
+        "metadata": {"namespace": "default", "name": "g-json", "annotations": {network_status::ANNOTATION: status}},
         "spec": {"nodeName": "node-a"}, "status": {"phase": "Running"}}));
     check(
         &taken,

@@ -1,0 +1,273 @@
+//! The kernel's messages about routes (rtnetlink), as far as default routes need them: plain functions over bytes.
+//! Whose socket they go through is decided elsewhere.
+
+use std::io;
+use std::net::IpAddr;
+
+use plan::Family;
+
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const NEW_ROUTE: u16 = 24;
+const DELETE_ROUTE: u16 = 25;
+const GET_ROUTES: u16 = 26;
+
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
+const INTERRUPTED: u16 = 0x10;
+const DUMP: u16 = 0x300;
+/// Beside those that are there.
+const CREATE: u16 = 0x400;
+
+/// Lengths of a message's header, and of what follows it about a route.
+const HEADER: usize = 16;
+const ROUTE: usize = 12;
+
+const MAIN_TABLE: u8 = 254;
+const BY_ADMINISTRATOR: u8 = 3;
+const UNIVERSE: u8 = 0;
+const LINK: u8 = 253;
+const UNICAST: u8 = 1;
+
+const INTERFACE: u16 = 4;
+const GATEWAY: u16 = 5;
+const METRIC: u16 = 6;
+
+/// A default route of the main table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its interface; none of its own where it has several next hops.
+    pub(crate) interface: Option<u32>,
+    /// Its gateway; a route to a link has none.
+    pub(crate) gateway: Option<IpAddr>,
+    /// All that the kernel said of it, which is what it is deleted by.
+    body: Vec<u8>,
+}
+
+/// What an answer of the kernel holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Default routes of the main table.
+    pub(crate) found: Vec<Found>,
+    /// Whether nothing more comes.
+    pub(crate) is_last: bool,
+    /// Whether routes have changed while they were listed.
+    pub(crate) is_interrupted: bool,
+}
+
+/// Asks for all routes of a family.
+pub(crate) fn list(family: Family) -> Vec<u8> {
+    let mut body = [0; ROUTE];
+    body[0] = number(family);
+    message(GET_ROUTES, REQUEST | DUMP, &body)
+}
+
+/// Takes a route away.
+pub(crate) fn delete(route: &Found) -> Vec<u8> {
+    message(DELETE_ROUTE, REQUEST | ACKNOWLEDGE, &route.body)
+}
+
+/// Makes a default route.
+pub(crate) fn add(family: Family, interface: u32, gateway: Option<IpAddr>, metric: u32) -> Vec<u8> {
+    let scope = if gateway.is_some() { UNIVERSE } else { LINK };
+    let mut body = vec![
+        number(family),
+        0,
+        0,
+        0,
+        MAIN_TABLE,
+        BY_ADMINISTRATOR,
+        scope,
+        UNICAST,
+    ];
+    body.resize(ROUTE, 0);
+    attribute(&mut body, INTERFACE, &interface.to_ne_bytes());
+    match gateway {
+        Some(IpAddr::V4(gateway)) => attribute(&mut body, GATEWAY, &gateway.octets()),
+        Some(IpAddr::V6(gateway)) => attribute(&mut body, GATEWAY, &gateway.octets()),
+        None => {}
+    }
+    if metric != 0 {
+        attribute(&mut body, METRIC, &metric.to_ne_bytes());
+    }
+    message(NEW_ROUTE, REQUEST | ACKNOWLEDGE | CREATE, &body)
+}
+
+/// Reads one datagram of the kernel's; what it refuses is an error with its number.
+pub(crate) fn read(mut bytes: &[u8]) -> io::Result<Answer> {
+    let mut answer = Answer::default();
+    while !bytes.is_empty() {
+        let length = word(bytes, 0).ok_or_else(cut)? as usize;
+        let whole = bytes.get(..length).filter(|_| length >= HEADER);
+        let (whole, body) = whole
+            .and_then(|whole| Some((whole, whole.get(HEADER..)?)))
+            .ok_or_else(cut)?;
+        answer.is_interrupted |= half(whole, 6).ok_or_else(cut)? & INTERRUPTED != 0;
+        match half(whole, 4).ok_or_else(cut)? {
+            ERROR => {
+                let code = word(body, 0).ok_or_else(cut)?.cast_signed();
+                if code != 0 {
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                answer.is_last = true;
+            }
+            DONE => answer.is_last = true,
+            NEW_ROUTE => answer.found.extend(default_route(body)?),
+            _ => {}
+        }
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+    }
+    Ok(answer)
+}
+
+/// The route, if it is a default route of the main table.
+fn default_route(body: &[u8]) -> io::Result<Option<Found>> {
+    let [family, destination, _, _, table, _, _, kind, ..] = *body else {
+        return Err(cut());
+    };
+    if destination != 0 || table != MAIN_TABLE || kind != UNICAST {
+        return Ok(None);
+    }
+    let mut found = Found {
+        interface: None,
+        gateway: None,
+        body: body.to_vec(),
+    };
+    let mut attributes = body.get(ROUTE..).ok_or_else(cut)?;
+    while !attributes.is_empty() {
+        let length = usize::from(half(attributes, 0).ok_or_else(cut)?);
+        let value = attributes.get(4..length).ok_or_else(cut)?;
+        match half(attributes, 2).ok_or_else(cut)? {
+            INTERFACE => found.interface = word(value, 0),
+            GATEWAY => found.gateway = address(family, value),
+            _ => {}
+        }
+        attributes = attributes.get(aligned(length)..).unwrap_or_default();
+    }
+    Ok(Some(found))
+}
+
+fn address(family: u8, bytes: &[u8]) -> Option<IpAddr> {
+    if family == number(Family::V4) {
+        <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from)
+    } else {
+        <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
+    }
+}
+
+fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(HEADER + body.len()).expect("a message has some hundred bytes");
+    let mut out = length.to_ne_bytes().to_vec();
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    // Neither a sequence number nor a sender: a socket asks one thing at a time.
+    out.resize(HEADER, 0);
+    out.extend(body);
+    out
+}
+
+fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(4 + value.len()).expect("an attribute is an address at most");
+    body.extend(length.to_ne_bytes());
+    body.extend(kind.to_ne_bytes());
+    body.extend(value);
+    body.resize(aligned(body.len()), 0);
+}
+
+fn number(family: Family) -> u8 {
+    match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
+    }
+}
+
+fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at + 2)?;
+    Some(u16::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn cut() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the kernel's answer about routes is cut off",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(table: u8, kind: u8, destination: u8, gateway: &str, interface: u32) -> Vec<u8> {
+        let gateway: IpAddr = gateway.parse().unwrap();
+        let mut bytes = add(Family::of(gateway), interface, Some(gateway), 0);
+        bytes[HEADER + 1] = destination;
+        bytes[HEADER + 4] = table;
+        bytes[HEADER + 7] = kind;
+        bytes
+    }
+
+    #[test]
+    fn default_routes_of_the_main_table_are_found() {
+        let bytes = [
+            route(MAIN_TABLE, UNICAST, 0, "10.0.0.1", 3),
+            route(MAIN_TABLE, UNICAST, 8, "10.0.0.1", 3),
+            route(100, UNICAST, 0, "10.0.0.1", 3),
+            route(MAIN_TABLE, 7, 0, "fd00::1", 3),
+            route(MAIN_TABLE, UNICAST, 0, "fd00::1", 4),
+        ];
+        let answer = read(&bytes.concat()).unwrap();
+        let found: Vec<_> = answer
+            .found
+            .iter()
+            .map(|found| (found.interface, found.gateway.unwrap().to_string()))
+            .collect();
+        let expected = [(Some(3), "10.0.0.1".into()), (Some(4), "fd00::1".into())];
+        assert_eq!(found, expected);
+        assert!(!answer.is_last && !answer.is_interrupted);
+        // What is deleted is what was found, to the byte.
+        assert_eq!(delete(&answer.found[0])[HEADER..], bytes[0][HEADER..]);
+    }
+
+    #[test]
+    fn a_route_to_a_link_has_no_gateway() {
+        let bytes = add(Family::V4, 7, None, 0);
+        let answer = read(&bytes).unwrap();
+        assert_eq!(
+            (answer.found[0].interface, answer.found[0].gateway),
+            (Some(7), None)
+        );
+        assert_eq!(bytes[HEADER + 6], LINK);
+    }
+
+    #[test]
+    fn the_end_and_refusals_are_told() {
+        let end = |code: i32| message(ERROR, 0, &code.to_ne_bytes());
+        assert!(read(&end(0)).unwrap().is_last);
+        assert_eq!(read(&end(-101)).unwrap_err().raw_os_error(), Some(101));
+        let done = read(&message(DONE, INTERRUPTED, &[0; 4])).unwrap();
+        assert!(done.is_last && done.is_interrupted);
+    }
+
+    #[test]
+    fn no_bytes_are_too_few_to_be_read_safely() {
+        let whole = route(MAIN_TABLE, UNICAST, 0, "fd00::1", 4);
+        for length in 1..whole.len() {
+            let mut bytes = whole[..length].to_vec();
+            read(&bytes).unwrap_err();
+            if let (Some(head), Ok(length)) = (bytes.get_mut(..4), u32::try_from(length)) {
+                head.copy_from_slice(&length.to_ne_bytes());
+                // It may be whole by its own word; it must not be read beyond its end.
+                let _ = read(&bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Serves the metrics to Prometheus when `metricsPort` is set.
+
+use std::{
+    convert::Infallible,
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+use cmdline::causes;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode, body::Bytes, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use super::snapshot;
+use crate::serving::service::Service;
+
+/// A client that sends nothing is not waited for.
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// Pause before an address that is taken is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// Serves them on every address of the node, as upstream does. A port that is taken is told and tried again.
+pub async fn serve(service: Arc<Service>, port: u16) {
+    loop {
+        let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+            // A node without IPv6.
+            Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await,
+            listener => listener,
+        };
+        match listener {
+            Ok(listener) => accept(&service, &listener).await,
+            Err(error) => {
+                warn!(port, error = %causes(&error), "cannot serve metrics: set metricsPort to a free port");
+            }
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+}
+
+/// Until a connection cannot be accepted.
+async fn accept(service: &Arc<Service>, listener: &TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let service = Arc::clone(service);
+        let service = service_fn(move |request: Request<_>| {
+            let service = Arc::clone(&service);
+            async move {
+                let (method, path) = (request.method(), request.uri().path());
+                Ok::<_, Infallible>(answer(&service, method, path).await)
+            }
+        });
+        let connection = http1::Builder::new()
+            .keep_alive(false)
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIME)
+            .serve_connection(TokioIo::new(stream), service);
+        // Whoever reads them may go whenever he likes.
+        tokio::spawn(async { drop(connection.await) });
+    }
+}
+
+async fn answer(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let (status, text) = match (path, method) {
+        (api::PATH_METRICS, &Method::GET) => {
+            let text = snapshot::take(service).await.text(&service.metrics);
+            (StatusCode::OK, text)
+        }
+        (api::PATH_METRICS, _) => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
+        _ => (StatusCode::NOT_FOUND, String::new()),
+    };
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4");
+    response
+        .headers_mut()
+        .insert(hyper::header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,185 @@
+//! Cases of subject `cluster-network`: The default network and networks for every pod.
+
+use serde_json::json;
+
+use super::{Case, plain};
+use crate::rules::{
+    definitions::recorder,
+    harness::{Harness, MULTUS_CONF_DIR},
+};
+
+pub(super) const CASES: &[Case] = &[
+    plain(
+        "cluster-network-by-name",
+        &["cluster-network.by-name"],
+        by_name,
+    ),
+    plain(
+        "cluster-network-by-name-on-disk",
+        &["cluster-network.by-file-name", "config.conf-dir"],
+        by_name_on_disk,
+    ),
+    plain(
+        "cluster-network-by-path",
+        &["cluster-network.by-path"],
+        by_path,
+    ),
+    plain(
+        "cluster-network-by-path-without-type",
+        &["cluster-network.by-path-type"],
+        by_path_without_type,
+    ),
+    plain(
+        "cluster-network-directory",
+        &["cluster-network.directory"],
+        directory,
+    ),
+    plain(
+        "cluster-network-directory-broken-file",
+        &["cluster-network.directory-broken-file"],
+        directory_broken_file,
+    ),
+    plain(
+        "cluster-network-not-found",
+        &["cluster-network.not-found"],
+        not_found,
+    ),
+    plain(
+        "cluster-network-not-found-event",
+        &["cluster-network.event"],
+        not_found_event,
+    ),
+    plain("cluster-network-cause", &["cluster-network.cause"], cause),
+    plain(
+        "cluster-network-broken-definition",
+        &["cluster-network.broken-definition"],
+        broken_definition,
+    ),
+    plain(
+        "cluster-network-default-networks-not-found",
+        &["cluster-network.default-networks-not-found"],
+        default_networks_not_found,
+    ),
+];
+
+fn by_name(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("by-name", "")?;
+    harness.add_with(&pod, &json!({"clusterNetwork": "central"}))?;
+    harness.expect_calls(&pod, &["ADD central"])
+}
+
+/// Returns the text of a configuration with a single plugin.
+fn single(name: &str) -> String {
+    recorder(name, &json!({})).to_string()
+}
+
+fn list(name: &str) -> String {
+    json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "recorder"}]}).to_string()
+}
+
+fn by_name_on_disk(harness: &Harness) -> anyhow::Result<()> {
+    let _files = harness.conf_files(&[("50-any.conf", single("from-disk"))])?;
+    let pod = harness.pod("on-disk", "")?;
+    harness.add_with(&pod, &json!({"clusterNetwork": "from-disk"}))?;
+    harness.expect_calls(&pod, &["ADD from-disk"])
+}
+
+fn by_path(harness: &Harness) -> anyhow::Result<()> {
+    let _files = harness.conf_files(&[
+        ("path.conf", single("by-path")),
+        ("path.conflist", list("by-list")),
+    ])?;
+    for (name, file) in [("by-path", "path.conf"), ("by-list", "path.conflist")] {
+        let pod = harness.pod(name, "")?;
+        let keys = json!({"clusterNetwork": format!("{MULTUS_CONF_DIR}/{file}")});
+        harness.add_with(&pod, &keys)?;
+        harness.expect_calls(&pod, &[&format!("ADD {name}")])?;
+    }
+    Ok(())
+}
+
+fn by_path_without_type(harness: &Harness) -> anyhow::Result<()> {
+    let _files = harness.conf_files(&[("path.conf", list("by-path"))])?;
+    let pod = harness.pod("typeless", "")?;
+    let keys = json!({"clusterNetwork": format!("{MULTUS_CONF_DIR}/path.conf")});
+    let words = ["failed to get clusterNetwork", "path.conf"];
+    harness
+        .verb_with("ADD", &pod, &keys)?
+        .error_contains(&words)?;
+    harness.expect_calls(&pod, &[])
+}
+
+fn directory(harness: &Harness) -> anyhow::Result<()> {
+    let _files = harness.conf_files(&[
+        ("20-second.conf", single("second")),
+        ("10-first.conf", single("first")),
+    ])?;
+    let pod = harness.pod("by-directory", "")?;
+    harness.add_with(&pod, &json!({"clusterNetwork": MULTUS_CONF_DIR}))?;
+    harness.expect_calls(&pod, &["ADD first"])
+}
+
+fn directory_broken_file(harness: &Harness) -> anyhow::Result<()> {
+    let no_plugin = json!({"cniVersion": "1.0.0", "name": "broken"});
+    let _files = harness.conf_files(&[
+        ("05-broken.conf", no_plugin.to_string()),
+        ("10-first.conf", single("first")),
+    ])?;
+    let pod = harness.pod("by-broken-directory", "")?;
+    harness
+        .verb_with("ADD", &pod, &json!({"clusterNetwork": MULTUS_CONF_DIR}))?
+        .error_contains(&["failed to get clusterNetwork", "05-broken.conf"])?;
+    harness.expect_calls(&pod, &[])
+}
+
+fn not_found(harness: &Harness) -> anyhow::Result<()> {
+    for network in ["unknown-network", "/etc/cni/net.d/nothing.conflist"] {
+        let pod = harness.pod(&format!("absent-{}", network.len()), "")?;
+        harness
+            .verb_with("ADD", &pod, &json!({"clusterNetwork": network}))?
+            .error_contains(&["failed to get clusterNetwork", network])?;
+        harness.expect_calls(&pod, &[])?;
+    }
+    Ok(())
+}
+
+fn not_found_event(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("central-absent", "")?;
+    let keys = json!({"clusterNetwork": "unknown-network"});
+    harness.verb_with("ADD", &pod, &keys)?.error()?;
+    harness.wait_for_event(&pod, "NoNetworkFound", "unknown-network")
+}
+
+fn cause(harness: &Harness) -> anyhow::Result<()> {
+    let broken = json!({"cniVersion": "1.0.0", "name": "broken", "plugins": "none"});
+    let _files = harness.conf_files(&[("broken.conflist", broken.to_string())])?;
+    let pod = harness.pod("cause", "")?;
+    let keys = json!({"clusterNetwork": format!("{MULTUS_CONF_DIR}/broken.conflist")});
+    harness
+        .verb_with("ADD", &pod, &keys)?
+        .error_contains(&["failed to get clusterNetwork", "plugins"])
+}
+
+/// A file of the same name must not take the definition's place, since the user would not notice.
+fn broken_definition(harness: &Harness) -> anyhow::Result<()> {
+    let _files = harness.conf_files(&[("10-a.conf", single("central-broken"))])?;
+    let pod = harness.pod("broken-definition", "")?;
+    let keys = json!({"clusterNetwork": "central-broken"});
+    let words = ["failed to get clusterNetwork", "central-broken"];
+    harness
+        .verb_with("ADD", &pod, &keys)?
+        .error_contains(&words)?;
+    harness.expect_calls(&pod, &[])
+}
+
+fn default_networks_not_found(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("default-absent", "")?;
+    harness
+        .verb_with(
+            "ADD",
+            &pod,
+            &json!({"defaultNetworks": ["unknown-network"]}),
+        )?
+        .error_contains(&["unknown-network"])?;
+    harness.expect_calls(&pod, &[])
+}

@@ -1,0 +1,84 @@
+//! Cases of subject `legacy`: The annotation of the original proposal.
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::{Case, plain};
+use crate::rules::harness::{Harness, NETWORKS, Pod, PodSpec};
+
+pub(super) const CASES: &[Case] = &[
+    plain("legacy-annotation-off", &["legacy.off"], annotation_off),
+    plain("legacy-annotation", &["legacy.annotation"], annotation),
+    plain(
+        "legacy-annotation-and-current",
+        &["legacy.current-annotation-wins"],
+        annotation_and_current,
+    ),
+    plain(
+        "legacy-plugin-definition",
+        &["legacy.plugin-definition"],
+        plugin_definition,
+    ),
+];
+
+const LEGACY: &str = "alpha.network.k8s.io/networks";
+
+fn pod(harness: &Harness, name: &str, annotations: &[(&'static str, &str)]) -> anyhow::Result<Pod> {
+    let annotations = annotations.iter();
+    let form = PodSpec {
+        annotations: annotations
+            .map(|(key, text)| (*key, (*text).to_owned()))
+            .collect(),
+        ..PodSpec::default()
+    };
+    harness.pod_with(name, &form)
+}
+
+fn annotation_off(harness: &Harness) -> anyhow::Result<()> {
+    let pod = pod(harness, "legacy-off", &[(LEGACY, "a,b")])?;
+    harness.add(&pod)?;
+    harness.expect_calls(&pod, &["ADD primary"])
+}
+
+fn annotation(harness: &Harness) -> anyhow::Result<()> {
+    let keys = json!({"legacyNetworksAnnotation": true});
+    let pod = pod(harness, "legacy", &[(LEGACY, "a,b")])?;
+    harness.add_with(&pod, &keys)?;
+    harness.expect_calls(&pod, &["ADD a", "ADD b"])?;
+    let call = harness.call(&pod, "ADD", "a")?;
+    ensure!(call.variable("CNI_IFNAME") == "eth0", "{call:?}");
+    let call = harness.call(&pod, "ADD", "b")?;
+    ensure!(call.variable("CNI_IFNAME") == "eth1", "{call:?}");
+    let status = harness.network_status(&pod)?;
+    ensure!(
+        status[0]["name"] == "default/a" && status[0]["default"] == true,
+        "{status:?}"
+    );
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &["ADD a", "ADD b", "DEL b", "DEL a"])
+}
+
+fn annotation_and_current(harness: &Harness) -> anyhow::Result<()> {
+    let keys = json!({"legacyNetworksAnnotation": true});
+    let pod = pod(
+        harness,
+        "legacy-and-current",
+        &[(LEGACY, "b"), (NETWORKS, "a")],
+    )?;
+    harness.add_with(&pod, &keys)?;
+    harness.expect_calls(&pod, &["ADD primary", "ADD a"])
+}
+
+fn plugin_definition(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("legacy-plugin", "recorder-plain")?;
+    harness
+        .verb("ADD", &pod)?
+        .error_contains(&["recorder-plain", "spec.config is empty"])?;
+    harness.add_with(&pod, &json!({"legacyNetworksAnnotation": true}))?;
+    let call = harness.call(&pod, "ADD", "recorder-plain")?;
+    let expected =
+        json!({"cniVersion": "1.1.0", "name": "recorder-plain", "type": "recorder-plain"});
+    ensure!(call.stdin == expected, "{}", call.stdin);
+    harness.del(&pod)?;
+    harness.call(&pod, "DEL", "recorder-plain").map(drop)
+}

@@ -1,0 +1,231 @@
+//! Cases of subject `pod`: Pods and the API server.
+
+use std::fs;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::{Case, own_daemon, plain};
+use crate::{
+    control::Extent,
+    proxy::{self, Proxy, Way},
+    rules::harness::{DaemonSetup, Harness, Pod, PodSpec, WITH_A},
+    sh,
+};
+
+pub(super) const CASES: &[Case] = &[
+    plain(
+        "pod-of-another-node",
+        &["pod.not-in-watch", "pod.own-node"],
+        of_another_node,
+    ),
+    own_daemon(
+        "pod-before-its-watch",
+        &["pod.late-watch"],
+        before_its_watch,
+    ),
+    plain("pod-with-another-uid", &["pod.other-uid"], with_another_uid),
+    plain("pod-static", &["pod.static"], static_pod),
+    plain(
+        "pod-del-with-another-uid",
+        &["pod.other-uid-del"],
+        del_with_another_uid,
+    ),
+    plain("pod-missing", &["pod.missing"], missing),
+    plain(
+        "pod-missing-in-time",
+        &["pod.missing-in-time"],
+        missing_in_time,
+    ),
+    plain(
+        "pod-deleted-during-add",
+        &["status-annotation.pod-deleted"],
+        deleted_during_add,
+    ),
+    own_daemon(
+        "pod-add-without-api-server",
+        &["pod.api-server-down", "rollback.status-annotation"],
+        add_without_api_server,
+    ),
+    own_daemon(
+        "pod-del-without-api-server",
+        &["del.without-pod"],
+        del_without_api_server,
+    ),
+];
+
+fn other_uid(pod: &Pod, uid: &str) -> String {
+    pod.args().replace(&pod.uid, uid).replace(
+        &format!("INFRA_CONTAINER_ID={}-{uid}", pod.name),
+        &format!("INFRA_CONTAINER_ID={}", pod.id),
+    )
+}
+
+fn of_another_node(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod_with(
+        "foreign",
+        &PodSpec {
+            node: "elsewhere",
+            ..PodSpec::default()
+        },
+    )?;
+    harness.add(&pod)?;
+    harness.expect_calls(&pod, &["ADD primary"])
+}
+
+fn with_another_uid(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("another-uid", "")?;
+    let outcome = harness.verb_env(
+        "ADD",
+        &pod,
+        &json!({}),
+        &[("CNI_ARGS", &other_uid(&pod, "other-uid"))],
+    )?;
+    outcome.error_contains(&["expected pod UID", "other-uid", &pod.uid])?;
+    harness.expect_calls(&pod, &[])
+}
+
+fn static_pod(harness: &Harness) -> anyhow::Result<()> {
+    let form = PodSpec {
+        annotations: vec![("kubernetes.io/config.source", "file".to_owned())],
+        ..PodSpec::default()
+    };
+    let pod = harness.pod_with("static", &form)?;
+    harness
+        .verb_env(
+            "ADD",
+            &pod,
+            &json!({}),
+            &[("CNI_ARGS", &other_uid(&pod, "file-uid"))],
+        )?
+        .success()?;
+    harness.expect_calls(&pod, &["ADD primary"])?;
+    ensure!(harness.network_status(&pod)?.len() == 1, "no status");
+    Ok(())
+}
+
+fn del_with_another_uid(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("another-uid-del", "a")?;
+    harness.add(&pod)?;
+    harness
+        .verb_env(
+            "DEL",
+            &pod,
+            &json!({}),
+            &[("CNI_ARGS", &other_uid(&pod, "other-uid"))],
+        )?
+        .success()?;
+    harness.expect_calls(&pod, &WITH_A)
+}
+
+fn missing(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.sandbox("default", "missing", "0000")?;
+    harness.verb("ADD", &pod)?.has_code(11)?;
+    harness.expect_calls(&pod, &[])
+}
+
+fn missing_in_time(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.sandbox("default", "missing-in-time", "0000")?;
+    // Any answer will do.
+    harness.spawn_verb("ADD", &pod)?.within(10)?;
+    harness.expect_calls(&pod, &[])
+}
+
+/// Stops the API server for a case, and starts it again afterwards.
+fn while_down(harness: &Harness, case: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    harness.control_plane().stop_server(harness.node())?;
+    let outcome = case();
+    harness
+        .control_plane()
+        .start_server(harness.node(), Extent::Server)?;
+    harness.stop_daemon("TERM")?;
+    outcome
+}
+
+fn add_without_api_server(harness: &Harness) -> anyhow::Result<()> {
+    harness.start_daemon(&DaemonSetup::Plain.file())?;
+    let pod = harness.pod("unwritten", "a")?;
+    harness.wait_for_watch()?;
+    while_down(harness, || {
+        harness.verb("ADD", &pod)?.error()?;
+        harness.expect_calls(&pod, &WITH_A)?;
+        ensure!(!harness.state_file(&pod).exists(), "the state is left");
+        Ok(())
+    })
+}
+
+fn del_without_api_server(harness: &Harness) -> anyhow::Result<()> {
+    harness.start_daemon(&DaemonSetup::Plain.file())?;
+    let pod = harness.pod("unread", "a")?;
+    harness.add(&pod)?;
+    while_down(harness, || {
+        harness.del(&pod)?;
+        harness.expect_calls(&pod, &WITH_A)
+    })
+}
+
+/// Gives the daemon an account that may watch pods but not get a single one, so that only the watch can deliver a pod.
+fn use_watch_only_account(harness: &Harness) -> anyhow::Result<()> {
+    let group = "rbac.authorization.k8s.io";
+    let may = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let role = json!({"metadata": {"name": "watcher"}, "rules": [
+        may("", &["pods"], &["list", "watch"]),
+        may("", &["pods/status"], &["patch", "update"]),
+        may("k8s.cni.cncf.io", &["network-attachment-definitions"], &["list", "watch"]),
+    ]});
+    let binding = json!({
+        "metadata": {"name": "watcher"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "watcher"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "system:kube-proxy"}],
+    });
+    for (kind, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        harness.api("POST", &format!("/apis/{group}/v1/{kind}"), &object)?;
+    }
+    harness.set_account_token("proxy")
+}
+
+fn before_its_watch(harness: &Harness) -> anyhow::Result<()> {
+    use_watch_only_account(harness)?;
+    let outcome = behind_its_watch(harness);
+    harness.set_account_token("admin")?;
+    harness.stop_daemon("TERM")?;
+    outcome
+}
+
+fn behind_its_watch(harness: &Harness) -> anyhow::Result<()> {
+    let proxy = Proxy::start(harness.node())?;
+    harness.launch_daemon_behind(proxy::PORT, &DaemonSetup::Plain.file())?;
+    sh::until(60, "the daemon is ready", || harness.ensure_ready())?;
+    // The watch works when it has delivered a pod.
+    let first = harness.pod("in-time", "")?;
+    harness.spawn_verb("ADD", &first)?.within(20)?;
+    harness.call(&first, "ADD", "primary")?;
+    proxy.be(Way::Silent);
+    let pod = harness.pod("early", "")?;
+    let adding = harness.spawn_verb("ADD", &pod)?;
+    let called = || harness.call(&pod, "ADD", "primary");
+    let early = sh::until(1, "a call", called);
+    proxy.be(Way::Open);
+    // The call may still fail: upstream gets the pod before it writes the status annotation, which this account may not.
+    adding.within(20)?;
+    ensure!(early.is_err(), "the watch was not late");
+    called().map(drop)
+}
+
+fn deleted_during_add(harness: &Harness) -> anyhow::Result<()> {
+    let (node, go) = (harness.node(), "/run/deleted");
+    let pod = harness.pod("leaving", "a")?;
+    harness.set_answer("a", "ADD", &json!({"wait_for": go}))?;
+    let adding = harness.spawn_verb("ADD", &pod)?;
+    let deleted = sh::until(10, "the plugin is called", || {
+        harness.call(&pod, "ADD", "a")
+    })
+    .and_then(|_| harness.delete_pod(&pod))
+    .and_then(|()| harness.wait_for_watch());
+    node.write(go, b"")?;
+    let outcome = adding.within(20);
+    fs::remove_file(node.path(go))?;
+    deleted?;
+    outcome?.success()?;
+    harness.del(&pod)?;
+    harness.expect_calls(&pod, &WITH_A)
+}

@@ -1,0 +1,462 @@
+//! Cases of subject `status-annotation`: The status annotation.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{Case, plain};
+use crate::{
+    rules::harness::{Harness, Pod, PodSpec, STATUS},
+    sh,
+};
+
+pub(super) const CASES: &[Case] = &[
+    plain(
+        "status-annotation-entries",
+        &[
+            "status-annotation.entries",
+            "status-annotation.keys",
+            "status-annotation.default",
+            "status-annotation.dns",
+            "status-annotation.definition-name",
+        ],
+        entries,
+    ),
+    plain(
+        "status-annotation-canonical-addresses",
+        &["status-annotation.canonical-addresses"],
+        canonical_addresses,
+    ),
+    plain("status-annotation-dns", &["status-annotation.dns"], dns),
+    plain("status-annotation-mtu", &["status-annotation.mtu"], mtu),
+    plain(
+        "status-annotation-not-default",
+        &["status-annotation.not-default"],
+        not_default,
+    ),
+    plain(
+        "status-annotation-gateway",
+        &["status-annotation.gateway"],
+        gateway,
+    ),
+    plain(
+        "status-annotation-default-route",
+        &["status-annotation.default-route"],
+        default_route,
+    ),
+    plain(
+        "status-annotation-route-without-gateway",
+        &["status-annotation.no-gateway"],
+        route_without_gateway,
+    ),
+    plain(
+        "status-annotation-of-one-interface",
+        &["status-annotation.one-interface"],
+        of_one_interface,
+    ),
+    plain(
+        "status-annotation-of-several-interfaces",
+        &["status-annotation.several-interfaces"],
+        of_several_interfaces,
+    ),
+    plain(
+        "status-annotation-repeated-keys",
+        &["status-annotation.repeated-keys"],
+        repeated_keys,
+    ),
+    plain(
+        "status-annotation-of-host-interfaces",
+        &["status-annotation.host-interfaces"],
+        of_host_interfaces,
+    ),
+    plain(
+        "status-annotation-default-of-several",
+        &["status-annotation.default-of-several"],
+        default_of_several,
+    ),
+    plain(
+        "status-annotation-of-an-empty-result",
+        &["status-annotation.empty-result"],
+        of_an_empty_result,
+    ),
+    plain(
+        "status-annotation-of-old-results",
+        &["status-annotation.old-results"],
+        of_old_results,
+    ),
+    plain("status-annotation-form", &["status-annotation.form"], form),
+    plain(
+        "status-annotation-in-kube-system",
+        &["status-annotation.system-pods"],
+        in_kube_system,
+    ),
+    plain(
+        "status-annotation-of-a-pod-named-kube-system",
+        &["status-annotation.system-pods"],
+        of_a_pod_named_kube_system,
+    ),
+    plain(
+        "status-annotation-keeps-other-changes",
+        &["status-annotation.patched"],
+        keeps_other_changes,
+    ),
+    plain(
+        "status-annotation-of-a-failed-pod",
+        &["status-annotation.failed-pod"],
+        of_a_failed_pod,
+    ),
+    plain(
+        "status-annotation-at-del",
+        &["status-annotation.at-del"],
+        at_del,
+    ),
+];
+
+fn entries(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("entries", "a,b@ext0")?;
+    harness.add(&pod)?;
+    let one = |name: &str, interface: &str, address: &str| json!({"name": name, "interface": interface, "ips": [address], "mac": "02:00:00:00:00:01", "dns": {}});
+    let mut first = one("primary", "eth0", "10.65.0.2");
+    first["default"] = json!(true);
+    let expected = [
+        first,
+        one("default/a", "net1", "10.66.0.2"),
+        one("default/b", "ext0", "10.66.0.2"),
+    ];
+    let mut status = harness.network_status(&pod)?;
+    // Another rule requires `default` of other networks.
+    for entry in status.iter_mut().filter_map(Value::as_object_mut) {
+        if entry["name"] != "primary" && entry.get("default") == Some(&json!(false)) {
+            entry.remove("default");
+        }
+    }
+    ensure!(status == expected, "{status:?}");
+    Ok(())
+}
+
+fn not_default(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("default-keys", "a,b")?;
+    harness.add(&pod)?;
+    let status = harness.network_status(&pod)?;
+    let found: Vec<_> = status.iter().map(|entry| &entry["default"]).collect();
+    ensure!(found == [true, false, false], "{status:?}");
+    Ok(())
+}
+
+fn default_route(harness: &Harness) -> anyhow::Result<()> {
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "10.9.0.2/24", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]});
+    let status = entries_of_a(harness, "default-route", &result)?;
+    let [gateway, route] = ["gateway", "default-route"].map(|key| &status[0][key]);
+    ensure!(
+        gateway == route && *route == json!(["10.9.0.1"]),
+        "{status:?}"
+    );
+    Ok(())
+}
+
+fn canonical_addresses(harness: &Harness) -> anyhow::Result<()> {
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "fd05:0:0::2/64", "interface": 0}],
+        "routes": [{"dst": "::/0", "gw": "FD05:0::1"}]});
+    let status = entries_of_a(harness, "canonical", &result)?;
+    ensure!(
+        status[0]["ips"] == json!(["fd05::2"]) && status[0]["gateway"] == json!(["fd05::1"]),
+        "{status:?}"
+    );
+    Ok(())
+}
+
+/// Attaches a pod whose network `a` returns that result, and reads the entries of `a`.
+fn entries_of_a(harness: &Harness, name: &str, result: &Value) -> anyhow::Result<Vec<Value>> {
+    let pod = harness.pod(name, "a")?;
+    harness.set_answer("a", "ADD", &json!({"result": result}))?;
+    harness.add(&pod)?;
+    let mut status = harness.network_status(&pod)?;
+    ensure!(status[0]["name"] == "primary", "{status:?}");
+    status.remove(0);
+    Ok(status)
+}
+
+fn dns(harness: &Harness) -> anyhow::Result<()> {
+    let dns = json!({"nameservers": ["10.9.0.53"], "domain": "d.example", "search": ["s.example"], "options": ["ndots:5"]});
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [], "dns": dns});
+    let status = entries_of_a(harness, "dns", &result)?;
+    ensure!(status[0]["dns"] == dns, "{status:?}");
+    Ok(())
+}
+
+fn gateway(harness: &Harness) -> anyhow::Result<()> {
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "10.9.0.2/24", "interface": 0, "gateway": "10.9.0.9"}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}, {"dst": "10.8.0.0/16", "gw": "10.9.0.3"}, {"dst": "::/0", "gw": "fd00::1"}]});
+    let status = entries_of_a(harness, "gateway", &result)?;
+    ensure!(
+        status[0]["gateway"] == json!(["10.9.0.1", "fd00::1"]),
+        "{status:?}"
+    );
+    Ok(())
+}
+
+fn route_without_gateway(harness: &Harness) -> anyhow::Result<()> {
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "10.9.0.2/24", "interface": 0}], "routes": [{"dst": "0.0.0.0/0"}]});
+    let status = entries_of_a(harness, "no-gateway", &result)?;
+    ensure!(status[0]["gateway"].is_null(), "{status:?}");
+    Ok(())
+}
+
+fn mtu(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("mtu", "newest")?;
+    let mut interface = pod_interface("net1", "02:00:00:00:00:05");
+    interface["mtu"] = json!(9000);
+    harness.set_answer(
+        "newest",
+        "ADD",
+        &json!({"result": {"cniVersion": "1.1.0", "interfaces": [interface], "ips": []}}),
+    )?;
+    harness.add(&pod)?;
+    let status = harness.network_status(&pod)?;
+    ensure!(
+        status[1]["mtu"] == 9000 && status[0]["mtu"].is_null(),
+        "{status:?}"
+    );
+    Ok(())
+}
+
+fn of_several_interfaces(harness: &Harness) -> anyhow::Result<()> {
+    let host = json!({"name": "veth7", "mac": "02:00:00:00:00:07"});
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [host, pod_interface("net1", "02:00:00:00:00:05"), pod_interface("net1b", "02:00:00:00:00:05")],
+        "ips": [{"address": "10.9.0.2/24", "interface": 1}, {"address": "10.9.1.2/24", "interface": 2}, {"address": "10.9.2.2/24"}]});
+    let status = entries_of_a(harness, "several", &result)?;
+    let short: Vec<_> = status
+        .iter()
+        .map(|one| json!([one["name"], one["interface"], one["ips"]]))
+        .collect();
+    let expected = [
+        json!(["default/a", "net1", ["10.9.0.2"]]),
+        json!(["default/a", "net1b", ["10.9.1.2", "10.9.2.2"]]),
+    ];
+    ensure!(short == expected, "{short:?}");
+    ensure!(
+        status.iter().all(|one| one["default"] != true),
+        "{status:?}"
+    );
+    Ok(())
+}
+
+fn of_old_results(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("oldest", "oldest,a")?;
+    harness.add(&pod)?;
+    let names: Vec<_> = harness
+        .network_status(&pod)?
+        .iter()
+        .map(|one| one["name"].clone())
+        .collect();
+    ensure!(
+        names == ["primary", "default/oldest", "default/a"],
+        "{names:?}"
+    );
+    Ok(())
+}
+
+fn in_kube_system(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod_with(
+        "system-pod",
+        &PodSpec {
+            namespace: "kube-system",
+            ..PodSpec::default()
+        },
+    )?;
+    harness.add(&pod)?;
+    ensure!(
+        harness.network_status(&pod)?.len() == 1,
+        "{:?}",
+        harness.network_status(&pod)?
+    );
+    Ok(())
+}
+
+fn of_a_pod_named_kube_system(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("kube-system", "")?;
+    harness.add(&pod)?;
+    ensure!(
+        harness.network_status(&pod)?.len() == 1,
+        "{:?}",
+        harness.network_status(&pod)?
+    );
+    Ok(())
+}
+
+fn keeps_other_changes(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("shared-pod", "a")?;
+    let gate = "/run/shared-pod-gate";
+    harness.set_answer("a", "ADD", &json!({"wait_for": gate}))?;
+    let running = harness.spawn_verb("ADD", &pod)?;
+    sh::until(20, "the plugin runs", || {
+        harness.call(&pod, "ADD", "a").map(drop)
+    })?;
+    let path = "/api/v1/namespaces/default/pods/shared-pod";
+    let theirs = json!({"metadata": {"annotations": {"example.com/theirs": "kept"}, "labels": {"theirs": "too"}}});
+    harness.api("PATCH", path, &theirs)?;
+    harness.node().write(gate, "")?;
+    running.within(20)?.success()?;
+    let metadata = harness.api("GET", path, &Value::Null)?.json()?["metadata"].take();
+    ensure!(
+        metadata["annotations"]["example.com/theirs"] == "kept"
+            && metadata["labels"]["theirs"] == "too",
+        "{metadata}"
+    );
+    ensure!(harness.network_status(&pod)?.len() == 2, "{metadata}");
+    Ok(())
+}
+
+fn form(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("laid-out", "a")?;
+    harness.add(&pod)?;
+    let object = harness
+        .api(
+            "GET",
+            "/api/v1/namespaces/default/pods/laid-out",
+            &Value::Null,
+        )?
+        .json()?;
+    let text = object["metadata"]["annotations"][STATUS]
+        .as_str()
+        .context("no status")?;
+    ensure!(text.starts_with("[{\n    \"name\": \"primary\",\n    \"interface\": \"eth0\",\n    \"ips\": [\n        \"10.65.0.2\"\n    ]"), "{text}");
+    ensure!(
+        text.contains("    \"dns\": {}\n},{\n    \"name\": \"default/a\""),
+        "{text}"
+    );
+    Ok(())
+}
+
+fn pod_interface(name: &str, mac: &str) -> Value {
+    json!({"name": name, "mac": mac, "sandbox": "/run/netns/x"})
+}
+
+fn host_interface(name: &str) -> Value {
+    json!({"name": name, "mac": "02:00:00:00:00:07"})
+}
+
+fn result(interfaces: &[Value], ips: &Value) -> Value {
+    json!({"result": {"cniVersion": "1.0.0", "interfaces": interfaces, "ips": ips,
+        "dns": {"nameservers": ["10.9.0.53"]}, "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]}})
+}
+
+/// Attaches a pod whose network gives that answer, and reads the entries of that network.
+fn entries_of(
+    harness: &Harness,
+    name: &str,
+    network: &str,
+    answer: &Value,
+) -> anyhow::Result<Vec<Value>> {
+    let pod = harness.pod(name, if network == "primary" { "" } else { network })?;
+    harness.set_answer(network, "ADD", answer)?;
+    harness.add(&pod)?;
+    let mut status = harness.network_status(&pod)?;
+    status.retain(|entry| {
+        let name = entry["name"].as_str().unwrap_or_default();
+        name.trim_start_matches("default/") == network
+    });
+    Ok(status)
+}
+
+/// Returns the text of the annotation, or null.
+fn annotation(harness: &Harness, pod: &Pod) -> anyhow::Result<Value> {
+    let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
+    let object = harness.api("GET", &path, &Value::Null)?.json()?;
+    Ok(object["metadata"]["annotations"][STATUS].clone())
+}
+
+fn of_one_interface(harness: &Harness) -> anyhow::Result<()> {
+    let ips = json!([{"address": "10.9.0.2/24"}, {"address": "fd09::2/64", "interface": 0}]);
+    let answer = result(&[pod_interface("net1", "02:00:00:00:00:05")], &ips);
+    let status = entries_of(harness, "one-interface", "a", &answer)?;
+    let short: Vec<_> = status
+        .iter()
+        .map(|one| json!([one["interface"], one["mac"], one["ips"]]))
+        .collect();
+    let expected = json!(["net1", "02:00:00:00:00:05", ["10.9.0.2", "fd09::2"]]);
+    ensure!(short == [expected], "{short:?}");
+    Ok(())
+}
+
+fn of_host_interfaces(harness: &Harness) -> anyhow::Result<()> {
+    let ips = json!([{"address": "10.9.0.2/24", "interface": 0}]);
+    let answer = result(&[host_interface("veth7"), host_interface("br7")], &ips);
+    let status = entries_of(harness, "none-inside", "a", &answer)?;
+    ensure!(status.is_empty(), "{status:?}");
+    Ok(())
+}
+
+fn default_of_several(harness: &Harness) -> anyhow::Result<()> {
+    let interfaces = [
+        host_interface("veth7"),
+        pod_interface("eth0", "02:00:00:00:00:05"),
+        pod_interface("eth1", "02:00:00:00:00:06"),
+    ];
+    let with_gateway = json!([
+        {"address": "10.9.0.2/24", "interface": 1}, {"address": "10.9.1.2/24", "interface": 2, "gateway": "10.9.1.1"},
+    ]);
+    let without = json!([{"address": "10.9.0.2/24", "interface": 1}, {"address": "10.9.1.2/24", "interface": 2}]);
+    for (name, ips, expected) in [
+        ("default-with-gateway", with_gateway, "eth1"),
+        ("default-without", without, "eth0"),
+    ] {
+        let status = entries_of(harness, name, "primary", &result(&interfaces, &ips))?;
+        let defaults: Vec<_> = status
+            .iter()
+            .filter(|one| one["default"] == true)
+            .map(|one| one["interface"].clone())
+            .collect();
+        ensure!(status.len() == 2 && defaults == [expected], "{status:?}");
+    }
+    Ok(())
+}
+
+fn repeated_keys(harness: &Harness) -> anyhow::Result<()> {
+    let interfaces = [
+        pod_interface("net1", "02:00:00:00:00:05"),
+        pod_interface("net1b", "02:00:00:00:00:06"),
+    ];
+    let ips = json!([{"address": "10.9.0.2/24", "interface": 0}, {"address": "10.9.1.2/24", "interface": 1}]);
+    let status = entries_of(harness, "repeated", "a", &result(&interfaces, &ips))?;
+    ensure!(status.len() == 2, "{status:?}");
+    for entry in &status {
+        ensure!(
+            entry["gateway"] == json!(["10.9.0.1"])
+                && entry["dns"] == json!({"nameservers": ["10.9.0.53"]}),
+            "{entry}"
+        );
+    }
+    Ok(())
+}
+
+fn of_an_empty_result(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("empty-status", "")?;
+    let result = json!({"cniVersion": "1.0.0"});
+    harness.set_answer("primary", "ADD", &json!({"result": result}))?;
+    harness.add(&pod)?;
+    let status = harness.network_status(&pod)?;
+    let expected = json!({"name": "primary", "interface": "eth0", "default": true, "dns": {}});
+    ensure!(status == [expected], "{status:?}");
+    Ok(())
+}
+
+fn of_a_failed_pod(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("status-of-failed", "a")?;
+    harness.set_error("a", "ADD", 7, "no luck")?;
+    harness.verb("ADD", &pod)?.error()?;
+    let text = annotation(harness, &pod)?;
+    ensure!(text.is_null(), "{text}");
+    Ok(())
+}
+
+fn at_del(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.pod("status-at-del", "a")?;
+    harness.add(&pod)?;
+    let before = annotation(harness, &pod)?;
+    harness.del(&pod)?;
+    let after = annotation(harness, &pod)?;
+    before.as_str().context("no status")?;
+    ensure!(before == after, "{before} became {after}");
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! Pods of a case, and the calls that a container runtime makes for them.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{Harness, ShimOutput, shim::RunningShim};
+use crate::{
+    runtime::IMAGE,
+    scene::{BIN_DIR, GENERATED},
+};
+
+/// A pod with a network namespace, as a runtime makes one for a sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// The container ID.
+    pub(crate) id: String,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(crate) struct PodSpec<'a> {
+    /// Empty for `default`.
+    pub(crate) namespace: &'a str,
+    pub(crate) annotations: Vec<(&'a str, String)>,
+    /// Empty for the harness's own node.
+    pub(crate) node: &'a str,
+}
+
+pub(crate) const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+
+impl Pod {
+    pub(crate) fn netns_name(&self) -> String {
+        format!("{}-{}", self.namespace, self.name)
+    }
+
+    pub(crate) fn netns(&self) -> String {
+        format!("/run/netns/{}", self.netns_name())
+    }
+
+    pub(crate) fn args(&self) -> String {
+        format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
+            self.namespace, self.name, self.id, self.uid
+        )
+    }
+
+    /// Returns the variables of a call.
+    pub(crate) fn env(&self, verb: &str) -> Vec<(String, String)> {
+        [
+            ("CNI_COMMAND", verb.to_owned()),
+            ("CNI_CONTAINERID", self.id.clone()),
+            ("CNI_NETNS", self.netns()),
+            ("CNI_IFNAME", "eth0".to_owned()),
+            ("CNI_ARGS", self.args()),
+            ("CNI_PATH", BIN_DIR.to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .to_vec()
+    }
+}
+
+impl Harness {
+    /// Creates a pod in `default` whose annotation requests these networks.
+    pub(crate) fn pod(&self, name: &str, networks: &str) -> anyhow::Result<Pod> {
+        let annotations = if networks.is_empty() {
+            Vec::new()
+        } else {
+            vec![(NETWORKS, networks.to_owned())]
+        };
+        self.pod_with(
+            name,
+            &PodSpec {
+                annotations,
+                ..PodSpec::default()
+            },
+        )
+    }
+
+    pub(crate) fn pod_with(&self, name: &str, spec: &PodSpec<'_>) -> anyhow::Result<Pod> {
+        let namespace = if spec.namespace.is_empty() {
+            "default"
+        } else {
+            spec.namespace
+        };
+        let annotations: serde_json::Map<_, _> = spec
+            .annotations
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), json!(value)))
+            .collect();
+        let node = if spec.node.is_empty() {
+            &self.node().name
+        } else {
+            spec.node
+        };
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+            "spec": {
+                "nodeName": node, "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "main", "image": IMAGE}],
+            },
+        });
+        let made = self
+            .api(
+                "POST",
+                &format!("/api/v1/namespaces/{namespace}/pods"),
+                &object,
+            )?
+            .json()?;
+        let uid = made["metadata"]["uid"]
+            .as_str()
+            .context("a pod has a uid")?
+            .to_owned();
+        let pod = self.sandbox(namespace, name, &uid)?;
+        Ok(pod)
+    }
+
+    /// Makes the network namespace of a pod that the API server need not have.
+    pub(crate) fn sandbox(&self, namespace: &str, name: &str, uid: &str) -> anyhow::Result<Pod> {
+        let pod = Pod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            id: format!("{name}-{uid}"),
+        };
+        self.pods.borrow_mut().push(pod.clone());
+        self.node()
+            .run(&["ip", "netns", "add", &pod.netns_name()])?;
+        Ok(pod)
+    }
+
+    /// Deletes the pod from the API server.
+    pub(crate) fn delete_pod(&self, pod: &Pod) -> anyhow::Result<()> {
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}?gracePeriodSeconds=0",
+            pod.namespace, pod.name
+        );
+        self.api("DELETE", &path, &Value::Null).map(drop)
+    }
+
+    /// Waits until the daemon's watch has delivered all changes of pods so far: it attaches a pod that is created now.
+    pub(crate) fn wait_for_watch(&self) -> anyhow::Result<()> {
+        let number = self.pods.borrow().len();
+        let pod = self.pod(&format!("watched-{number}"), "")?;
+        self.add(&pod)?;
+        self.del(&pod)
+    }
+
+    /// Deletes the pod's network namespace.
+    pub(crate) fn delete_netns(&self, pod: &Pod) -> anyhow::Result<()> {
+        self.node()
+            .run(&["ip", "netns", "delete", &pod.netns_name()])
+            .map(drop)
+    }
+
+    /// Returns the generated configuration, as a runtime passes it to the shim.
+    pub(crate) fn config(&self) -> anyhow::Result<Value> {
+        let bytes = std::fs::read(self.node().path(GENERATED))
+            .with_context(|| format!("cannot read {GENERATED}"))?;
+        serde_json::from_slice(&bytes).with_context(|| format!("{GENERATED} is no JSON"))
+    }
+
+    /// Returns the generated configuration with other keys; `null` removes a key.
+    pub(crate) fn config_with(&self, keys: &Value) -> anyhow::Result<Value> {
+        let mut config = self.config()?;
+        let map = config
+            .as_object_mut()
+            .context("a configuration is an object")?;
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            map.shift_remove(key);
+            if !value.is_null() {
+                map.insert(key.clone(), value.clone());
+            }
+        }
+        Ok(config)
+    }
+
+    /// Calls the shim for a pod with the generated configuration.
+    pub(crate) fn verb(&self, verb: &str, pod: &Pod) -> anyhow::Result<ShimOutput> {
+        self.verb_with(verb, pod, &json!({}))
+    }
+
+    /// Does the same with other keys in the configuration.
+    pub(crate) fn verb_with(
+        &self,
+        verb: &str,
+        pod: &Pod,
+        keys: &Value,
+    ) -> anyhow::Result<ShimOutput> {
+        self.verb_env(verb, pod, keys, &[])
+    }
+
+    /// Does the same with other variables.
+    pub(crate) fn verb_env(
+        &self,
+        verb: &str,
+        pod: &Pod,
+        keys: &Value,
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<ShimOutput> {
+        let mut all = pod.env(verb);
+        for (key, value) in env {
+            all.retain(|(known, _)| known != key);
+            all.push(((*key).to_owned(), (*value).to_owned()));
+        }
+        self.shim(&all, self.config_with(keys)?.to_string().as_bytes())
+    }
+
+    /// Calls the shim with a verb that concerns no container, with other keys in the configuration.
+    pub(crate) fn node_verb(&self, verb: &str, keys: &Value) -> anyhow::Result<ShimOutput> {
+        let config = self.config_with(keys)?;
+        self.shim(
+            &[("CNI_COMMAND", verb), ("CNI_PATH", BIN_DIR)],
+            config.to_string().as_bytes(),
+        )
+    }
+
+    /// Starts a call of the shim with the generated configuration.
+    pub(crate) fn spawn_verb(&self, verb: &str, pod: &Pod) -> anyhow::Result<RunningShim> {
+        self.spawn_verb_with(verb, pod, &json!({}))
+    }
+
+    /// Does the same with other keys in the configuration.
+    pub(crate) fn spawn_verb_with(
+        &self,
+        verb: &str,
+        pod: &Pod,
+        keys: &Value,
+    ) -> anyhow::Result<RunningShim> {
+        let config = self.config_with(keys)?.to_string();
+        self.spawn_shim(&pod.env(verb), config.as_bytes())
+    }
+
+    pub(crate) fn add(&self, pod: &Pod) -> anyhow::Result<Value> {
+        self.verb("ADD", pod)?
+            .success()
+            .with_context(|| format!("ADD of {}", pod.name))
+    }
+
+    pub(crate) fn add_with(&self, pod: &Pod, keys: &Value) -> anyhow::Result<Value> {
+        self.verb_with("ADD", pod, keys)?
+            .success()
+            .with_context(|| format!("ADD of {}", pod.name))
+    }
+
+    pub(crate) fn del(&self, pod: &Pod) -> anyhow::Result<()> {
+        let document = self
+            .verb("DEL", pod)?
+            .success()
+            .with_context(|| format!("DEL of {}", pod.name))?;
+        ensure!(document.is_null(), "DEL printed {document}");
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! A cluster that answers fixed paths, and a kubeconfig with several contexts that lead to it.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::api_server::ApiServer;
+
+/// Answers until it is dropped.
+pub(crate) struct Cluster {
+    api: ApiServer,
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// A cluster that answers these paths with these statuses and objects, and all others with 404.
+    pub(crate) fn start(answers: &[(&str, u16, Value)]) -> Self {
+        let api = ApiServer::start_with_answers(answers);
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": format!("http://{}", api.address())}}],
+            "users": [{"name": "u", "user": {}}, {"name": "commanded", "user": {"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [dir.path().join("credential")],
+                "interactiveMode": "Never",
+            }}}],
+            "contexts": [
+                {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "shop"}},
+                {"name": "commanded", "context": {"cluster": "k", "user": "commanded", "namespace": "shop"}},
+                {"name": "other", "context": {"cluster": "k", "user": "u", "namespace": "empty"}},
+            ],
+        });
+        std::fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "secret"}});
+        std::fs::write(dir.path().join("credential"), credential.to_string()).unwrap();
+        Self { api, dir }
+    }
+
+    /// The user of each request so far: the token that it carried.
+    pub(crate) fn users(&self) -> Vec<String> {
+        let requests = self.api.requests().into_iter();
+        requests.map(|request| request.user).collect()
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+}

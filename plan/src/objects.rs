@@ -1,0 +1,216 @@
+//! Only the fields that are needed of only the kinds that are needed.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::Value;
+
+use crate::{self as plan, Nad, PodView};
+
+/// Of `metadata` what is needed; `managedFields`, labels and other annotations are skipped while they are read.
+#[derive(Debug, Default, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    uid: Option<String>,
+    #[serde(default)]
+    annotations: Option<Annotations>,
+}
+
+/// Annotations that somebody here reads.
+#[derive(Debug, Default)]
+struct Annotations(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Needed;
+        impl<'de> Visitor<'de> for Needed {
+            type Value = Annotations;
+
+            fn expecting(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                text.write_str("annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+                let mut needed = BTreeMap::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if is_needed(&key) {
+                        needed.insert(key, map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Annotations(needed))
+            }
+        }
+        input.deserialize_map(Needed)
+    }
+}
+
+fn is_needed(annotation: &str) -> bool {
+    plan::POD_ANNOTATIONS.contains(&annotation)
+        || [plan::STATIC_POD_ANNOTATION, plan::RESOURCE_ANNOTATION].contains(&annotation)
+}
+
+/// A pod, of which only the metadata is read.
+#[derive(Debug, PartialEq)]
+pub struct PodMetadata(pub PodView);
+
+impl<'de> Deserialize<'de> for PodMetadata {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Pod {
+            #[serde(default)]
+            metadata: Metadata,
+        }
+        let metadata = Pod::deserialize(input)?.metadata;
+        Ok(Self(view(
+            metadata.namespace,
+            metadata.name,
+            metadata.uid,
+            metadata.annotations.unwrap_or_default().0,
+        )))
+    }
+}
+
+/// A `NetworkAttachmentDefinition` (k8s.cni.cncf.io/v1).
+#[derive(Debug, Default, Deserialize)]
+pub struct Definition {
+    /// Name, namespace, annotations.
+    #[serde(default)]
+    metadata: Metadata,
+    /// The network.
+    #[serde(default, deserialize_with = "lenient")]
+    spec: Spec,
+}
+
+/// Its `spec`.
+#[derive(Debug, Default, Deserialize)]
+struct Spec {
+    /// CNI configuration as text.
+    #[serde(default, deserialize_with = "text")]
+    config: String,
+}
+
+/// Whatever is no object is one without keys: one odd definition must not hide all others.
+fn lenient<'de, D: Deserializer<'de>>(input: D) -> Result<Spec, D::Error> {
+    let value = Value::deserialize(input)?;
+    Ok(Spec::deserialize(value).unwrap_or_default())
+}
+
+/// Nothing is the empty text; what is no text becomes its own, which fails where it is used and names the definition.
+fn text<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(input)? {
+        Value::Null => String::new(),
+        Value::String(text) => text,
+        other => other.to_string(),
+    })
+}
+
+/// A definition of any shape, as somebody wrote it.
+pub fn definition(object: Value) -> Result<Arc<Nad>, String> {
+    let read = serde_json::from_value(object).map(nad);
+    read.map_err(|error| error.to_string())
+}
+
+/// What a plan reads of a definition.
+pub fn nad(definition: Definition) -> Arc<Nad> {
+    let mut annotations = definition.metadata.annotations.unwrap_or_default().0;
+    Arc::new(Nad {
+        namespace: definition.metadata.namespace.unwrap_or_default(),
+        name: definition.metadata.name.unwrap_or_default(),
+        config: definition.spec.config,
+        resource_name: annotations.remove(plan::RESOURCE_ANNOTATION),
+    })
+}
+
+/// A definition as the API server sends it.
+#[cfg(test)]
+pub(crate) fn read_definition(object: &[u8]) -> Option<Arc<Nad>> {
+    serde_json::from_slice(object).ok().map(nad)
+}
+
+/// What a plan reads of a pod.
+pub fn pod_view(metadata: ObjectMeta) -> PodView {
+    view(
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        metadata.annotations.unwrap_or_default(),
+    )
+}
+
+fn view(
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    mut annotations: BTreeMap<String, String>,
+) -> PodView {
+    let is_static = plan::is_static(&annotations);
+    annotations.retain(|key, _| plan::POD_ANNOTATIONS.contains(&key.as_str()));
+    PodView {
+        namespace: namespace.unwrap_or_default(),
+        name: name.unwrap_or_default(),
+        uid: uid.unwrap_or_default(),
+        annotations,
+        is_static,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_definition_of_any_shape_is_one() {
+        for (spec, expected) in [
+            (json!({"config": "{}"}), "{}"),
+            (json!({"config": null}), ""),
+            (
+                json!({"config": {"type": "bridge"}}),
+                r#"{"type":"bridge"}"#,
+            ),
+            (json!({"config": 7}), "7"),
+            (json!({}), ""),
+            (json!(null), ""),
+            (json!("text"), ""),
+        ] {
+            let object = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": spec});
+            let definition: Definition = serde_json::from_value(object).unwrap();
+            assert_eq!(nad(definition).config, expected, "{spec}");
+        }
+    }
+    #[test]
+    fn metadata_alone_is_the_same_pod_as_all_of_it() {
+        let object = json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {
+                "name": "cart", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+                "labels": {"a": "b"}, "ownerReferences": [{"kind": "ReplicaSet"}],
+                "annotations": {
+                    "k8s.v1.cni.cncf.io/networks": "zebra", "other": "x",
+                    "kubernetes.io/config.source": "file"
+                },
+                "managedFields": [{"fieldsV1": {"f:metadata": {"f:annotations": {"\".": {}}}}}]
+            },
+            "status": {"phase": "Running"}
+        });
+        let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+        let PodMetadata(pod) = serde_json::from_str(&object.to_string()).unwrap();
+        assert!(pod.is_static);
+        assert_eq!(pod.annotations.len(), 1);
+        assert_eq!(pod, pod_view(metadata));
+        for odd in [json!({}), json!({"metadata": {"annotations": null}})] {
+            serde_json::from_value::<PodMetadata>(odd).unwrap();
+        }
+    }
+}

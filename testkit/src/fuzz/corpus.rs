@@ -1,0 +1,117 @@
+//! Fuzzing by a corpus of text files: each file as it is, then pieces of the files cut, mixed and changed. An input that failed once is
+//! added to the corpus and stays.
+
+use std::{fs, path::Path};
+
+use super::{PrintOnPanic, Random, repeat};
+
+/// Inputs of a short run, each corpus file besides.
+const ROUNDS: usize = 4000;
+/// Longer inputs find nothing that shorter ones do not.
+const LONGEST: usize = 4096;
+/// What grammars are made of.
+const WORDS: &[&str] = &[
+    "[",
+    "]",
+    "{",
+    "}",
+    "\"",
+    ",",
+    ":",
+    "/",
+    "@",
+    "null",
+    "true",
+    "0",
+    "-1",
+    "1e999",
+    "9223372036854775808",
+    "\\u0000",
+    "\\ud800",
+    "\u{0}",
+    "\u{ffff}",
+    " ",
+    "\n",
+    "..",
+    "::/0",
+    "0.0.0.0/0",
+    "name",
+    "type",
+    "plugins",
+    "cniVersion",
+    "interface",
+    "default-route",
+    "ips",
+    "mac",
+    "cni-args",
+    "args",
+    "ipam",
+];
+
+/// Calls `accepts` with each file of the directory `corpus`, then with many inputs made from them; it returns whether it took the input.
+///
+/// # Panics
+/// When the target panics, is no function of its input, or accepts all or none of the corpus.
+pub fn fuzz(corpus: &Path, accepts: impl Fn(&[u8]) -> bool) {
+    let mut files: Vec<_> = fs::read_dir(corpus)
+        .expect("the corpus is a directory")
+        .map(|file| file.expect("the corpus can be listed").path())
+        .collect();
+    files.sort();
+    let seeds: Vec<Vec<u8>> = files
+        .iter()
+        .map(|path| fs::read(path).expect("a file of the corpus can be read"))
+        .collect();
+    let check = |input: &[u8]| {
+        let suspect = PrintOnPanic(input);
+        let is_accepted = accepts(suspect.0);
+        assert_eq!(
+            accepts(suspect.0),
+            is_accepted,
+            "not a function of its input"
+        );
+        is_accepted
+    };
+    // A corpus that is refused as a whole, or taken as a whole, tries one side alone.
+    let accepted = seeds.iter().filter(|seed| check(seed)).count();
+    assert!(
+        accepted > 0 && accepted < seeds.len(),
+        "{accepted} of {}",
+        seeds.len()
+    );
+    repeat(ROUNDS, |random| {
+        check(&changed(&seeds, random));
+    });
+}
+
+/// One input: one of the corpus, changed in a few places.
+fn changed(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut input = seeds[random.below(seeds.len())].clone();
+    for _ in 0..=random.below(4) {
+        let at = random.below(input.len() + 1);
+        match random.below(5) {
+            0 => {
+                let end = (at + random.below(8)).min(input.len());
+                input.drain(at..end);
+            }
+            1 => {
+                let word = WORDS[random.below(WORDS.len())];
+                input.splice(at..at, word.bytes());
+            }
+            2 if at < input.len() => input[at] = random.below(256).to_le_bytes()[0],
+            3 => {
+                let other = &seeds[random.below(seeds.len())];
+                let from = random.below(other.len() + 1);
+                let piece = other[from..(from + random.below(64)).min(other.len())].to_vec();
+                input.splice(at..at, piece);
+            }
+            _ => {
+                let end = (at + random.below(32)).min(input.len());
+                let piece = input[at..end].to_vec();
+                input.splice(at..at, piece);
+            }
+        }
+    }
+    input.truncate(LONGEST);
+    input
+}
