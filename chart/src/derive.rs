@@ -5,7 +5,7 @@
 use crate::{
     edit::{self, Document},
     metadata::Dependency,
-    pack::is_backup_file,
+    pack::is_stray_file,
     package::{self, CHART_YAML, Package, REQUIREMENTS},
     version::{self, Version},
 };
@@ -55,9 +55,9 @@ pub enum Error {
     Same(String, String),
     /// The source has a file that must not be published.
     #[error(
-        "`{0}` is a backup file of an editor or of patch: ask the publisher for an archive without it"
+        "`{0}` is a stray file of an editor or of patch: ask the publisher for an archive without it"
     )]
-    BackupFile(String),
+    StrayFile(String),
     /// The source has no such subchart.
     #[error("it has no subchart `{name}`: {}", listed(.subcharts))]
     UnknownSubchart {
@@ -98,8 +98,8 @@ pub fn derive(tgz: &[u8], options: &DeriveOptions) -> Result<Derived, Error> {
     for subchart in &options.drop {
         drop_subchart(&mut package, subchart, &mut changes)?;
     }
-    if let Some(file) = package.files.iter().find(|file| is_backup_file(&file.path)) {
-        return Err(Error::BackupFile(file.path.clone()));
+    if let Some(file) = package.files.iter().find(|file| is_stray_file(&file.path)) {
+        return Err(Error::StrayFile(file.path.clone()));
     }
     for (key, old, new) in [
         ("name", &package.metadata.name, &options.name),

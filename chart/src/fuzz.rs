@@ -15,7 +15,7 @@ use crate::{
     },
     metadata::Metadata,
     oci,
-    pack::is_backup_file,
+    pack::is_stray_file,
     package::Package,
     version::Version,
 };
@@ -162,7 +162,7 @@ fn derived(input: &[u8], package: &Package) {
             ),
             ("b", "1.0.0")
         );
-        assert!(!after.files.iter().any(|file| is_backup_file(&file.path)));
+        assert!(!after.files.iter().any(|file| is_stray_file(&file.path)));
         let names = |package: &Package| package.metadata.dependencies.len();
         assert!(names(&after) + drop.len() >= names(package));
         let mut before = package.files.iter();

@@ -13,9 +13,9 @@ const VERSION_PLACEHOLDER: &str = "@VERSION@";
 /// The reasons why the chart cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// The template tree has a backup file.
-    #[error("chart/template/{0} is a backup file of an editor or of patch: remove it")]
-    BackupFile(String),
+    /// The template tree has a stray file.
+    #[error("chart/template/{0} is a stray file of an editor or of patch: remove it")]
+    StrayFile(String),
     /// A file is not text.
     #[error("chart/template/{0} is not UTF-8 text: remove or convert it")]
     NotText(String),
@@ -92,8 +92,8 @@ fn collect(
 ) -> Result<(), PackError> {
     for file in dir.files() {
         let path = file.path().to_string_lossy().into_owned();
-        if is_backup_file(&path) {
-            return Err(PackError::BackupFile(format!("{directory}/{path}")));
+        if is_stray_file(&path) {
+            return Err(PackError::StrayFile(format!("{directory}/{path}")));
         }
         let text = file
             .contents_utf8()
@@ -105,8 +105,8 @@ fn collect(
         .try_for_each(|dir| collect(directory, dir, version, files))
 }
 
-/// Returns true for backup files of editors and of patch, which must never be shipped.
-pub fn is_backup_file(path: &str) -> bool {
+/// Returns true for stray files of editors and of patch, which must never be shipped.
+pub fn is_stray_file(path: &str) -> bool {
     [".orig", ".rej", "~"]
         .iter()
         .any(|ending| path.ends_with(ending))
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_files_are_refused_in_all_directories() {
+    fn stray_files_are_refused_in_all_directories() {
         use include_dir::{DirEntry, File};
 
         fn refusal(entries: &[DirEntry<'_>]) -> Option<String> {
@@ -153,7 +153,7 @@ mod tests {
         for name in ["templates/x.yaml.orig", "templates/a.rej", "templates/x~"] {
             let file = [DirEntry::File(File::new(name, b""))];
             let expected = format!(
-                "chart/template/main/{name} is a backup file of an editor or of patch: remove it"
+                "chart/template/main/{name} is a stray file of an editor or of patch: remove it"
             );
             assert_eq!(refusal(&file), Some(expected.clone()));
             assert_eq!(

@@ -300,11 +300,11 @@ mod tests {
     fn check_ipam(ipam: &Value, expected: &[(bool, &str)]) {
         let found = check(&config(ipam));
         assert_eq!(found.len(), expected.len(), "{found:#?}");
-        for (problem, (is_refused, words)) in found.iter().zip(expected) {
+        for (problem, (is_refused, part)) in found.iter().zip(expected) {
             assert_eq!(problem.is_refused, *is_refused, "{problem:?}");
             assert!(
-                problem.text.contains(words),
-                "no {words:?} in {:?}",
+                problem.text.contains(part),
+                "no {part:?} in {:?}",
                 problem.text
             );
         }

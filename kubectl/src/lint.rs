@@ -151,9 +151,8 @@ fn findings_of(
         match locations.get(&object.identity()) {
             // Objects without a name are not duplicates: the API server generates their names.
             Some(other) if !object.identity().2.is_empty() => {
-                diagnostics.push(Diagnostic::DuplicateObject {
-                    other: other.to_string(),
-                })
+                let other = other.to_string();
+                diagnostics.push(Diagnostic::DuplicateObject { other });
             }
             _ => drop(locations.insert(object.identity(), location)),
         }

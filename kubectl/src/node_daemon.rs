@@ -219,12 +219,12 @@ fn problem(pod: &Value, container: &str, phase: &str) -> Option<String> {
     if state.is_some_and(|state| state.get("running").is_some()) {
         return None;
     }
-    let word = |pointer: &str| {
+    let text_at = |pointer: &str| {
         let text = state?.pointer(pointer)?.as_str()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     };
-    let reason = word("/waiting/reason").or_else(|| word("/terminated/reason"));
-    let message = word("/waiting/message").or_else(|| word("/terminated/message"));
+    let reason = text_at("/waiting/reason").or_else(|| text_at("/terminated/reason"));
+    let message = text_at("/waiting/message").or_else(|| text_at("/terminated/message"));
     let known: Vec<_> = [reason, message].into_iter().flatten().collect();
     Some(if known.is_empty() {
         format!("its pod is {phase}")

@@ -200,8 +200,8 @@ fn text(report: &Report) -> String {
 fn without_cause(message: &str, cause: &str) -> String {
     let message = summary(message);
     let is_cause = !cause.is_empty() && message.contains(cause) || {
-        let (words, _) = message.rsplit_once(" (id ").unwrap_or((&message, ""));
-        !words.is_empty() && cause.contains(words)
+        let (text, _) = message.rsplit_once(" (id ").unwrap_or((&message, ""));
+        !text.is_empty() && cause.contains(text)
     };
     if is_cause {
         "the cause above".to_owned()

@@ -136,7 +136,7 @@ fn charts_that_must_not_be_published_are_refused() {
     for name in ["values.yaml.orig", "x.rej", "templates/x~"] {
         let path = format!("rke2-multus/{name}");
         let files = [chart, (path.as_str(), "")];
-        check_refused(&files, &k3s(&[]), &format!("`{name}` is a backup file"));
+        check_refused(&files, &k3s(&[]), &format!("`{name}` is a stray file"));
     }
     let other = "it has no subchart `other`: it has sub";
     check_refused(&[chart], &k3s(&["other"]), other);

@@ -55,7 +55,7 @@ pub(super) enum Kind {
 impl Kind {
     /// Returns the role of a `DaemonSet`, or `None` when it is not a part of a Multus installation.
     fn of(set: &DaemonSet) -> Option<Self> {
-        let has_image = |words: &str| set.images.iter().any(|image| image.contains(words));
+        let has_image = |part: &str| set.images.iter().any(|image| image.contains(part));
         let programs: Vec<_> = set
             .commands
             .iter()
@@ -133,8 +133,8 @@ impl Installation<'_> {
 
     /// Returns the value of an argument, as a boolean or as text.
     fn argument(&self, name: &str) -> Option<Value> {
-        self.set.arguments.iter().find_map(|word| {
-            let rest = word.strip_prefix(name)?;
+        self.set.arguments.iter().find_map(|argument| {
+            let rest = argument.strip_prefix(name)?;
             match rest.strip_prefix('=') {
                 None => rest.is_empty().then_some(Value::Bool(true)),
                 Some("true") => Some(Value::Bool(true)),

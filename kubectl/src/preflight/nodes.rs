@@ -192,12 +192,12 @@ mod tests {
         let values = Values::new(values.as_object().unwrap());
         let found = findings(node, &values);
         assert_eq!(found.len(), expected.len(), "{found:?}");
-        for (finding, (verdict, is_unserved, words)) in found.iter().zip(expected) {
+        for (finding, (verdict, is_unserved, part)) in found.iter().zip(expected) {
             assert_eq!(
                 (finding.verdict, finding.is_unserved),
                 (*verdict, *is_unserved)
             );
-            assert!(finding.text.contains(words), "{finding:?}");
+            assert!(finding.text.contains(part), "{finding:?}");
         }
     }
 

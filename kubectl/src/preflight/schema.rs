@@ -252,13 +252,13 @@ mod tests {
             ),
         ] {
             let found = check(&schema, &value, "");
-            let Some((path, words)) = expected else {
+            let Some((path, part)) = expected else {
                 assert!(found.is_empty(), "{value}: {found:?}");
                 continue;
             };
             assert_eq!(found.len(), 1, "{value}: {found:?}");
             assert_eq!(found[0].path, path);
-            assert!(found[0].text.contains(words), "{found:?}");
+            assert!(found[0].text.contains(part), "{found:?}");
         }
     }
 }

@@ -276,7 +276,7 @@ pub(super) fn daemon_set(document: &Value) -> DaemonSet {
             .iter()
             .filter_map(|container| container["args"].as_array())
             .flatten()
-            .filter_map(|word| word.as_str().map(str::to_owned))
+            .filter_map(|argument| argument.as_str().map(str::to_owned))
             .collect(),
         images: containers
             .iter()

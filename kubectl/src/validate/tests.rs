@@ -142,7 +142,7 @@ fn invalid_definitions_are_errors() {
 
 #[test]
 fn annotations_are_parsed_as_by_the_daemon() {
-    for (text, words) in [
+    for (text, parts) in [
         (
             "a/b/c",
             &["error: ", "shop/cart", "Invalid network object"][..],
@@ -159,7 +159,7 @@ fn annotations_are_parsed_as_by_the_daemon() {
             &["error: ", "hardware address"],
         ),
     ] {
-        check(&[good("storage"), pod_of(text)], &[words]);
+        check(&[good("storage"), pod_of(text)], &[parts]);
     }
     let mut pod = pod_of("storage");
     pod["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network": "storage"});
@@ -216,16 +216,16 @@ fn unserved_requests_are_warnings_or_errors_as_the_daemons_options_say() {
         good("storage"),
         pod_of(r#"[{"name":"storage","portMappings":[{"hostPort":1,"containerPort":2}]}]"#),
     ];
-    let words: &[&str] = &["shop/storage", "portMappings", "add the capability"];
+    let parts: &[&str] = &["shop/storage", "portMappings", "add the capability"];
     check(
         &all,
-        &[&[&["warning: ", "starts without it"], words].concat()],
+        &[&[&["warning: ", "starts without it"], parts].concat()],
     );
     check_with(
         &all,
         &options(json!({"unservedRequests": "error"})),
         false,
-        &[&[&["error: "], words].concat()],
+        &[&[&["error: "], parts].concat()],
     );
     check_with(
         &all,

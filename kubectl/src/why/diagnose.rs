@@ -357,21 +357,21 @@ pub(super) fn summary(text: &str) -> String {
         }
     }
     // Several layers add the number of the same error.
-    let mut words = Vec::new();
+    let mut pieces = Vec::new();
     let joined = parts.join(": ");
     for (index, part) in joined.split(" (os error ").enumerate() {
         match part.split_once(')') {
             Some((number, rest)) if index > 0 => {
                 let number = format!(" (os error {number})");
-                if !words.contains(&number) {
-                    words.push(number);
+                if !pieces.contains(&number) {
+                    pieces.push(number);
                 }
-                words.push(rest.to_owned());
+                pieces.push(rest.to_owned());
             }
-            _ => words.push(part.to_owned()),
+            _ => pieces.push(part.to_owned()),
         }
     }
-    words.concat()
+    pieces.concat()
 }
 
 /// Removes the names of the calls around the error of a plugin or of the daemon itself.

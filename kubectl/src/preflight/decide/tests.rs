@@ -34,13 +34,13 @@ fn check_with(values: &Value, objects: &[Value], expected: &[(Verdict, &str, &[&
         .filter(|one| one.verdict > Verdict::Note || expected.iter().any(|e| e.0 == Verdict::Note))
         .collect();
     assert_eq!(findings.len(), expected.len(), "{findings:#?}");
-    for (finding, (verdict, name, words)) in findings.iter().zip(expected) {
+    for (finding, (verdict, name, parts)) in findings.iter().zip(expected) {
         assert_eq!(
             (finding.verdict, finding.names[0].as_str()),
             (*verdict, *name)
         );
-        for word in *words {
-            assert!(finding.text.contains(word), "no {word:?} in {finding:?}");
+        for part in *parts {
+            assert!(finding.text.contains(part), "no {part:?} in {finding:?}");
         }
     }
     let worst = expected.iter().map(|one| one.0).max();
@@ -130,7 +130,7 @@ fn a_valid_cluster_has_no_findings() {
 
 #[test]
 fn pods_that_would_fail_are_reported_with_the_daemons_error() {
-    for (networks, words) in [
+    for (networks, parts) in [
         (
             "nowhere",
             &["(nowhere) in namespace (shop)", "create it"][..],
@@ -146,7 +146,7 @@ fn pods_that_would_fail_are_reported_with_the_daemons_error() {
     ] {
         check(
             &[node(), thick(), storage(), pod(networks)],
-            &[(FAILS, "shop/cart", words)],
+            &[(FAILS, "shop/cart", parts)],
         );
     }
 }
@@ -159,7 +159,7 @@ fn options_of_the_values_decide() {
         storage(),
         pod(r#"[{"name":"storage","portMappings":[{"hostPort":80,"containerPort":80}]}]"#),
     ];
-    let with = |word: &str| json!({"config": {"daemon_conf": {"unservedRequests": word}}});
+    let with = |action: &str| json!({"config": {"daemon_conf": {"unservedRequests": action}}});
     check_with(
         &with("error"),
         &objects,
@@ -509,10 +509,10 @@ fn a_missing_crd_is_reported() {
 #[test]
 fn differences_from_upstream_are_changes() {
     let route = pod(r#"[{"name":"storage","default-route":["10.40.0.1"]}]"#);
-    let words = &["default-route", "upstream keeps"][..];
+    let texts = &["default-route", "upstream keeps"][..];
     check(
         &[node(), thick(), storage(), route.clone()],
-        &[(CHANGES, "shop/cart", words)],
+        &[(CHANGES, "shop/cart", texts)],
     );
     let mut ours = thick();
     ours["spec"]["template"]["spec"]["containers"][0]["env"] =
@@ -564,7 +564,7 @@ fn findings_without_effect_are_notes() {
     let mut windows = node();
     windows["metadata"]["name"] = json!("w1");
     windows["status"]["nodeInfo"]["operatingSystem"] = json!("windows");
-    for (object, name, words) in [
+    for (object, name, parts) in [
         (host, "shop/cart", "hostNetwork"),
         (legacy.clone(), "shop/cart", "legacyNetworksAnnotation"),
         (
@@ -579,7 +579,7 @@ fn findings_without_effect_are_notes() {
             "no pod selects it at present",
         ),
     ] {
-        check(&[storage(), object], &[(NOTE, name, &[words])]);
+        check(&[storage(), object], &[(NOTE, name, &[parts])]);
     }
     // With the option, the annotation of the original proposal is read.
     check_with(

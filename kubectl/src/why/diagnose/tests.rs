@@ -129,8 +129,8 @@ fn errors_of_the_daemons_rules_are_found_without_any_event() {
         Cause::RequestUnserved,
         &["bandwidth", "add the capability"],
     );
-    for word in ["event", "silent"] {
-        option(&mut unserved, "unservedRequests", json!(word));
+    for action in ["event", "silent"] {
+        option(&mut unserved, "unservedRequests", json!(action));
         check(&unserved, Cause::BeingAttached, &[]);
     }
 
@@ -206,7 +206,7 @@ fn a_daemon_that_does_not_serve_pods_is_the_cause() {
 #[test]
 fn causes_are_recognised_by_the_texts_of_failures() {
     let sandbox = "Failed to create pod sandbox: rpc error: plugin type=\"multus-shim\" failed (add): CmdAdd (shim): CNI request failed with status 400: ERRORED: error configuring pod [shop/cart] networking: [shop/cart:storage]: error adding container to network \"storage\": ";
-    for (words, cause, hint) in [
+    for (text, cause, hint) in [
         (
             "plugin \"sriov\" is in none of /opt/cni/bin, /var/lib/multus/bin",
             Cause::PluginMissing,
@@ -257,13 +257,13 @@ fn causes_are_recognised_by_the_texts_of_failures() {
         let mut fixture = fixture();
         fixture.event(
             "FailedCreatePodSandBox",
-            &format!("{sandbox}{words}"),
+            &format!("{sandbox}{text}"),
             true,
             NOW - 5,
         );
-        check(&fixture, cause, &[words, hint]);
+        check(&fixture, cause, &[text, hint]);
         fixture.refused();
-        check(&fixture, cause, &[words, hint]);
+        check(&fixture, cause, &[text, hint]);
     }
 }
 
@@ -443,15 +443,15 @@ fn a_master_that_the_failure_does_not_name_is_taken_from_the_definition() {
         &mut lost,
         "error adding container to network \"storage\": Link not found",
     );
-    let words = "Link not found: master eth7 of network shop/storage is not on node node-a";
-    check(&lost, Cause::MasterMissing, &[words, "ip link"]);
+    let text = "Link not found: master eth7 of network shop/storage is not on node node-a";
+    check(&lost, Cause::MasterMissing, &[text, "ip link"]);
     // With several definitions it is the one of the network that failed.
     annotate(&mut lost, NETWORKS_ANNOTATION, "storage,fast");
     lost.define(
         "fast",
         r#"{"cniVersion":"1.0.0","type":"host-device","device":"eth8"}"#,
     );
-    check(&lost, Cause::MasterMissing, &[words]);
+    check(&lost, Cause::MasterMissing, &[text]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use ::chart::{
         layout::RepositoryLayout,
         merge::{self, Listing},
     },
-    pack::is_backup_file,
+    pack::is_stray_file,
     package::Package,
 };
 use anyhow::{Context as _, ensure};
@@ -131,7 +131,7 @@ fn add(
     // The version becomes a part of paths, so it has to be a valid one.
     package.version()?;
     let metadata = &package.metadata;
-    if let Some(file) = package.files.iter().find(|file| is_backup_file(&file.path)) {
+    if let Some(file) = package.files.iter().find(|file| is_stray_file(&file.path)) {
         anyhow::bail!(
             "its {} is a stray file of an editor or of patch: pack it again without",
             file.path
