@@ -1,19 +1,17 @@
 //! What the command lines of all programs share: usage errors on one line, the report of a failure and its exit status, hints for errors
 //! of the operating system, absolute paths as values, and, with the feature `pages`, manual pages and completions.
 
-mod causes;
+mod error_line;
 mod hint;
 #[cfg(feature = "pages")]
 pub mod pages;
 
-pub use causes::causes;
+pub use error_line::error_line;
 
 use std::{
-    error::Error,
     ffi::OsString,
     fmt,
     io::{self, Write as _},
-    iter,
     path::PathBuf,
     process::ExitCode,
 };
@@ -35,7 +33,7 @@ impl fmt::Display for BadUsage {
     }
 }
 
-impl Error for BadUsage {}
+impl std::error::Error for BadUsage {}
 
 /// Parses arguments, the program's name first, or reports a usage error and returns its exit status.
 pub fn parse_or_report<T: Parser>(
@@ -89,20 +87,6 @@ pub fn fail_with_hint(prefix: &str, error: &anyhow::Error) -> ExitCode {
 
 fn failure_status(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if error.is::<BadUsage>() { BAD_USAGE } else { 1 })
-}
-
-/// Returns the error and its causes on one line, outermost first; a text that the line already has is not repeated.
-pub fn error_line(error: &(dyn Error + 'static)) -> String {
-    let chain = iter::successors(Some(error), |&error| error.source());
-    let mut line = String::new();
-    for text in chain.map(|error| error.to_string().replace('\n', " ")) {
-        if line.is_empty() {
-            line = text;
-        } else if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-    }
-    line
 }
 
 /// Parses a path that means the same from every working directory, as the value of an option.

@@ -1,13 +1,13 @@
-//! Bounded fuzzing of the requests that arrive on the socket; the other formats that others write are fuzzed in `plan`.
+//! Bounded fuzzing of the requests that arrive on the socket. The other untrusted formats are fuzzed in `plan`.
 //!
-//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` goes on for so long, from another seed.
+//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` runs that long, from another seed.
 
 use std::path::Path;
 
 use plan::netconf::Netconf;
 use serde_json::{Map, Value};
 
-use crate::call::Call;
+use crate::call::CniCall;
 
 #[test]
 fn requests() {
@@ -16,7 +16,7 @@ fn requests() {
         let Ok(request) = api::Request::from_json(input) else {
             return false;
         };
-        let Ok(call) = Call::parse(&request) else {
+        let Ok(call) = CniCall::parse(&request) else {
             return false;
         };
         if let Some(request) = &call.request {

@@ -1,4 +1,4 @@
-//! Where the daemon's own log goes: to stderr, to a file of the node that is rotated, to both, or nowhere.
+//! The outputs of the daemon's own log: stderr, a rotated file on the node, both, or none.
 
 use std::{
     io,
@@ -22,12 +22,12 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Permissions of directories that are made for the file.
+/// Permissions of directories that are created for the file.
 const DIR_MODE: u32 = 0o755;
-/// Of rotated files, the time is in the name, and so is the order.
+/// The suffix of rotated files: the time of rotation, which also sorts them.
 const TIME: &str = "%Y-%m-%dT%H-%M-%S";
 
-/// Begins logging for the rest of the process, as JSON or as text; the file is one below `root`.
+/// Starts logging for the rest of the process, as JSON or as text. The file is below `root`.
 pub fn init(settings: &Logging, root: &Root, as_json: bool) -> anyhow::Result<()> {
     let file = settings.file.as_deref().map(|path| {
         RotatedFile::open(root, path, settings.rotation)
@@ -48,7 +48,7 @@ pub fn init(settings: &Logging, root: &Root, as_json: bool) -> anyhow::Result<()
     Ok(())
 }
 
-/// What is logged at this level: `panic` is what ends the process alone, and that is not logged this way.
+/// Returns the filter of a level. `panic` allows only messages that end the process, and those are not logged this way.
 fn filter(level: &str) -> Targets {
     let level = match level {
         "debug" => Level::DEBUG,
@@ -56,11 +56,11 @@ fn filter(level: &str) -> Targets {
         "panic" => return Targets::new().with_default(LevelFilter::OFF),
         _ => Level::INFO,
     };
-    // Libraries talk of their own inner life below that.
+    // Below that level, libraries log internal details.
     Targets::new()
         .with_target("daemon", level)
         .with_target("node", level)
-        // What it gets back is said where it was asked for, with more of the reason.
+        // The callers log its errors themselves, with more of the reason.
         .with_target("kube_client", LevelFilter::OFF)
         .with_default(level.min(Level::WARN))
 }
@@ -77,7 +77,7 @@ where
     }
 }
 
-/// Logs to stderr alone, as commands do that have no file.
+/// Starts logging to stderr alone, for commands without a daemon's file.
 pub fn to_stderr(level: &str, as_json: bool) {
     let layer = layer(io::stderr as fn() -> io::Stderr, as_json);
     tracing_subscriber::registry()
@@ -86,26 +86,26 @@ pub fn to_stderr(level: &str, as_json: bool) {
         .init();
 }
 
-/// A file that is begun anew at a size.
+/// A log file that is rotated.
 #[derive(Clone)]
 struct RotatedFile(Arc<Mutex<Open>>);
 
 struct Open {
     file: FileRotate<Named>,
-    #[expect(dead_code, reason = "the file's path leads through it")]
+    #[expect(dead_code, reason = "the file's path goes through this descriptor")]
     dir: OwnedFd,
 }
 
 impl RotatedFile {
     fn open(root: &Root, path: &Path, rotation: Rotation) -> anyhow::Result<Self> {
-        let name = path.file_name().context("it names no file")?;
+        let name = path.file_name().context("the path has no file name")?;
         let parent = path.parent().unwrap_or(Path::new("/"));
         root.make_dirs(parent, DIR_MODE)?;
         let dir = root.open_dir(parent)?;
         let path = proc_path(&dir).join(name);
         let mut options = std::fs::OpenOptions::new();
         options.read(true).create(true).append(true);
-        // The library says nothing of a file that it cannot open.
+        // The library does not report a file that it cannot open.
         options.open(&path)?;
         let size = usize::try_from(rotation.max_size)?.saturating_mul(1 << 20);
         let compression = if rotation.compress {
@@ -133,7 +133,8 @@ impl<'a> MakeWriter<'a> for RotatedFile {
 }
 
 impl RotatedFile {
-    /// The library asserts what others may break, as by removing the file meanwhile; no pod may fail for a line of the log.
+    /// Catches panics of the library. Its assertions fail when another program removes the file, for example, and no pod may fail because
+    /// of a log line.
     fn guarded<T>(
         &self,
         act: impl FnOnce(&mut FileRotate<Named>) -> io::Result<T>,
@@ -154,13 +155,13 @@ impl io::Write for RotatedFile {
     }
 }
 
-/// Old files have the time of their rotation in their names, and are limited in number and in age; the library knows one of both.
+/// Names old files by the time of their rotation, and limits their number and their age. The library itself has either limit, not both.
 struct Named {
     names: AppendTimestamp,
-    /// Removes by age.
-    aged: Option<AppendTimestamp>,
-    /// How many are kept, where that is limited.
-    most: Option<usize>,
+    /// The limit of age, if any.
+    by_age: Option<AppendTimestamp>,
+    /// The limit of their number, if any.
+    max_files: Option<usize>,
 }
 
 impl Named {
@@ -169,10 +170,10 @@ impl Named {
         let age = chrono::Duration::days(rotation.max_age.into());
         Self {
             names: with(FileLimit::Unlimited),
-            aged: (rotation.max_age > 0).then(|| with(FileLimit::Age(age))),
-            most: usize::try_from(rotation.max_backups)
+            by_age: (rotation.max_age > 0).then(|| with(FileLimit::Age(age))),
+            max_files: usize::try_from(rotation.max_backups)
                 .ok()
-                .filter(|most| *most > 0),
+                .filter(|max| *max > 0),
         }
     }
 }
@@ -194,11 +195,11 @@ impl SuffixScheme for Named {
     }
 
     fn too_old(&self, suffix: &TimestampSuffix, number: usize) -> bool {
-        self.most.is_some_and(|most| number >= most)
+        self.max_files.is_some_and(|max| number >= max)
             || self
-                .aged
+                .by_age
                 .as_ref()
-                .is_some_and(|aged| aged.too_old(suffix, number))
+                .is_some_and(|by_age| by_age.too_old(suffix, number))
     }
 }
 
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_do_to_the_file_fails_nobody() {
+    fn other_programs_changes_to_the_file_cause_no_panic() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let rotation = Rotation {

@@ -3,7 +3,7 @@
 use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use cmdline::causes;
+use cmdline::error_line;
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, ListParams},
@@ -65,7 +65,7 @@ impl Cluster {
         let kubeconfig = kubeconfig.map_err(|error| {
             anyhow::anyhow!(
                 "cannot read the kubeconfig: {}: name one with --kubeconfig",
-                causes(&error)
+                error_line(&error)
             )
         })?;
         let chosen = KubeConfigOptions {
@@ -74,12 +74,15 @@ impl Cluster {
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen)
             .await
-            .map_err(|error| anyhow::anyhow!("cannot use the kubeconfig: {}", causes(&error)))?;
+            .map_err(|error| {
+                anyhow::anyhow!("cannot use the kubeconfig: {}", error_line(&error))
+            })?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = Some(READ_TIMEOUT);
         let default = config.default_namespace.clone();
-        let client = Client::try_from(config)
-            .map_err(|error| anyhow::anyhow!("cannot use the kubeconfig: {}", causes(&error)))?;
+        let client = Client::try_from(config).map_err(|error| {
+            anyhow::anyhow!("cannot use the kubeconfig: {}", error_line(&error))
+        })?;
         Ok(Self {
             client,
             namespace: options.namespace.clone().unwrap_or(default),
@@ -263,7 +266,7 @@ struct Refusal(String);
 pub(crate) fn refusal(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        error => causes(error),
+        error => error_line(error),
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Diagnostic {
     Plan(#[from] PlanError),
     /// No plugin serves a request, and the pod starts without it.
     #[error("{0}; the pod starts without it, and the daemon reports that in an event")]
-    NotServed(PlanError),
+    UnsupportedRequest(PlanError),
     /// The definition may be in the cluster, which was not read.
     #[error(
         "network {namespace}/{name} is not among these files: it has to be in the cluster (--cluster checks that){}",
@@ -158,7 +158,7 @@ impl Diagnostic {
         match self {
             Self::ConfigOnNodes { .. } => Severity::Note,
             Self::Ipam(problem) if !problem.is_refused => Severity::Warning,
-            Self::NotServed(_)
+            Self::UnsupportedRequest(_)
             | Self::NotAmongFiles { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }

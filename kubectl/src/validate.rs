@@ -8,7 +8,7 @@ use plan::{
     ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
     LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
     RESOURCE_ANNOTATION, Selection, daemon_config,
-    netconf::{Netconf, Unserved},
+    netconf::{Netconf, UnsupportedRequests},
 };
 use serde_json::{Map, Value};
 
@@ -147,7 +147,7 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
         });
         return diagnostics;
     }
-    match plan::defined(nad, inputs(netconf, &KnownDefinitions::default())) {
+    match plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default())) {
         Err(error) => diagnostics.push(error.into()),
         Ok(attachment) => {
             diagnostics.extend(version(&attachment));
@@ -179,7 +179,8 @@ fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
 
 /// Returns the types of a definition's IPAM plugins.
 pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment = plan::defined(nad, inputs(netconf, &KnownDefinitions::default()));
+    let attachment =
+        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
     let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins);
     let kinds = plugins
         .iter()
@@ -189,7 +190,8 @@ pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
 
 /// Returns the types of a definition's plugins.
 pub(crate) fn plugins(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment = plan::defined(nad, inputs(netconf, &KnownDefinitions::default()));
+    let attachment =
+        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
     attachment.map_or_else(
         |_| Vec::new(),
         |one| {
@@ -251,7 +253,7 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec
     let of_networks = each_network(pod, netconf, known);
     let is_planable = of_networks
         .iter()
-        .all(|diagnostic| matches!(diagnostic, Diagnostic::NotServed(_)));
+        .all(|diagnostic| matches!(diagnostic, Diagnostic::UnsupportedRequest(_)));
     diagnostics.extend(of_networks);
     if is_planable {
         diagnostics.extend(complete_plan(pod, netconf, known));
@@ -332,16 +334,16 @@ fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<D
         if is_configured_on_node(&selection, known) {
             continue;
         }
-        let attachment = plan::selected(&pod.view, selection, inputs(netconf, known));
+        let attachment = plan::selected_attachment(&pod.view, selection, inputs(netconf, known));
         let checked = attachment.and_then(|attachment| {
             let one = std::slice::from_ref(&attachment);
-            plan::requests::check(one, netconf.unserved)?;
+            plan::requests::check(one, netconf.unsupported_requests)?;
             let outside = outside_ranges(&attachment);
-            let unserved = unserved(one, netconf);
+            let unsupported = unsupported(one, netconf);
             Ok(version(&attachment)
                 .into_iter()
                 .chain(outside)
-                .chain(unserved))
+                .chain(unsupported))
         });
         match checked {
             Ok(found) => diagnostics.extend(found),
@@ -352,10 +354,11 @@ fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<D
 }
 
 /// Reports requests that no plugin serves, for a daemon that starts such pods and reports it in an event.
-fn unserved(attachments: &[Attachment], netconf: &Netconf) -> Option<Diagnostic> {
-    let refusal = plan::requests::check(attachments, Unserved::Error);
+fn unsupported(attachments: &[Attachment], netconf: &Netconf) -> Option<Diagnostic> {
+    let refusal = plan::requests::check(attachments, UnsupportedRequests::Error);
     let error = refusal.err()?;
-    (netconf.unserved == Unserved::Event).then_some(Diagnostic::NotServed(error))
+    (netconf.unsupported_requests == UnsupportedRequests::Event)
+        .then_some(Diagnostic::UnsupportedRequest(error))
 }
 
 /// Resolves the networks of a pod's annotation one by one; those that cannot be resolved are left out.
@@ -368,7 +371,7 @@ pub(crate) fn attachments(
     let inputs = inputs(netconf, known);
     selections
         .into_iter()
-        .filter_map(|selection| plan::selected(&pod.view, selection, inputs).ok())
+        .filter_map(|selection| plan::selected_attachment(&pod.view, selection, inputs).ok())
         .collect()
 }
 
@@ -385,7 +388,7 @@ fn complete_plan(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Opti
         Err(error) => return Some(or_unknown(error, known)),
     };
     if let Some(devices) = &pod.devices
-        && let Err(error) = plan::assign(&mut attachments, devices.clone(), &[])
+        && let Err(error) = plan::assign_devices(&mut attachments, devices.clone(), &[])
     {
         return Some(error.into());
     }
@@ -394,7 +397,7 @@ fn complete_plan(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Opti
         .enumerate()
         .map(|(index, one)| one.ifname(index, DEFAULT_INTERFACE))
         .collect();
-    let index = plan::repeated(names.iter().map(String::as_str))?;
+    let index = plan::first_duplicate(names.iter().map(String::as_str))?;
     Some(Diagnostic::DuplicateInterface {
         interface: names[index].clone(),
         network: attachments[index].name.clone(),

@@ -1,9 +1,9 @@
-//! Addresses as Go's parsers accept them, since that is what pods of a Multus cluster were written against.
-//! It checks and never rewrites: plugins get the text that the pod's author wrote.
+//! Validates addresses as Go's parsers do, because the annotations of existing Multus pods were written against those.
+//! Nothing is rewritten: plugins get the text that the pod's author wrote.
 
 use std::net::IpAddr;
 
-/// `10.0.0.1`, `10.0.0.1/24` and the same for IPv6.
+/// Accepts `10.0.0.1`, `10.0.0.1/24` and the same for IPv6.
 pub(super) fn is_ip_or_cidr(text: &str) -> bool {
     match text.split_once('/') {
         None => text.parse::<IpAddr>().is_ok(),
@@ -19,22 +19,22 @@ pub(super) fn is_ip_or_cidr(text: &str) -> bool {
     }
 }
 
-/// A hardware address of 6, 8 or 20 bytes with `:`, `-` or dots.
+/// Accepts a hardware address of 6, 8 or 20 bytes with `:`, `-` or dots.
 pub(super) fn is_mac(text: &str) -> bool {
     matches!(hardware_bytes(text), Some(6 | 8 | 20))
 }
 
-/// An InfiniBand GUID: the same notation, 8 bytes.
+/// Accepts an InfiniBand GUID: 8 bytes in the notation of hardware addresses.
 pub(super) fn is_guid(text: &str) -> bool {
     hardware_bytes(text) == Some(8)
 }
 
-/// A hardware address of Ethernet: 6 bytes.
+/// Accepts a hardware address of Ethernet, which has 6 bytes.
 pub(super) fn is_ethernet(text: &str) -> bool {
     hardware_bytes(text) == Some(6)
 }
 
-/// How many bytes a hardware address has, if it is one.
+/// Returns the number of bytes of a hardware address, or `None` for any other text.
 fn hardware_bytes(text: &str) -> Option<usize> {
     let (separator, digits) = [(':', 2), ('-', 2), ('.', 4)]
         .into_iter()
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_with_and_without_prefix() {
+    fn ip_addresses_may_have_a_prefix_length() {
         for good in [
             "10.9.0.7",
             "10.9.0.7/24",
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_addresses_of_three_lengths() {
+    fn hardware_addresses_have_6_8_or_20_bytes() {
         let infiniband = ["02"; 20].join(":");
         for good in [
             "02:00:00:00:00:07",
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guid_has_eight_bytes() {
+    fn guids_have_8_bytes() {
         assert!(is_guid("c2:11:22:33:44:55:66:77"));
         assert!(!is_guid("c2:11:22:33:44:55"));
     }

@@ -1,5 +1,5 @@
-//! Which plugins may run at all: the option `allowedPlugins`. It is asked for everything that is attached; what was attached before
-//! the option said otherwise is still detached, as that goes by the state.
+//! Enforces the option `allowedPlugins`, the list of plugins that may run. It applies to everything that is attached; networks that
+//! were attached before the option changed are still detached, because a DEL goes by the state.
 
 use cni::config::{NetworkConfig, Plugin};
 use serde_json::Value;
@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::{Attachment, PlanError, PodView};
 use crate::netconf::Netconf;
 
-/// Heads the auxiliary chain; it is a part of multus and does nothing.
+/// The first plugin of the auxiliary chain. It belongs to Multus and does nothing, so it is always allowed.
 const OWN: &str = "passthru";
 /// Objects of a configuration whose `type` names a plugin that the plugin itself runs.
 const NESTED: [&str; 2] = ["ipam", "delegate"];
 
-/// Refuses the first attachment with a plugin that is not in the list; an empty list has all.
+/// Refuses the first attachment with a plugin that is not in the list; an empty list allows every plugin.
 pub(super) fn check(
     attachments: &[Attachment],
     pod: Option<&PodView>,
@@ -36,14 +36,14 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The first plugin of a configuration that is not in the list.
+/// Returns the first plugin of a configuration that is not in the list.
 fn forbidden<'a>(config: &'a NetworkConfig, allowed: &[String]) -> Option<&'a str> {
     let is_forbidden = |kind: &&str| *kind != OWN && !allowed.iter().any(|one| one == kind);
     let all = config.plugins.iter().flat_map(kinds);
     all.filter(|_| !allowed.is_empty()).find(is_forbidden)
 }
 
-/// The plugin, and those that it is told to run.
+/// Returns the plugin's type and the types of the plugins that its configuration makes it run.
 fn kinds(plugin: &Plugin) -> impl Iterator<Item = &str> {
     let nested = NESTED.iter().filter_map(|key| {
         let kind = plugin.value.get(*key)?.get("type").and_then(Value::as_str);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_runs_counts() {
+    fn nested_plugins_count() {
         for (nested, found) in [
             (r#""ipam":{"type":"dhcp"}"#, Some("dhcp")),
             (r#""delegate":{"type":"host-device"}"#, Some("host-device")),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_head_of_a_chain_needs_no_permission() {
+    fn passthru_is_always_allowed() {
         let chain = r#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"passthru"},{"type":"tuning"}]}"#;
         check(chain, &["tuning"], None);
         check(chain, &["bridge"], Some("tuning"));

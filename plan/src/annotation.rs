@@ -1,5 +1,5 @@
-//! The text of a network annotation, in its short and its JSON form, read into selections.
-//! It knows grammar only: whether a network exists or may be used is decided elsewhere.
+//! Parses the text of a network annotation, in its short or its JSON form, into selections.
+//! It knows the grammar only: whether a network exists and whether the pod may use it is decided elsewhere.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::address;
 use crate::json::{self as keys, WrongType};
 
-/// The keys that an entry of the annotation's JSON form may have; others are passed over, as upstream does.
+/// The known keys of an entry in the annotation's JSON form. Other keys are ignored, as upstream ignores them.
 pub const KEYS: &[&str] = &[
     "name",
     "namespace",
@@ -26,7 +26,7 @@ pub const KEYS: &[&str] = &[
     "ipam-claim-reference",
 ];
 
-/// One network that a pod asks for.
+/// One network that a pod requests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Selection {
     /// Namespace of the definition.
@@ -41,19 +41,19 @@ pub struct Selection {
     pub mac: Option<String>,
     /// Requested InfiniBand GUID.
     pub infiniband_guid: Option<String>,
-    /// Bandwidth limits as the capability wants them.
+    /// Bandwidth limits in the form of the capability argument.
     pub bandwidth: Option<Value>,
-    /// Port mappings as the capability wants them.
+    /// Port mappings in the form of the capability argument.
     pub port_mappings: Option<Value>,
     /// Values for `args.cni` of the plugins.
     pub cni_args: Option<Map<String, Value>>,
-    /// Requested default route; present and empty is not the same as absent.
+    /// Requested gateways of default routes. An empty list differs from an absent one: it keeps the network's own default routes.
     pub default_route: Option<Vec<IpAddr>>,
-    /// A device named outright.
+    /// Explicit device ID.
     pub device_id: Option<String>,
 }
 
-/// What is wrong with an annotation.
+/// Why an annotation cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationError {
     /// More than one separator of a kind.
@@ -67,17 +67,17 @@ pub enum AnnotationError {
         item: String,
     },
     /// A name that Kubernetes would not accept.
-    #[error("\"{name}\" in \"{item}\" is no valid name: use lower case letters, digits and '-'")]
+    #[error("\"{name}\" in \"{item}\" is not a valid name: use lower case letters, digits and '-'")]
     Name {
-        /// The part that is wrong.
+        /// The invalid part.
         name: String,
         /// The item as written.
         item: String,
     },
     /// No name at all.
-    #[error("{entry} names no network: name one, or take the entry out")]
+    #[error("{entry} names no network: add a name, or remove the entry")]
     NoName {
-        /// Which one.
+        /// The entry of the list.
         entry: Entry,
     },
     /// An interface name that the kernel would refuse.
@@ -91,51 +91,51 @@ pub enum AnnotationError {
     /// The JSON does not parse.
     #[error("not valid JSON: {0}; correct it, or write [namespace/]name[@interface]")]
     Json(String),
-    /// The JSON is something else than a list of objects.
+    /// The JSON is not a list of objects.
     #[error("{0}")]
     Shape(String),
     /// A key has a value of another type.
     #[error("{entry}: {error}")]
     Type {
-        /// Which one.
+        /// The entry of the list.
         entry: Entry,
-        /// What was expected.
+        /// The key and the expected type.
         error: WrongType,
     },
-    /// A value of the right type that means nothing.
-    #[error("{entry}: {key}: \"{value}\" is no valid {expected}")]
+    /// A value of the right type that is invalid.
+    #[error("{entry}: {key}: \"{value}\" is not a valid {expected}")]
     Value {
-        /// Which one.
+        /// The entry of the list.
         entry: Entry,
         /// The key.
         key: &'static str,
         /// The value as written.
         value: String,
-        /// What it should have been.
+        /// The expected kind of value, with an example.
         expected: &'static str,
     },
-    /// A key that is there without what belongs to it.
+    /// A key without another key or value that belongs to it.
     #[error("{entry}: {what}")]
     Incomplete {
-        /// Which one.
+        /// The entry of the list.
         entry: Entry,
-        /// What is missing, and what to do.
+        /// The missing key or value, and what to do.
         what: String,
     },
     /// Two keys that exclude each other.
     #[error("{entry}: \"ips\" and \"ipam-claim-reference\" exclude each other: drop one")]
     ClaimAndIps {
-        /// Which one.
+        /// The entry of the list.
         entry: Entry,
     },
 }
 
-/// An entry of the list, as people find it.
+/// Position and name of an entry, by which users find it in the annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Position, from 0.
     index: usize,
-    /// The network that it names; empty where it names none.
+    /// The name of the network; empty where the entry has none.
     name: String,
 }
 
@@ -149,7 +149,7 @@ impl std::fmt::Display for Entry {
     }
 }
 
-/// Reads an annotation. Networks without a namespace are taken from `default_namespace`.
+/// Parses an annotation. Networks without a namespace are taken from `default_namespace`.
 pub fn parse(text: &str, default_namespace: &str) -> Result<Vec<Selection>, AnnotationError> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -172,7 +172,7 @@ pub fn parse(text: &str, default_namespace: &str) -> Result<Vec<Selection>, Anno
     Ok(selections)
 }
 
-/// One item of the short form: `[namespace/]name[@interface]`.
+/// Parses one item of the short form: `[namespace/]name[@interface]`.
 fn parse_item(item: &str) -> Result<Selection, AnnotationError> {
     let separator = |at| AnnotationError::Separator {
         at,
@@ -204,7 +204,7 @@ fn parse_item(item: &str) -> Result<Selection, AnnotationError> {
     })
 }
 
-/// `^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`, of any length.
+/// Matches `^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`, of any length.
 fn is_label(text: &str) -> bool {
     text.bytes()
         .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -242,7 +242,7 @@ fn parse_json(text: &str) -> Result<Vec<Selection>, AnnotationError> {
                 parse_object(&Entry { index, name }, map)
             }
             _ => Err(AnnotationError::Shape(format!(
-                "entry {index} of the list is no object: write {{\"name\": …}}"
+                "entry {index} of the list is not an object: write {{\"name\": …}}"
             ))),
         })
         .collect()
@@ -259,9 +259,9 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
         Some(name) => Some(name),
         None => text("interfaceRequest")?,
     };
-    let ips = keys::texts(map, "ips").map_err(typed)?;
+    let ips = keys::strings(map, "ips").map_err(typed)?;
     if ips.as_ref().is_some_and(Vec::is_empty) {
-        let what = "ips has no entry: write an address, or leave the key out";
+        let what = "ips has no entry: write an address, or remove the key";
         return Err(incomplete(entry, what.to_owned()));
     }
     let ips = ips.unwrap_or_default();
@@ -311,8 +311,8 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
     })
 }
 
-/// Limits of both directions, each a rate with its burst: plugins refuse one without the other. All four numbers are handed on, those
-/// of a direction without a limit as 0.
+/// Reads the limits of both directions. Each needs a rate and a burst, since plugins refuse one without the other. The result has all
+/// four numbers, with 0 for a direction without a limit.
 fn bandwidth(entry: &Entry, map: &Map<String, Value>) -> Result<Option<Value>, AnnotationError> {
     let typed = |error| wrong_type(entry, error);
     let Some(limits) = keys::object(map, "bandwidth").map_err(typed)? else {
@@ -329,26 +329,26 @@ fn bandwidth(entry: &Entry, map: &Map<String, Value>) -> Result<Option<Value>, A
                 entry: entry.clone(),
                 key,
                 value: number.to_string(),
-                expected: "limit: write a number above 0, or leave rate and burst out",
+                expected: "limit: write a number above 0, or remove rate and burst",
             }),
             number => Ok(number),
         };
         let numbers = [number(rate)?, number(burst)?];
-        let (given, missing) = match numbers {
+        let (present, missing) = match numbers {
             [Some(_), None] => (rate, burst),
             [None, Some(_)] => (burst, rate),
-            [rate_given, burst_given] => {
-                has_rate |= rate_given.is_some();
-                out.insert(rate.to_owned(), json!(rate_given.unwrap_or(0)));
-                out.insert(burst.to_owned(), json!(burst_given.unwrap_or(0)));
+            [rate_value, burst_value] => {
+                has_rate |= rate_value.is_some();
+                out.insert(rate.to_owned(), json!(rate_value.unwrap_or(0)));
+                out.insert(burst.to_owned(), json!(burst_value.unwrap_or(0)));
                 continue;
             }
         };
-        let what = format!("{given} has no {missing}: give both");
+        let what = format!("{present} has no {missing}: set both");
         return Err(incomplete(entry, what));
     }
     if !has_rate {
-        let what = "bandwidth has no rate: give ingressRate with ingressBurst, or egressRate with egressBurst, or leave the key out";
+        let what = "bandwidth has no rate: set ingressRate with ingressBurst, or egressRate with egressBurst, or remove the key";
         return Err(incomplete(entry, what.to_owned()));
     }
     Ok(Some(Value::Object(out)))
@@ -366,12 +366,12 @@ fn port_mappings(
     for item in items {
         let item = item
             .as_object()
-            .ok_or_else(|| typed(keys::wrong("portMappings", "a list of objects")))?;
+            .ok_or_else(|| typed(keys::wrong_type("portMappings", "a list of objects")))?;
         let mut mapping = Map::new();
         for key in ["hostPort", "containerPort"] {
             let number = integer(item, key).map_err(typed)?;
             let number = number.ok_or_else(|| {
-                let what = format!("portMappings: {key} is missing: give both ports");
+                let what = format!("portMappings: {key} is missing: set both ports");
                 incomplete(entry, what)
             })?;
             if u16::try_from(number).is_ok_and(|port| port > 0) {
@@ -423,7 +423,7 @@ fn integer(map: &Map<String, Value>, key: &str) -> Result<Option<i64>, WrongType
         .map(|value| {
             value
                 .as_i64()
-                .ok_or_else(|| keys::wrong(key, "a whole number"))
+                .ok_or_else(|| keys::wrong_type(key, "a whole number"))
         })
         .transpose()
 }
@@ -437,7 +437,7 @@ fn default_route(
         entry: entry_of(),
         error,
     };
-    let Some(gateways) = keys::texts(map, "default-route").map_err(typed)? else {
+    let Some(gateways) = keys::strings(map, "default-route").map_err(typed)? else {
         return Ok(None);
     };
     gateways
@@ -447,7 +447,7 @@ fn default_route(
                 entry: entry_of(),
                 key: "default-route",
                 value,
-                expected: "address: write that of a gateway, as in 10.1.2.1",
+                expected: "address: write the address of a gateway, as in 10.1.2.1",
             })
         })
         .collect::<Result<_, _>>()

@@ -1,15 +1,15 @@
-//! Plugins that others put beside the primary configuration: in a directory named like its list, or like the auxiliary
-//! chain. They are read anew for every plan, so that a file takes effect with the next pod.
+//! Reads plugins that other installers put next to the default network's configuration: in a directory with the name of its list, or
+//! of the auxiliary chain. The files are read again for every plan, so that a change takes effect with the next pod.
 
 use std::path::Path;
 
 use cni::version::Version;
 use serde_json::{Map, Value, json};
 
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, Inputs, PlanError, nad};
 
-/// Appends the plugins of the directory that is named like the list, unless the list asks to be left alone.
+/// Appends the plugins of the directory with the list's name, unless the list sets `loadOnlyInlinedPlugins`.
 pub(super) fn append_subdirectory(
     draft: &mut Draft,
     path: &Path,
@@ -24,7 +24,7 @@ pub(super) fn append_subdirectory(
     if !is_list_name(name) {
         return Err(PlanError::File {
             path: path.to_owned(),
-            reason: format!("\"name\": \"{name}\" is no valid network name"),
+            reason: format!("\"name\": \"{name}\" is not a valid network name"),
         });
     }
     let plugins = plugins(&dir.join(name), inputs)?;
@@ -32,19 +32,19 @@ pub(super) fn append_subdirectory(
     Ok(())
 }
 
-/// The chain that runs after all other networks; absent when no plugin is there for it.
+/// Returns the chain that runs after all other networks, or `None` when its directory has no plugin.
 pub(super) fn auxiliary(inputs: Inputs<'_>) -> Result<Option<Attachment>, PlanError> {
     let netconf = inputs.netconf;
     let name = &netconf.auxiliary_cni_chain_name;
     if name.is_empty() {
         return Ok(None);
     }
-    let primary = Path::new(&netconf.cluster_network);
+    let default_network = Path::new(&netconf.cluster_network);
     let unusable = |reason: String| PlanError::File {
-        path: primary.to_owned(),
+        path: default_network.to_owned(),
         reason,
     };
-    let dir = primary
+    let dir = default_network
         .parent()
         .filter(|_| netconf.cluster_network.contains('/') && is_list_name(name))
         .ok_or_else(|| {
@@ -68,21 +68,21 @@ pub(super) fn auxiliary(inputs: Inputs<'_>) -> Result<Option<Attachment>, PlanEr
     draft.append_plugins(further);
     Ok(Some(Attachment {
         name: name.clone(),
-        master: false,
+        is_default: false,
         config: draft.finish().map_err(unusable)?,
         selection: None,
         device: None,
     }))
 }
 
-/// The version of multus, where that has lists of plugins at all; `passthru` speaks no older one.
+/// Returns Multus' own version, or 0.3.1 where that version has no lists of plugins: `passthru` speaks no older one.
 fn chain_version(own: &str) -> &str {
     const FIRST_WITH_LISTS: Version = Version::V0_3_0;
     let is_new = Version::parse(own).is_ok_and(|version| version >= FIRST_WITH_LISTS);
     if is_new { own } else { "0.3.1" }
 }
 
-/// The plugins of a chain directory by file name; none where there is no directory.
+/// Returns the plugins of a chain directory in the order of file names, or none where there is no directory.
 fn plugins(dir: &Path, inputs: Inputs<'_>) -> Result<Vec<Map<String, Value>>, PlanError> {
     nad::files(dir, &["conf"], inputs)?
         .into_iter()
@@ -97,18 +97,20 @@ fn plugins(dir: &Path, inputs: Inputs<'_>) -> Result<Vec<Map<String, Value>>, Pl
                 .map_err(|error| unusable(format!("cannot be read: {error}")))?;
             let plugin: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|error| {
                 unusable(format!(
-                    "is not a JSON object: {error}; correct it, or take it away"
+                    "is not a JSON object: {error}; correct or remove it"
                 ))
             })?;
             match plugin.get("type").and_then(Value::as_str) {
                 Some(kind) if !kind.is_empty() => Ok(plugin),
-                _ => Err(unusable("has no \"type\": name its plugin".to_owned())),
+                _ => Err(unusable(
+                    "has no \"type\": set it to the plugin's name".to_owned(),
+                )),
             }
         })
         .collect()
 }
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`: also keeps the name from leaving its directory.
+/// Matches `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`, which also keeps the name from leading out of its directory.
 fn is_list_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name

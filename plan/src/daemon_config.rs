@@ -1,12 +1,12 @@
-//! The daemon's own file, `daemon-config.json`: read once, typed, the raw keys kept for the overlay on each request.
+//! The daemon's own file, `daemon-config.json`. It is read once into typed fields; its raw keys also overlay each request.
 
 pub mod certificate;
-mod effect;
+mod ineffective_keys;
+mod known_keys;
 pub mod logging;
-mod typo;
 
 use self::logging::Logging;
-pub use typo::{distance, meant, misspelled};
+pub use known_keys::{distance, misspelled, suggestion};
 
 use std::path::{Path, PathBuf};
 
@@ -19,100 +19,100 @@ use crate::{
     node_path::node_path,
 };
 
-/// Where the file stands unless `--config` says otherwise (upstream's place).
+/// The default path of the file, which is also upstream's.
 pub const DEFAULT_PATH: &str = "/etc/cni/net.d/multus.d/daemon-config.json";
 
-/// What the daemon itself reads of its file. Paths are those of the node.
+/// The options that the daemon itself reads. Paths are those of the node.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Config {
-    /// Every key as written; laid over each request.
+    /// Every key as written, for the overlay on each request.
     pub raw: Map<String, Value>,
     /// Directory of the socket.
     pub socket_dir: PathBuf,
     /// Directory of state files.
     pub cni_dir: PathBuf,
-    /// Where configurations are; `None` asks the runtime.
+    /// The runtime's directory of configurations; `None` asks the runtime.
     pub conf_dir: Option<PathBuf>,
-    /// One more directory of plugins.
+    /// An additional directory of plugins.
     pub bin_dir: Option<PathBuf>,
-    /// Where the shim goes; `None` asks the runtime.
+    /// The directory for the shim; `None` asks the runtime.
     pub shim_dir: Option<PathBuf>,
-    /// Where the primary's configuration is; `None` is `conf_dir`.
+    /// The directory of the default network's configuration; `None` stands for `conf_dir`.
     pub autoconfig_dir: Option<PathBuf>,
-    /// File name of the primary's configuration; `None` takes the first.
-    pub primary_file: Option<String>,
-    /// A ready-made configuration instead of a generated one.
+    /// File name of the default network's configuration; `None` takes the first file.
+    pub default_network_file: Option<String>,
+    /// A static configuration instead of a generated one.
     pub config_file: Option<PathBuf>,
-    /// `cniVersion` of the generated configuration; `None` is the highest that the runtime accepts.
+    /// `cniVersion` of the generated configuration; `None` stands for the highest that the runtime accepts.
     pub cni_version: Option<String>,
-    /// Whether the generated configuration has the primary's name.
+    /// Whether the generated configuration has the default network's name.
     pub override_network_name: bool,
-    /// Delegates run chrooted here instead of in the runtime's mount namespace.
+    /// A root directory for delegates, instead of the runtime's mount namespace.
     pub chroot_dir: Option<PathBuf>,
     /// The only runtime socket to ask.
     pub cri_socket: Option<PathBuf>,
-    /// A file that must exist before anything is served.
+    /// A file that must exist before any pod is served.
     pub readiness_file: Option<PathBuf>,
-    /// How the node gets a certificate of its own; `None` uses the identity of the pod.
+    /// How the node obtains its own certificate; `None` uses the identity of the pod.
     pub certificate: Option<certificate::Settings>,
-    /// Where the kubelet tells of devices.
+    /// The kubelet's directory, below which its socket reports devices.
     pub kubelet_dir: PathBuf,
-    /// Whether annotations of running pods are followed.
+    /// Whether the daemon follows the annotations of running pods.
     pub dynamic_networks: bool,
-    /// Whether an uninstall detaches what is left first.
+    /// Whether an uninstall first detaches the networks of deleted pods.
     pub detach_on_uninstall: bool,
-    /// Whether the node's plugin dhcp is kept serving.
+    /// Whether the daemon keeps the node's plugin dhcp running.
     pub dhcp: bool,
-    /// At most so many connections of the socket at once; `None` is no limit.
+    /// The limit of concurrent connections to the socket; `None` means no limit.
     pub connection_limit: Option<usize>,
-    /// At most so many ADDs and DELs at work at once; `None` goes by the node's processors.
+    /// The limit of concurrent ADDs and DELs; `None` derives it from the node's processors.
     pub verbs_at_once: Option<usize>,
-    /// Where metrics are served; `None` is nowhere.
+    /// The port for metrics; `None` serves none.
     pub metrics_port: Option<u16>,
-    /// Where the daemon's own log goes.
+    /// The outputs of the daemon's own log.
     pub logging: Logging,
 }
 
-/// Each verb at work has a thread.
-const MOST_VERBS: usize = 1000;
-/// The words for how much is logged.
+/// The highest limit of concurrent verbs: each has a thread.
+const MAX_VERBS: usize = 1000;
+/// The values of `logLevel`.
 const LOG_LEVELS: [&str; 4] = ["panic", "error", "verbose", "debug"];
 
 /// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {}", path.display())]
 pub struct FileError {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why.
+    /// The underlying error.
     #[source]
     pub reason: ConfigError,
 }
 
 impl FileError {
-    /// Whether there simply is no such file.
+    /// Whether the file does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(&self.reason, ConfigError::Read(error) if error.kind() == std::io::ErrorKind::NotFound)
     }
 }
 
-/// What is wrong with the file.
+/// The reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("mount it there, or name another with --config")]
     Read(#[source] std::io::Error),
-    /// It is no JSON object.
-    #[error("it is no JSON object: {0}")]
+    /// The content is not a JSON object.
+    #[error("it is not a JSON object: {0}")]
     Json(String),
     /// A key has a value of the wrong type.
     #[error(transparent)]
     Type(#[from] WrongType),
-    /// The part about the node's certificate.
+    /// The key `perNodeCertificate` is invalid.
     #[error(transparent)]
     Certificate(#[from] certificate::SettingsError),
-    /// The keys that are laid over each request.
+    /// A key of those that overlay each request is invalid.
     #[error(transparent)]
     Netconf(#[from] NetconfError),
     /// A path is relative.
@@ -120,29 +120,29 @@ pub enum ConfigError {
     Relative {
         /// The key.
         key: &'static str,
-        /// Its value.
+        /// The value as written.
         value: String,
     },
-    /// A number that means nothing.
+    /// A number is out of range.
     #[error(
-        "key \"{key}\" is {value}, but must be a whole number from 1 to {most}; remove the key to do without"
+        "key \"{key}\" is {value}, but must be a whole number from 1 to {max}; remove the key for the default"
     )]
     Number {
         /// The key.
         key: &'static str,
-        /// Its value.
+        /// The value as written.
         value: Value,
-        /// The highest that there is.
-        most: u64,
+        /// The highest valid number.
+        max: u64,
     },
-    /// A word that is none of those that are understood.
+    /// A word is not one of the valid ones.
     #[error("key \"{key}\" is `{value}`, but must be one of {known}")]
     Word {
         /// The key.
         key: &'static str,
-        /// Its value.
+        /// The value as written.
         value: String,
-        /// What is understood.
+        /// The valid words.
         known: String,
     },
 }
@@ -155,7 +155,7 @@ impl Config {
             let json = serde_json::from_slice(&bytes);
             match json.map_err(|error| ConfigError::Json(error.to_string()))? {
                 Value::Object(map) => Self::parse(map),
-                other => Err(ConfigError::Json(format!("it holds {other}"))),
+                other => Err(ConfigError::Json(format!("its content is {other}"))),
             }
         };
         read().map_err(|reason| FileError {
@@ -164,9 +164,9 @@ impl Config {
         })
     }
 
-    /// Reads the keys. Unknown ones are kept, as they belong to the requests, unless they are nearly known.
+    /// Reads the keys. Unknown keys are kept, as they belong to the requests.
     pub fn parse(raw: Map<String, Value>) -> Result<Self, ConfigError> {
-        typo::check_types(&raw)?;
+        known_keys::check_types(&raw)?;
         let word = |key| json::non_empty(&raw, key);
         let auto = |value: Option<String>| value.filter(|text| !text.eq_ignore_ascii_case("auto"));
         let config = Self {
@@ -176,49 +176,53 @@ impl Config {
             bin_dir: path(&raw, "binDir")?,
             shim_dir: path(&raw, "shimDir")?,
             autoconfig_dir: path(&raw, "multusAutoconfigDir")?,
-            primary_file: word("multusMasterCNI")?,
+            default_network_file: word("multusMasterCNI")?,
             config_file: auto(word("multusConfigFile")?).map(PathBuf::from),
             cni_version: auto(word("cniVersion")?).map(cni_version).transpose()?,
-            override_network_name: json::switch(&raw, "overrideNetworkName")?,
+            override_network_name: json::boolean(&raw, "overrideNetworkName")?,
             chroot_dir: word("chrootDir")?.map(PathBuf::from),
             cri_socket: path(&raw, "criSocket")?,
             readiness_file: path(&raw, "readinessindicatorfile")?,
             certificate: certificate::Settings::read(&raw)?,
             kubelet_dir: path(&raw, "kubeletDir")?.unwrap_or_else(|| "/var/lib/kubelet".into()),
-            detach_on_uninstall: json::switch(&raw, "detachOnUninstall")?,
-            dhcp: json::switch(&raw, "dhcp")?,
-            dynamic_networks: json::switch(&raw, "dynamicNetworks")?,
+            detach_on_uninstall: json::boolean(&raw, "detachOnUninstall")?,
+            dhcp: json::boolean(&raw, "dhcp")?,
+            dynamic_networks: json::boolean(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
-            verbs_at_once: number(&raw, "verbsAtOnce", MOST_VERBS)?,
+            verbs_at_once: number(&raw, "verbsAtOnce", MAX_VERBS)?,
             metrics_port: number(&raw, "metricsPort", u16::MAX)?,
-            logging: Logging::read(&raw, log_level(json::text(&raw, "logLevel")?)?)?,
+            logging: Logging::read(&raw, log_level(json::string(&raw, "logLevel")?)?)?,
             raw: Map::new(),
         };
         path(&raw, "confDir")?;
-        // What would make every request fail makes the start fail, which ends a rollout at its first pod.
+        // A value that would make every request fail makes the start fail instead, which ends a rollout at its first pod.
         let config = Self { raw, ..config };
         config.own_netconf()?;
         Ok(config)
     }
 
-    /// The effective configuration of a request that brought this.
+    /// Returns the effective configuration of a request with this configuration.
     pub fn netconf(&self, request: &[u8]) -> Result<Netconf, NetconfError> {
         Netconf::effective(request, &self.raw, self.is_generated())
     }
 
-    /// The same for what the daemon does by itself.
+    /// Returns the effective configuration of the daemon's own work, without a request.
     pub fn own_netconf(&self) -> Result<Netconf, NetconfError> {
         Netconf::without_request(&self.raw, self.is_generated())
     }
 
-    /// Whether the daemon writes Multus' configuration, instead of having it given ready-made.
+    /// Whether the daemon generates Multus' configuration instead of installing a static one.
     fn is_generated(&self) -> bool {
         self.config_file.is_none()
     }
 
-    /// Keys that are set and change nothing here, each with what to do instead; for the log of a start.
+    /// Returns a sentence for each key that is set without effect, with a hint what to do instead. They are logged at the start.
     pub fn without_effect(&self) -> Vec<String> {
-        [misspelled(&self.raw), effect::missing(&self.raw)].concat()
+        [
+            misspelled(&self.raw),
+            ineffective_keys::without_effect(&self.raw),
+        ]
+        .concat()
     }
 }
 
@@ -247,11 +251,11 @@ fn log_level(value: String) -> Result<String, ConfigError> {
     })
 }
 
-/// A whole number above nought.
+/// Reads a whole number from 1 to `max`.
 fn number<T: TryFrom<u64> + TryInto<u64>>(
     raw: &Map<String, Value>,
     key: &'static str,
-    most: T,
+    max: T,
 ) -> Result<Option<T>, ConfigError> {
     let value = match json::get(raw, key) {
         None | Some(Value::Null) => return Ok(None),
@@ -262,11 +266,11 @@ fn number<T: TryFrom<u64> + TryInto<u64>>(
     number.map(Some).ok_or_else(|| ConfigError::Number {
         key,
         value: value.clone(),
-        most: most.try_into().unwrap_or(u64::MAX),
+        max: max.try_into().unwrap_or(u64::MAX),
     })
 }
 
-/// A path of the node.
+/// Reads an absolute path of the node.
 pub(crate) fn path(
     raw: &Map<String, Value>,
     key: &'static str,
@@ -296,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_file_is_understood() {
+    fn upstreams_file_is_read() {
         let config = config(json!({
             "chrootDir": "/hostroot", "cniVersion": "0.3.1", "CniConfigDir": "/host/etc/cni/net.d",
             "multusAutoconfigDir": "/host/etc/cni/net.d", "multusConfigFile": "auto", "socketDir": "/host/run/multus/"
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_means_ask_the_node() {
+    fn empty_values_leave_the_decision_to_the_node() {
         let config =
             config(json!({"cniConfigDir": "", "binDir": null, "cniVersion": "auto"})).unwrap();
         assert_eq!(
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
+    fn invalid_values_are_reported_with_their_key() {
         refused(
             json!({"binDir": "bin"}),
             "key \"binDir\" is `bin`, but must be an absolute path on the node",
@@ -352,11 +356,11 @@ mod tests {
         );
         refused(
             json!({"connectionLimit": 0}),
-            "key \"connectionLimit\" is 0, but must be a whole number from 1 to 18446744073709551615; remove the key to do without",
+            "key \"connectionLimit\" is 0, but must be a whole number from 1 to 18446744073709551615; remove the key for the default",
         );
         refused(
             json!({"metricsPort": 70000}),
-            "key \"metricsPort\" is 70000, but must be a whole number from 1 to 65535; remove the key to do without",
+            "key \"metricsPort\" is 70000, but must be a whole number from 1 to 65535; remove the key for the default",
         );
         refused(
             json!({"defaultNetworks": [1]}),
@@ -365,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_key_is_a_warning() {
+    fn a_misspelled_key_is_a_warning() {
         let config = config(json!({"namespaceIsolaton": true})).unwrap();
         assert_eq!(
             config.without_effect(),
@@ -400,21 +404,21 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_others_and_any_case_are_kept() {
+    fn unknown_keys_are_kept_and_case_does_not_matter() {
         let config = config(json!({"LOGLEVEL": "Debug", "keyOfADelegate": [1]})).unwrap();
         assert_eq!(config.logging.level, "debug");
         assert_eq!(config.raw["keyOfADelegate"], json!([1]));
     }
 
     #[test]
-    fn a_file_that_is_none_is_named() {
+    fn an_unusable_file_is_reported_with_its_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("daemon-config.json");
         assert!(Config::load(&path).unwrap_err().is_not_found());
         for (text, expected) in [
-            ("", "it is no JSON object: EOF"),
-            ("{\"logLevel\": \"debug\",", "it is no JSON object: EOF"),
-            ("[1]", "it is no JSON object: it holds [1]"),
+            ("", "it is not a JSON object: EOF"),
+            ("{\"logLevel\": \"debug\",", "it is not a JSON object: EOF"),
+            ("[1]", "it is not a JSON object: its content is [1]"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = Config::load(&path).unwrap_err();

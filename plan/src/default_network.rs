@@ -1,12 +1,12 @@
-//! The networks that the cluster's owner configured: the default one, and further ones for every pod.
+//! Resolves the networks that the cluster's owner configured: the default network, and additional ones for every pod.
 
 use std::path::Path;
 
 use super::chain;
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, Inputs, PlanError, PodView, nad};
 
-/// The default network: `clusterNetwork`, or the first of `delegates`.
+/// Resolves the default network: `clusterNetwork`, or the first of `delegates`.
 pub(super) fn resolve(inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     let netconf = inputs.netconf;
     if netconf.cluster_network.is_empty() {
@@ -19,7 +19,7 @@ pub(super) fn resolve(inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     })
 }
 
-/// What follows the default network for every pod, but for pods of the system's namespaces.
+/// Resolves the networks that follow the default network for every pod outside the system's namespaces.
 pub(super) fn further(
     pod: Option<&PodView>,
     inputs: Inputs<'_>,
@@ -52,11 +52,11 @@ fn inline(index: usize, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
         .netconf
         .delegates
         .get(index)
-        .ok_or_else(|| unusable("is not there".to_owned()))?;
+        .ok_or_else(|| unusable("is missing".to_owned()))?;
     finish(Draft::from_map(map.clone()), inputs).map_err(unusable)
 }
 
-/// A network by name (a definition, then a configuration on disk) or by path (a directory or a file).
+/// Resolves a network by name (a definition, then a configuration on disk) or by path (a directory or a file).
 fn named(name: &str, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     let netconf = inputs.netconf;
     if name.contains('/') {
@@ -97,7 +97,8 @@ fn at_path(path: &Path, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     finish(draft, inputs).map_err(unusable)
 }
 
-/// The first configuration of a directory but multus' own. A file before it that cannot be used might have been the one.
+/// Returns the first configuration of a directory other than Multus' own. A file before it that cannot be used is an error, because
+/// it might have been the one that the owner meant.
 fn first_of(dir: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
     for (path, draft) in nad::drafts(dir, inputs)? {
         let draft = draft?;
@@ -109,13 +110,13 @@ fn first_of(dir: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
         }
         return Err(PlanError::File {
             path,
-            reason: "has neither a \"type\" nor a list of \"plugins\": correct it, or take it away"
+            reason: "has neither a \"type\" nor a list of \"plugins\": correct or remove it"
                 .to_owned(),
         });
     }
     Err(PlanError::NoFile {
         path: dir.to_owned(),
-        reason: "holds no CNI configuration but of multus".to_owned(),
+        reason: "holds no CNI configuration other than that of multus".to_owned(),
     })
 }
 
@@ -124,7 +125,7 @@ fn finish(mut draft: Draft, inputs: Inputs<'_>) -> Result<Attachment, String> {
     let config = draft.finish()?;
     Ok(Attachment {
         name: config.name.clone(),
-        master: false,
+        is_default: false,
         config,
         selection: None,
         device: None,

@@ -1,24 +1,24 @@
-//! Which network gets which device: the n-th network that wants a resource gets the n-th device of it that the pod has.
+//! Assigns devices to networks: the n-th network that requires a resource gets the pod's n-th device of that resource.
 
 use std::collections::BTreeMap;
 
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, PlanError};
 
 /// Devices of a pod by resource, in the order in which networks take them.
 pub type Devices = BTreeMap<String, Vec<String>>;
 
-/// What a network's definition says of a device.
+/// The device that a network's definition requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The resource that it is of.
+    /// The resource of the device.
     pub resource: String,
-    /// Which one; `None` as long as nobody has looked.
+    /// The device ID; `None` until a device is assigned.
     pub id: Option<String>,
 }
 
-/// How many devices of which resource are wanted; none for a pod that is not asked for any.
-pub fn wanted(attachments: &[Attachment]) -> BTreeMap<String, usize> {
+/// Returns how many devices of each resource the attachments require.
+pub fn required_devices(attachments: &[Attachment]) -> BTreeMap<String, usize> {
     let mut wanted = BTreeMap::new();
     for device in attachments.iter().filter_map(|one| one.device.as_ref()) {
         *wanted.entry(device.resource.clone()).or_default() += 1;
@@ -26,9 +26,9 @@ pub fn wanted(attachments: &[Attachment]) -> BTreeMap<String, usize> {
     wanted
 }
 
-/// Gives each network its device, and writes it where plugins look: into the configuration of each of them. Devices that networks
-/// of the pod have already, by resource and id, stay theirs.
-pub fn assign(
+/// Assigns each network its device and writes the device ID into the configuration of each of its plugins, where they look for it.
+/// Devices that other networks of the pod already use, by resource and ID, stay with those.
+pub fn assign_devices(
     attachments: &mut [Attachment],
     mut devices: Devices,
     in_use: &[(&str, &str)],
@@ -78,7 +78,7 @@ mod tests {
         let config = json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "a"}, {"type": "b", "x": 1}]});
         Attachment {
             name: name.to_owned(),
-            master: false,
+            is_default: false,
             config: NetworkConfig::parse(config.to_string().as_bytes()).unwrap(),
             selection: None,
             device: resource.map(|resource| Device {
@@ -104,10 +104,10 @@ mod tests {
             attachment("three", Some("x/fast")),
         ];
         assert_eq!(
-            wanted(&all).into_iter().collect::<Vec<_>>(),
+            required_devices(&all).into_iter().collect::<Vec<_>>(),
             [("x/fast".into(), 2), ("x/slow".into(), 1)]
         );
-        assign(
+        assign_devices(
             &mut all,
             devices(&[("x/fast", &["f2", "f1", "f3"]), ("x/slow", &["s1"])]),
             &[("x/other", "o1")],
@@ -129,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn too_few_devices_are_an_error_that_counts_them() {
+    fn too_few_devices_are_an_error_with_the_number_of_devices() {
         let mut all = [
             attachment("one", Some("x/fast")),
             attachment("two", Some("x/fast")),
         ];
-        let error = assign(&mut all, devices(&[("x/fast", &["f1"])]), &[])
+        let error = assign_devices(&mut all, devices(&[("x/fast", &["f1"])]), &[])
             .unwrap_err()
             .to_string();
         assert!(
@@ -142,7 +142,7 @@ mod tests {
             "{error}"
         );
         let mut all = [attachment("one", Some("x/fast"))];
-        let error = assign(&mut all, Devices::new(), &[])
+        let error = assign_devices(&mut all, Devices::new(), &[])
             .unwrap_err()
             .to_string();
         assert!(error.contains("has 0") && error.len() < 300, "{error}");

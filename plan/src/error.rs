@@ -1,4 +1,4 @@
-//! Why no plan can be made. Each text names the network and what to do about it.
+//! The errors of planning. Each text names the network and a remedy.
 
 use std::path::PathBuf;
 
@@ -7,152 +7,152 @@ use cni::types::CniError;
 use super::annotation::AnnotationError;
 use super::routes::Family;
 
-/// Why a pod's networks cannot be resolved.
+/// The reason why a pod's networks cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// An annotation that does not parse.
+    /// An annotation cannot be parsed.
     #[error("pod {pod}: annotation {annotation}: {source}")]
     Annotation {
         /// The pod as `namespace/name`.
         pod: String,
         /// The annotation's key.
         annotation: &'static str,
-        /// What is wrong with it.
+        /// The parser's error.
         source: Box<AnnotationError>,
     },
-    /// A definition that is not there.
+    /// A definition does not exist.
     #[error(
         "cannot find a network-attachment-definition ({name}) in namespace ({namespace}): create it, or correct the pod's annotation"
     )]
     NoDefinition {
-        /// Where it was looked for.
+        /// The namespace of the definition.
         namespace: String,
-        /// Its name.
+        /// The name of the definition.
         name: String,
     },
-    /// A definition of a kind that the cluster does not know.
+    /// A definition does not exist, nor does the kind in this cluster.
     #[error(
         "cannot find a network-attachment-definition ({name}) in namespace ({namespace}): the CRD is not installed: install {chart}"
     )]
     NoCrd {
-        /// Where it was looked for.
+        /// The namespace of the definition.
         namespace: String,
-        /// Its name.
+        /// The name of the definition.
         name: String,
-        /// The chart that brings the kind.
+        /// The chart that installs the kind.
         chart: String,
     },
-    /// A definition of a namespace that this pod may not use.
+    /// A definition is in a namespace that this pod may not use.
     #[error(
         "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace}: define {name} in {pod_namespace}, or let the admin add {namespace} to globalNamespaces"
     )]
     Isolation {
         /// The pod's namespace.
         pod_namespace: String,
-        /// The definition's.
+        /// The namespace of the definition.
         namespace: String,
-        /// The definition's name.
+        /// The name of the definition.
         name: String,
     },
-    /// The default network cannot be had.
+    /// The default network cannot be resolved.
     #[error(
         "failed to get clusterNetwork {name}{}: {}",
-        place(name, namespace),
-        what(name, cause)
+        in_namespace(name, namespace),
+        without_path(name, cause)
     )]
     ClusterNetwork {
-        /// As configured.
+        /// The name or path as configured.
         name: String,
-        /// Where definitions were looked for.
+        /// The namespace of definitions that are named without one.
         namespace: String,
-        /// Why.
+        /// The underlying error.
         cause: Box<PlanError>,
     },
-    /// One of the default networks cannot be had.
+    /// One of the additional default networks cannot be resolved.
     #[error(
         "failed to get default network {name}{}: {}",
-        place(name, namespace),
-        what(name, cause)
+        in_namespace(name, namespace),
+        without_path(name, cause)
     )]
     DefaultNetwork {
-        /// As configured.
+        /// The name or path as configured.
         name: String,
-        /// Where definitions were looked for.
+        /// The namespace of definitions that are named without one.
         namespace: String,
-        /// Why.
+        /// The underlying error.
         cause: Box<PlanError>,
     },
-    /// A plugin that may not run here.
+    /// A plugin is not in `allowedPlugins`.
     #[error(
         "{pod}: network {network} needs plugin {plugin}, which is not in allowedPlugins: add it to that option of the daemon, or choose another network"
     )]
     NotAllowed {
-        /// Whose networks these are.
+        /// `pod namespace/name`, or `every pod` for a network that no pod selected.
         pod: String,
-        /// What status and events call the network.
+        /// The network's name in status and events.
         network: String,
         /// The type of the plugin.
         plugin: String,
     },
-    /// A definition whose content cannot be used.
+    /// The content of a definition cannot be used.
     #[error("network-attachment-definition {namespace}/{name}: {reason}")]
     Definition {
-        /// Its namespace.
+        /// The namespace of the definition.
         namespace: String,
-        /// Its name.
+        /// The name of the definition.
         name: String,
-        /// What is wrong.
+        /// Why not.
         reason: String,
     },
-    /// An inline delegate that cannot be used.
+    /// An inline delegate cannot be used.
     #[error("delegates[{index}] of the multus configuration: {reason}")]
     Delegate {
-        /// Its position.
+        /// Position in the list.
         index: usize,
-        /// What is wrong.
+        /// Why not.
         reason: String,
     },
-    /// The pod has fewer devices than its networks want.
+    /// The pod has fewer devices than its networks require.
     #[error(
         "network {network} wants one more device of {resource}, but the pod has {had}: request as many in its containers (or claims) as networks want, or select fewer networks"
     )]
     NoDevice {
         /// The network's name.
         network: String,
-        /// The resource.
+        /// The device plugin's or driver's resource.
         resource: String,
-        /// How many the pod has.
+        /// The number of devices that the pod has.
         had: usize,
     },
-    /// A configuration that takes no device.
+    /// A device ID cannot be written into a configuration.
     #[error("network {network}: its configuration takes no device: {reason}")]
     Device {
         /// The network's name.
         network: String,
-        /// What is wrong.
+        /// Why not.
         reason: String,
     },
-    /// Nobody can tell which devices the pod has.
+    /// Neither the kubelet nor the API server has reported the pod's devices.
     #[error(
-        "network {network} wants a device, and which ones pod {pod} has is not known: {reason}"
+        "network {network} wants a device, but the devices of pod {pod} are not known: {reason}"
     )]
     Devices {
         /// The pod as `namespace/name`.
         pod: String,
-        /// The first network that wants one.
+        /// The first network that requires a device.
         network: String,
-        /// Why.
+        /// Why the devices are not known.
         reason: String,
     },
-    /// A configuration that came with the request and cannot be used.
+    /// A configuration that a request carries itself cannot be used.
     #[error("the network to plug: {reason}")]
-    Given {
-        /// What is wrong.
+    Explicit {
+        /// Why not.
         reason: String,
     },
-    /// A network that leads back to multus.
+    /// A delegate is Multus itself.
     #[error(
-        "network {network}: multus cannot be its own delegate (a plugin has type \"{kind}\"): name the network that it is to lead to"
+        "network {network}: multus cannot be its own delegate (a plugin has type \"{kind}\"): use a network of another plugin"
     )]
     OwnDelegate {
         /// The network's name.
@@ -160,25 +160,25 @@ pub enum PlanError {
         /// The plugin's type.
         kind: String,
     },
-    /// A file that cannot be used.
+    /// A file cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
-        /// The file or directory, as seen on the node.
+        /// The file or directory by its path on the node.
         path: PathBuf,
-        /// What is wrong.
+        /// Why not.
         reason: String,
     },
-    /// A file or directory that is not there, or holds nothing.
+    /// A file does not exist, or a directory has no usable file.
     #[error("{}: {reason}", path.display())]
     NoFile {
-        /// The file or directory, as seen on the node.
+        /// The file or directory by its path on the node.
         path: PathBuf,
-        /// What is wrong.
+        /// What is missing.
         reason: String,
     },
-    /// A hardware address that only InfiniBand has.
+    /// A network other than InfiniBand is requested with a hardware address of InfiniBand.
     #[error(
-        "network {network}: mac \"{mac}\" does not have 6 bytes, which only networks of InfiniBand take: write it as in 02:00:00:00:00:01"
+        "network {network}: mac \"{mac}\" does not have 6 bytes, and only InfiniBand networks take other lengths: write it as in 02:00:00:00:00:01"
     )]
     LongMac {
         /// The network's name.
@@ -186,38 +186,38 @@ pub enum PlanError {
         /// The address as written.
         mac: String,
     },
-    /// A name that is neither a definition nor a configuration on disk.
+    /// A name belongs neither to a definition nor to a configuration on disk.
     #[error(
         "getNetDelegate: cannot find network: {name}: create network-attachment-definition {namespace}/{name}, or a configuration of that name in {}", dir.display()
     )]
     NoNetwork {
-        /// The name.
+        /// The name as configured.
         name: String,
-        /// Where definitions were looked for.
+        /// The namespace that was searched for a definition.
         namespace: String,
-        /// Where files were looked for.
+        /// The directory that was searched for a configuration.
         dir: PathBuf,
     },
-    /// The default network annotation names several.
+    /// The default network annotation names several networks.
     #[error(
         "more than one default network is specified in annotation {}: name one",
         super::DEFAULT_NETWORK_ANNOTATION
     )]
     ManyDefaults,
-    /// The default network annotation names none.
+    /// The default network annotation names no network.
     #[error(
         "no default network is specified in annotation {}: name one, or remove the annotation",
         super::DEFAULT_NETWORK_ANNOTATION
     )]
     NoDefault,
-    /// Something that a pod asks for and nobody can give.
+    /// A pod requests something that no plugin of the network supports.
     #[error(
         "network {network}: no plugin serves the request for {requests}: add the capability, drop the request, or set unservedRequests to event"
     )]
-    Unserved {
+    Unsupported {
         /// The network's name.
         network: String,
-        /// The capabilities.
+        /// The requested capabilities, separated by commas.
         requests: String,
     },
     /// Two default routes of one family.
@@ -225,41 +225,31 @@ pub enum PlanError {
         "multus does not support ECMP for default-route: {networks} ask for more than one {family} gateway: leave one"
     )]
     ManyGateways {
-        /// The family.
+        /// The family with more than one gateway.
         family: Family,
-        /// Who asks.
+        /// The networks whose selections name these gateways.
         networks: String,
     },
-    /// A network that is to keep its own default routes, and another that is to have them.
+    /// One network is to keep its own default routes, and another one is to have default routes too.
     #[error(
         "default-route is on {networks}, but an empty list means that one network alone has default routes: leave it on that one"
     )]
     DefaultRouteTwice {
-        /// Who asks.
+        /// The networks with the key `default-route`.
         networks: String,
-    },
-    /// Something that this version does not do, and therefore does not pass over.
-    #[error("network {network}: {what} is not supported by this version: {cure}")]
-    Unsupported {
-        /// The network's name.
-        network: String,
-        /// What was asked for.
-        what: String,
-        /// What to do.
-        cure: &'static str,
     },
 }
 
-/// Where a network was looked for; a path says so itself.
-fn place(name: &str, namespace: &str) -> String {
+/// Returns the namespace that was searched for a network; a path needs none.
+fn in_namespace(name: &str, namespace: &str) -> String {
     if name.contains('/') {
         return String::new();
     }
     format!(" in namespace {namespace}")
 }
 
-/// The cause, without a path that was said already.
-fn what(name: &str, cause: &PlanError) -> String {
+/// Returns the text of the cause, without the path when that is the network's name, which the outer text already has.
+fn without_path(name: &str, cause: &PlanError) -> String {
     match cause {
         PlanError::File { path, reason } | PlanError::NoFile { path, reason }
             if path.as_os_str() == name =>
@@ -271,7 +261,7 @@ fn what(name: &str, cause: &PlanError) -> String {
 }
 
 impl PlanError {
-    /// Reason and message of the warning event that this deserves on the pod.
+    /// Returns reason and message of the pod's warning event, or `None` for errors without an event.
     pub fn event(&self) -> Option<(&'static str, String)> {
         match self {
             Self::NoDefinition { .. } | Self::NoCrd { .. } => {
@@ -286,7 +276,8 @@ impl PlanError {
         }
     }
 
-    /// The CNI code: a missing primary or definition may turn up, everything else wants to be corrected.
+    /// Returns the CNI code. A missing default network or definition may still appear, so the runtime should try again; any other error
+    /// needs a correction.
     fn code(&self) -> u32 {
         match self {
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => cause.code(),

@@ -1,16 +1,16 @@
-//! The node's files as far as a plan reads them: configurations in their directories.
+//! Read access to the node's files for planning: configurations in their directories.
 
 use std::io;
 use std::path::Path;
 
-/// Reading access to the node's file tree; paths are those of the node.
+/// Read access to the node's file tree. Paths are those of the node.
 pub trait Files: Send + Sync {
-    /// The whole content of a file.
+    /// Returns the content of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
-    /// The names in a directory, sorted byte by byte.
+    /// Returns the names in a directory, sorted byte by byte.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Whether this is a directory, links followed.
+    /// Whether the path is a directory or a link to one.
     fn is_dir(&self, path: &Path) -> bool;
-    /// Whether there is anything at this path.
+    /// Whether the path exists.
     fn exists(&self, path: &Path) -> bool;
 }

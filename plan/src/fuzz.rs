@@ -1,6 +1,6 @@
-//! Bounded fuzzing of what others write: annotations, network definitions and CNI configurations.
+//! Bounded fuzzing of untrusted input: annotations, network definitions and CNI configurations.
 //!
-//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p plan fuzz::` goes on for so long on each target, from another seed.
+//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p plan fuzz::` runs each target that long, from another seed.
 
 use std::{io, path::Path};
 
@@ -51,10 +51,10 @@ impl Files for NoFiles {
     }
 }
 
-/// A cluster of one definition, whatever that is.
-struct One(std::sync::Arc<crate::Nad>);
+/// A cluster with the same definition under every name.
+struct SingleDefinition(std::sync::Arc<crate::Nad>);
 
-impl crate::Definitions for One {
+impl crate::Definitions for SingleDefinition {
     fn nad(&self, _namespace: &str, _name: &str) -> Option<std::sync::Arc<crate::Nad>> {
         Some(std::sync::Arc::clone(&self.0))
     }
@@ -76,7 +76,7 @@ fn definitions() {
         let Some(nad) = objects::read_definition(input) else {
             return false;
         };
-        let definitions = One(nad);
+        let definitions = SingleDefinition(nad);
         let inputs = Inputs {
             netconf: &netconf,
             definitions: &definitions,

@@ -1,5 +1,5 @@
-//! Pod, definitions and configuration in; the ordered list of attachments out.
-//! Nothing here touches a socket or a process: files and definitions come through two small traits, so that the same
+//! Turns a pod, the network definitions and the configuration into an ordered list of attachments.
+//! Nothing here touches a socket or a process: definitions, files and plugins come through three small traits, so the same
 //! inputs always give the same plan.
 
 pub mod daemon_config;
@@ -15,9 +15,9 @@ mod allowed;
 mod annotation;
 mod attached;
 mod chain;
-mod config;
 mod default_network;
 mod device;
+mod draft;
 mod error;
 mod files;
 mod nad;
@@ -31,14 +31,14 @@ pub use annotation::{
     AnnotationError, KEYS as ANNOTATION_KEYS, Selection, parse as parse_annotation,
 };
 pub use attached::Attached;
-pub use device::{Device, Devices, assign, wanted};
+pub use device::{Device, Devices, assign_devices, required_devices};
 pub use error::PlanError;
 pub use files::Files;
 pub use nad::{Definitions, Nad, RESOURCE_ANNOTATION};
-pub use plugins::{NoPlugins, Plugins, Spoken};
+pub use plugins::{NoPlugins, PluginVersions, Plugins};
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
-    STATIC_POD_ANNOTATION, is_static, pod_gone,
+    STATIC_POD_ANNOTATION, is_static, pod_not_found,
 };
 pub use requested::Requested;
 pub use routes::{Family, check_selections};
@@ -50,38 +50,39 @@ use serde_json::{Map, Value};
 
 use crate::netconf::Netconf;
 
-/// One network of a container, ready to be run.
+/// One network of a container, ready for its plugins to run.
 #[derive(Debug, Clone)]
 pub struct Attachment {
-    /// What status and events call it: `<namespace>/<definition>`, or the CNI name where there is no definition.
+    /// The name in the network status and in events: `<namespace>/<definition>`, or the CNI name where there is no definition.
     pub name: String,
     /// Whether this is the default network, whose result the runtime gets.
-    pub master: bool,
-    /// The configuration that the plugins get.
+    pub is_default: bool,
+    /// The configuration for the plugins.
     pub config: NetworkConfig,
-    /// What the pod asked for, when the pod asked.
+    /// The entry of the pod's annotation that selected this network, if an annotation did.
     pub selection: Option<Selection>,
-    /// The device that its definition wants.
+    /// The device that the definition requires.
     pub device: Option<Device>,
 }
 
 impl Attachment {
-    /// The interface name of the attachment at `index`. A requested name uses up its index, as pods rely on.
+    /// Returns the interface name of the attachment at `index`. An attachment with a requested name still uses up its index:
+    /// pods rely on this numbering.
     pub fn ifname(&self, index: usize, cni_ifname: &str) -> String {
         match self.selection.as_ref().and_then(|s| s.interface.clone()) {
             Some(name) => name,
-            None if self.master => cni_ifname.to_owned(),
+            None if self.is_default => cni_ifname.to_owned(),
             None => format!("net{index}"),
         }
     }
 }
 
-/// Everything that is read to make a plan.
+/// The sources from which a plan is made.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// The effective configuration.
     pub netconf: &'a Netconf,
-    /// Network attachment definitions.
+    /// The cluster's network attachment definitions.
     pub definitions: &'a dyn Definitions,
     /// The node's files.
     pub files: &'a dyn Files,
@@ -89,7 +90,7 @@ pub struct Inputs<'a> {
     pub plugins: &'a dyn Plugins,
 }
 
-/// The attachments of a pod in the order in which they are run; the first is the default network.
+/// Returns the attachments of a pod in the order in which they run; the first is the default network.
 pub fn attachments(
     pod: Option<&PodView>,
     inputs: Inputs<'_>,
@@ -110,26 +111,26 @@ pub fn attachments(
     attachments.extend(chain::auxiliary(inputs)?);
     allowed::check(&attachments, pod, inputs.netconf)?;
     routes::check(&attachments)?;
-    attachments[0].master = true;
+    attachments[0].is_default = true;
     attachments.iter().try_for_each(refuse_multus)?;
     attachments.iter().try_for_each(refuse_long_mac)?;
     Ok(attachments)
 }
 
-/// What a pod's annotation asks for besides the default network, in its order.
+/// Returns the networks that a pod's annotation requests besides the default network, in the annotation's order.
 pub fn selections(pod: &PodView, netconf: &Netconf) -> Result<Vec<Selection>, PlanError> {
     let present = annotated(pod, NETWORKS_ANNOTATION, pod.networks(), &pod.namespace)?;
-    // The proposal numbers interfaces from eth0 on, which is the default network's.
+    // The original proposal numbers interfaces from eth0 on, and eth0 is the default network's.
     let mut legacy = legacy(Some(pod), netconf)?;
     for (index, selection) in legacy.iter_mut().enumerate() {
-        let usual = || format!("eth{index}");
-        selection.interface.get_or_insert_with(usual);
+        let numbered = || format!("eth{index}");
+        selection.interface.get_or_insert_with(numbered);
     }
     Ok(legacy.into_iter().skip(1).chain(present).collect())
 }
 
-/// The attachment for one of them, for a pod that runs already.
-pub fn selected(
+/// Returns the attachment for one selection of a pod that already runs.
+pub fn selected_attachment(
     pod: &PodView,
     selection: Selection,
     inputs: Inputs<'_>,
@@ -138,33 +139,33 @@ pub fn selected(
     admit(attachment, pod, inputs)
 }
 
-/// The attachment for a definition that no pod has selected yet: what is wrong with it whoever selects it.
-pub fn defined(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
+/// Returns the attachment for a definition that no pod has selected yet. An error is one that every pod would meet which selects it.
+pub fn definition_attachment(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     let attachment = nad::from_nad(nad, None, inputs)?;
     refuse_multus(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
     Ok(attachment)
 }
 
-/// A configuration that somebody gave outright, as its plugins get it.
-pub fn bare(config: &[u8], netconf: &Netconf) -> Result<NetworkConfig, PlanError> {
-    let unusable = |reason| PlanError::Given { reason };
-    let mut draft = config::Draft::parse(config).map_err(unusable)?;
+/// Parses a configuration that a request carries itself, instead of a definition, into the form that the plugins get.
+pub fn explicit_config(config: &[u8], netconf: &Netconf) -> Result<NetworkConfig, PlanError> {
+    let unusable = |reason| PlanError::Explicit { reason };
+    let mut draft = draft::Draft::parse(config).map_err(unusable)?;
     draft.version_if_missing(&netconf.cni_version);
     draft.finish().map_err(unusable)
 }
 
-/// The attachment for a configuration that somebody gave outright, with wishes as an annotation has them.
-pub fn given(
+/// Returns the attachment for a configuration that a request carries itself. `options` has the keys of an annotation's entry.
+pub fn explicit_attachment(
     pod: &PodView,
     config: &[u8],
-    wishes: &Map<String, Value>,
+    options: &Map<String, Value>,
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
-    let unusable = |reason| PlanError::Given { reason };
-    let mut draft = config::Draft::parse(config).map_err(unusable)?;
+    let unusable = |reason| PlanError::Explicit { reason };
+    let mut draft = draft::Draft::parse(config).map_err(unusable)?;
     draft.version_if_missing(&inputs.netconf.cni_version);
-    let mut entry = wishes.clone();
+    let mut entry = options.clone();
     entry.insert("name".to_owned(), Value::from(draft.name()));
     let text = Value::from(vec![Value::Object(entry)]).to_string();
     let mut selections =
@@ -176,7 +177,7 @@ pub fn given(
     let config = draft.finish().map_err(unusable)?;
     let attachment = Attachment {
         name: config.name.clone(),
-        master: false,
+        is_default: false,
         config,
         selection: Some(selection),
         device: None,
@@ -184,7 +185,7 @@ pub fn given(
     admit(attachment, pod, inputs)
 }
 
-/// What may be run at all.
+/// Refuses an attachment that may not run at all.
 fn admit(
     attachment: Attachment,
     pod: &PodView,
@@ -196,21 +197,21 @@ fn admit(
     Ok(attachment)
 }
 
-/// The default network alone, as every pod without annotations gets it.
-pub fn primary(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
+/// Returns the configuration of the default network, as every pod without annotations gets it.
+pub fn default_network_config(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
     let attachment = default_network::resolve(inputs)?;
     refuse_multus(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
     Ok(attachment.config)
 }
 
-/// Which of these interface names stands there a second time, the first that does.
-pub fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<usize> {
+/// Returns the position of the first interface name that repeats an earlier one.
+pub fn first_duplicate<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<usize> {
     let mut seen = BTreeSet::new();
     names.into_iter().position(|name| !seen.insert(name))
 }
 
-/// Whether a plugin of this type is multus: it would wait for itself.
+/// Whether a plugin of this type is Multus itself, which as a delegate would wait for its own answer.
 pub fn is_multus(kind: &str) -> bool {
     ["multus", "multus-shim"].contains(&kind)
 }
@@ -226,7 +227,7 @@ fn refuse_multus(attachment: &Attachment) -> Result<(), PlanError> {
     }
 }
 
-/// Hardware addresses of 8 and 20 bytes are those of InfiniBand.
+/// Refuses hardware addresses of 8 and 20 bytes for networks other than InfiniBand, the only ones that have such addresses.
 fn refuse_long_mac(attachment: &Attachment) -> Result<(), PlanError> {
     let mac = attachment.selection.as_ref().and_then(|s| s.mac.as_ref());
     match mac.filter(|mac| !address::is_ethernet(mac)) {
@@ -238,19 +239,19 @@ fn refuse_long_mac(attachment: &Attachment) -> Result<(), PlanError> {
     }
 }
 
-/// Whether a plugin of the network is one of InfiniBand, or takes its GUIDs.
+/// Whether a plugin of the network is an InfiniBand plugin or accepts InfiniBand GUIDs.
 fn is_infiniband(config: &NetworkConfig) -> bool {
     config.plugins.iter().any(|plugin| {
-        let takes_guids = plugin
+        let accepts_guids = plugin
             .capabilities
             .iter()
             .any(|own| own == "infinibandGUID");
-        takes_guids || ["ib-sriov", "ib-sriov-cni", "ipoib"].contains(&plugin.kind.as_str())
+        accepts_guids || ["ib-sriov", "ib-sriov-cni", "ipoib"].contains(&plugin.kind.as_str())
     })
 }
 
-/// The default network that a pod chose for itself. Namespace isolation holds for it like for any other choice, but that
-/// `multusNamespace`, where a name alone leads to, is the cluster owner's own.
+/// Returns the default network that a pod selected for itself. Namespace isolation holds here as for any other selection, except that
+/// `multusNamespace`, the namespace of a bare name, is open: the cluster's owner put the definitions there.
 fn pod_default_network(
     pod: Option<&PodView>,
     text: &str,
@@ -261,16 +262,16 @@ fn pod_default_network(
     let mut selections = annotated(pod, DEFAULT_NETWORK_ANNOTATION, text, namespace)?;
     match (selections.pop(), selections.is_empty()) {
         (Some(selection), true) => {
-            let open = [pod.namespace.as_str(), namespace];
-            nad::attachment(selection, &open, inputs)
+            let open_namespaces = [pod.namespace.as_str(), namespace];
+            nad::attachment(selection, &open_namespaces, inputs)
         }
         (Some(_), false) => Err(PlanError::ManyDefaults),
         (None, _) => Err(PlanError::NoDefault),
     }
 }
 
-/// The networks of the annotation that the original proposal had, the first of which is the default one. It counts where the cluster's
-/// owner wants that and the pod has none of the present annotations.
+/// Returns the networks of the original proposal's annotation, the first of which is the default network. The annotation counts only
+/// where the cluster's owner enabled it and the pod has none of the current annotations.
 fn legacy(pod: Option<&PodView>, netconf: &Netconf) -> Result<Vec<Selection>, PlanError> {
     match pod.and_then(|pod| Some((pod, pod.legacy_networks()?))) {
         Some((pod, text)) if netconf.legacy_annotation => {

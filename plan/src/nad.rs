@@ -1,54 +1,58 @@
-//! From a network attachment definition, or a file that stands for one, to a configuration.
+//! Turns a network attachment definition, or the file on disk that it refers to, into an attachment.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::annotation::Selection;
-use super::config::Draft;
+use super::draft::Draft;
 use super::{Attachment, Device, Inputs, PlanError, plugins};
 
-/// Annotation of a definition whose attachments need a device.
+/// Annotation of a definition with the resource from which each attachment needs a device.
 pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
 
-/// A network attachment definition.
+/// A network attachment definition (`NetworkAttachmentDefinition`), as far as planning reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nad {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// `spec.config`; empty means: look on the node's disk.
+    /// `spec.config`. When it is empty, the configuration is a file on the node's disk.
     pub config: String,
-    /// Value of [`RESOURCE_ANNOTATION`].
+    /// The value of [`RESOURCE_ANNOTATION`].
     pub resource_name: Option<String>,
 }
 
-/// The definitions of the cluster, as a watch keeps them.
+/// The cluster's definitions, as a watch keeps them.
 pub trait Definitions: Send + Sync {
-    /// One definition.
+    /// Returns one definition.
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
 
-    /// Where the cluster does not even know the kind: the chart that brings it.
+    /// Returns the chart that installs the CRD, where the cluster lacks it.
     fn missing_crd(&self) -> Option<String> {
         None
     }
 }
 
-/// The attachment for what a pod selected. The namespaces in `open`, the pod's own first, are so even under isolation.
+/// Returns the attachment for a pod's selection. Isolation never closes `open_namespaces`, of which the pod's own is the first.
 pub(super) fn attachment(
     selection: Selection,
-    open: &[&str],
+    open_namespaces: &[&str],
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
     let Selection {
         namespace, name, ..
     } = &selection;
-    let is_open =
-        open.contains(&namespace.as_str()) || inputs.netconf.global_namespaces.contains(namespace);
+    let is_open = open_namespaces.contains(&namespace.as_str())
+        || inputs.netconf.global_namespaces.contains(namespace);
     if inputs.netconf.namespace_isolation && !is_open {
         return Err(PlanError::Isolation {
-            pod_namespace: open.first().copied().unwrap_or_default().to_owned(),
+            pod_namespace: open_namespaces
+                .first()
+                .copied()
+                .unwrap_or_default()
+                .to_owned(),
             namespace: namespace.clone(),
             name: name.clone(),
         });
@@ -67,7 +71,7 @@ pub(super) fn attachment(
     from_nad(&nad, Some(selection), inputs)
 }
 
-/// The attachment for a definition that someone named.
+/// Returns the attachment for a definition.
 pub(super) fn from_nad(
     nad: &Nad,
     selection: Option<Selection>,
@@ -107,7 +111,7 @@ pub(super) fn from_nad(
     }
     Ok(Attachment {
         name,
-        master: false,
+        is_default: false,
         config: draft.finish().map_err(unusable)?,
         selection,
         device: nad.resource_name.as_ref().map(|resource| Device {
@@ -117,8 +121,8 @@ pub(super) fn from_nad(
     })
 }
 
-/// The configuration on the node's disk that is called `name`: the first by file name.
-/// A file before it that does not parse is an error, since it might have been the one.
+/// Returns the first configuration on the node's disk, in the order of file names, whose `name` is `name`.
+/// A file before it that cannot be parsed is an error, since it might have been that one.
 pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, PlanError> {
     let dir = &inputs.netconf.conf_dir;
     for (_, draft) in drafts(dir, inputs)? {
@@ -130,7 +134,7 @@ pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, P
     Ok(None)
 }
 
-/// Every configuration in a directory with its path, in the order of file names.
+/// Returns every configuration of a directory with its path, in the order of file names.
 pub(super) fn drafts<'a>(
     dir: &Path,
     inputs: Inputs<'a>,
@@ -142,7 +146,7 @@ pub(super) fn drafts<'a>(
     }))
 }
 
-/// The files in a directory that end so, in the order of their names; none where there is no directory.
+/// Returns the files of a directory with one of these extensions, in the order of their names; none where the directory does not exist.
 pub(super) fn files(
     dir: &Path,
     extensions: &[&str],
@@ -160,23 +164,23 @@ pub(super) fn files(
             });
         }
     };
-    let is_meant = |path: &PathBuf| {
+    let matches = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());
         extension.is_some_and(|extension| extensions.contains(&extension))
             && !inputs.files.is_dir(path)
     };
     let paths = names.into_iter().map(|name| dir.join(name));
-    Ok(paths.filter(is_meant).collect())
+    Ok(paths.filter(matches).collect())
 }
 
-/// One configuration file.
+/// Reads one configuration file.
 pub(super) fn read(path: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
     let unusable = |reason| PlanError::File {
         path: path.to_owned(),
         reason,
     };
     let bytes = inputs.files.read(path).map_err(|error| {
-        let reason = format!("cannot be read: {error}; put it there, or name another");
+        let reason = format!("cannot be read: {error}; create it, or name another file");
         match error.kind() {
             ErrorKind::NotFound => PlanError::NoFile {
                 path: path.to_owned(),

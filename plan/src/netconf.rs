@@ -1,5 +1,5 @@
-//! The effective configuration of one request: what the shim sent, overlaid key by key with the daemon's own file.
-//! It decides nothing about pods; keys it does not know are left alone, as CNI asks.
+//! The effective configuration of one request: the shim's configuration, overlaid key by key with the daemon's own file.
+//! Nothing here depends on pods. Unknown keys are left alone, as the CNI specification requires.
 
 use std::path::PathBuf;
 
@@ -11,24 +11,24 @@ use crate::{
     node_path::node_path,
 };
 
-/// The version that detaches what no request is about: the newest, whose results hold what all others do.
-const VERSION_OF_DETACHING: &str = "1.1.0";
+/// The version for detaching networks without a request: the newest, whose results have everything that older ones have.
+const DETACH_VERSION: &str = "1.1.0";
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NetconfError {
-    /// The shim sent something that is not a JSON object.
+    /// The shim's configuration is not a JSON object.
     #[error("the request's CNI configuration is not a JSON object: {0}")]
     NotJson(String),
     /// A known key has a value of another type.
     #[error("CNI configuration of multus: {0}")]
     Type(#[from] WrongType),
-    /// The result that came before cannot be read.
+    /// The previous result cannot be parsed.
     #[error("prevResult: {0}")]
     PrevResult(#[from] cni::convert::ConvertError),
-    /// There is nothing to delegate to.
+    /// Neither a delegate nor a default network is configured.
     #[error(
-        "LoadNetConf: at least one delegate/clusterNetwork must be specified (set clusterNetwork to the primary CNI configuration)"
+        "LoadNetConf: at least one delegate/clusterNetwork must be specified (set clusterNetwork to the CNI configuration of the default network)"
     )]
     NothingToDo,
 }
@@ -43,28 +43,28 @@ impl From<NetconfError> for CniError {
     }
 }
 
-/// What comes of a pod's request that no plugin of the network can serve.
+/// How to handle a pod's request that no plugin of the network supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unserved {
+pub enum UnsupportedRequests {
     /// The pod's ADD fails.
     Error,
-    /// The pod comes up without, and is told in an event.
+    /// The pod comes up without it, and an event reports that.
     Event,
-    /// The pod comes up without, as with upstream.
+    /// The pod comes up without it, as with upstream.
     Silent,
 }
 
-impl Unserved {
-    /// The words for it.
+impl UnsupportedRequests {
+    /// The values of the key.
     pub const WORDS: [(&str, Self); 3] = [
         ("error", Self::Error),
         ("event", Self::Event),
         ("silent", Self::Silent),
     ];
-    /// The key.
+    /// The configuration key.
     pub const KEY: &str = "unservedRequests";
 
-    /// The word in a configuration; without one it is `event`, so that pods which ran under upstream Multus go on running.
+    /// Reads the key from a configuration. The default is `event`, so that pods from upstream Multus keep running.
     pub(crate) fn read(map: &Map<String, Value>) -> Result<Self, WrongType> {
         let Some(word) = json::non_empty(map, Self::KEY)? else {
             return Ok(Self::Event);
@@ -73,43 +73,43 @@ impl Unserved {
             .into_iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(&word));
         known
-            .map(|(_, unserved)| unserved)
-            .ok_or_else(|| json::wrong(Self::KEY, "error, event or silent"))
+            .map(|(_, value)| value)
+            .ok_or_else(|| json::wrong_type(Self::KEY, "error, event or silent"))
     }
 }
 
 /// One entry of the list that a runtime sends with GC.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ValidAttachment {
-    /// The container's id as the runtime gave it.
+    /// The container ID of the runtime.
     pub container_id: String,
-    /// The interface that the runtime asked for, `eth0` as a rule.
+    /// The interface that the runtime requested, usually `eth0`.
     pub ifname: String,
 }
 
-/// What multus itself reads of a network configuration.
+/// The keys of a network configuration that Multus itself reads.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of its own")]
 pub struct Netconf {
     /// `name` of the configuration.
     pub name: String,
-    /// `cniVersion`; given to lists that carry none.
+    /// `cniVersion`, which also applies to lists without one.
     pub cni_version: String,
     /// Directory of configurations on disk, for definitions with an empty spec and for names.
     pub conf_dir: PathBuf,
     /// Directory of state files and cached results.
     pub cni_dir: PathBuf,
-    /// A plugin directory that someone set; searched first.
+    /// An explicit plugin directory, which is searched first.
     pub bin_dir: Option<PathBuf>,
-    /// Configurations given inline; used only when `cluster_network` is empty.
+    /// Inline configurations, used only when `cluster_network` is empty.
     pub delegates: Vec<Map<String, Value>>,
     /// Path or name of the default network.
     pub cluster_network: String,
-    /// Further networks of every pod outside `system_namespaces`.
+    /// Additional networks of every pod outside `system_namespaces`.
     pub default_networks: Vec<String>,
-    /// Namespaces whose pods get no default networks.
+    /// Namespaces whose pods get none of `default_networks`.
     pub system_namespaces: Vec<String>,
-    /// Namespace of the definitions that the cluster's owner names.
+    /// Namespace of the definitions that this configuration names.
     pub multus_namespace: String,
     /// Whether pods may use definitions of their own namespace only.
     pub namespace_isolation: bool,
@@ -117,17 +117,17 @@ pub struct Netconf {
     pub global_namespaces: Vec<String>,
     /// A file that must exist before any pod is attached.
     pub readiness_indicator_file: Option<PathBuf>,
-    /// Capability arguments of the runtime, meant for the default network.
+    /// The runtime's capability arguments, for the default network.
     pub runtime_config: Map<String, Value>,
-    /// Name of the chain that is run after all other networks.
+    /// Name of the chain that runs after all other networks.
     pub auxiliary_cni_chain_name: String,
     /// Whether the annotation of the original proposal counts.
     pub legacy_annotation: bool,
-    /// Whether `runtime_config` is for the pod's other networks, too.
+    /// Whether `runtime_config` is also for the pod's other networks.
     pub runtime_config_for_all: bool,
-    /// What comes of a pod's request that no plugin can serve.
-    pub unserved: Unserved,
-    /// Whether state outlives a DEL that failed; `None` when nobody decided.
+    /// How to handle a pod's request that no plugin supports.
+    pub unsupported_requests: UnsupportedRequests,
+    /// Whether the state outlives a failed DEL; `None` when the key is missing.
     pub retry_delete_on_error: Option<bool>,
     /// Whether CHECK succeeds without running anything.
     pub disable_check: bool,
@@ -135,14 +135,14 @@ pub struct Netconf {
     pub disable_gc: bool,
     /// Types of the plugins that may run; empty means all.
     pub allowed_plugins: Vec<String>,
-    /// The attachments that still exist, as GC brings them; `None` when the key is missing.
+    /// The attachments that still exist, from a GC request; `None` when the key is missing.
     pub valid_attachments: Option<Vec<ValidAttachment>>,
-    /// The result of what ran before, `null` without one.
+    /// The previous result, `null` without one.
     prev_result: Value,
 }
 
 impl Netconf {
-    /// Fails on a result that cannot be read: whoever wrote it expects it to be understood.
+    /// Fails on a previous result that cannot be parsed, because the runtime expects its content to be used.
     pub fn check_prev_result(&self) -> Result<(), NetconfError> {
         if self.prev_result.is_null() {
             return Ok(());
@@ -152,8 +152,8 @@ impl Netconf {
         Ok(())
     }
 
-    /// Lays `daemon`, the daemon's own file, over `request` and reads the result.
-    /// With `auto` the readiness indicator is dropped on both sides: the daemon itself waited for it.
+    /// Overlays `request` with `daemon`, the daemon's own file, and reads the result.
+    /// With `auto` the readiness indicator of both is dropped: the daemon itself has waited for it.
     pub fn effective(
         request: &[u8],
         daemon: &Map<String, Value>,
@@ -169,9 +169,9 @@ impl Netconf {
         Ok(netconf)
     }
 
-    /// What `daemon` alone says: for what was attached earlier, of which the state knows the networks.
+    /// Reads `daemon` alone, for networks that were attached earlier and that the state has.
     pub fn without_request(daemon: &Map<String, Value>, auto: bool) -> Result<Self, NetconfError> {
-        let mut map = Map::from_iter([("cniVersion".to_owned(), VERSION_OF_DETACHING.into())]);
+        let mut map = Map::from_iter([("cniVersion".to_owned(), DETACH_VERSION.into())]);
         overlay(&mut map, daemon);
         Self::read(map, auto)
     }
@@ -186,44 +186,44 @@ impl Netconf {
             .transpose()?
             .unwrap_or_default();
         Ok(Self {
-            name: json::text(map, "name")?,
-            cni_version: json::text(map, "cniVersion")?,
+            name: json::string(map, "name")?,
+            cni_version: json::string(map, "cniVersion")?,
             conf_dir: path(map, "confDir")?.unwrap_or_else(|| "/etc/cni/multus/net.d".into()),
             cni_dir: path(map, "cniDir")?.unwrap_or_else(|| "/var/lib/cni/multus".into()),
             bin_dir: path(map, "binDir")?,
             delegates,
-            cluster_network: network(json::text(map, "clusterNetwork")?),
-            default_networks: json::texts(map, "defaultNetworks")?
+            cluster_network: network(json::string(map, "clusterNetwork")?),
+            default_networks: json::strings(map, "defaultNetworks")?
                 .unwrap_or_default()
                 .into_iter()
                 .map(network)
                 .collect(),
-            system_namespaces: json::texts(map, "systemNamespaces")?
+            system_namespaces: json::strings(map, "systemNamespaces")?
                 .filter(|names| !names.is_empty())
                 .unwrap_or_else(|| vec!["kube-system".to_owned()]),
             multus_namespace: json::non_empty(map, "multusNamespace")?
                 .unwrap_or_else(|| "kube-system".to_owned()),
-            namespace_isolation: json::switch(map, "namespaceIsolation")?,
-            global_namespaces: global_namespaces(&json::text(map, "globalNamespaces")?),
+            namespace_isolation: json::boolean(map, "namespaceIsolation")?,
+            global_namespaces: global_namespaces(&json::string(map, "globalNamespaces")?),
             readiness_indicator_file: path(map, "readinessindicatorfile")?,
             runtime_config: json::object(map, "runtimeConfig")?
                 .cloned()
                 .unwrap_or_default(),
-            auxiliary_cni_chain_name: json::text(map, "auxiliaryCNIChainName")?,
-            legacy_annotation: json::switch(map, "legacyNetworksAnnotation")?,
-            runtime_config_for_all: json::switch(map, "runtimeConfigForAll")?,
-            unserved: Unserved::read(map)?,
-            retry_delete_on_error: json::decided(map, "retryDeleteOnError")?,
-            disable_check: json::switch(map, "disableCheck")?,
-            disable_gc: json::switch(map, "disableGC")?,
-            allowed_plugins: json::texts(map, "allowedPlugins")?.unwrap_or_default(),
+            auxiliary_cni_chain_name: json::string(map, "auxiliaryCNIChainName")?,
+            legacy_annotation: json::boolean(map, "legacyNetworksAnnotation")?,
+            runtime_config_for_all: json::boolean(map, "runtimeConfigForAll")?,
+            unsupported_requests: UnsupportedRequests::read(map)?,
+            retry_delete_on_error: json::optional_boolean(map, "retryDeleteOnError")?,
+            disable_check: json::boolean(map, "disableCheck")?,
+            disable_gc: json::boolean(map, "disableGC")?,
+            allowed_plugins: json::strings(map, "allowedPlugins")?.unwrap_or_default(),
             valid_attachments: valid_attachments(map)?,
             prev_result: json::get(map, "prevResult").cloned().unwrap_or_default(),
         })
     }
 }
 
-/// The daemon wins, whole keys at a time; nothing is merged deeper. A version of `auto` or none leaves the request's.
+/// Replaces whole keys by the daemon's; nothing is merged deeper. The version `auto`, or none, leaves the request's version.
 fn overlay(map: &mut Map<String, Value>, daemon: &Map<String, Value>) {
     for (key, value) in daemon {
         let unset_version = key.eq_ignore_ascii_case("cniVersion")
@@ -241,7 +241,7 @@ fn path(map: &Map<String, Value>, key: &str) -> Result<Option<PathBuf>, WrongTyp
     Ok(json::non_empty(map, key)?.as_deref().map(node_path))
 }
 
-/// The name of a network, or a path of the node.
+/// Reads the name of a network, or its path on the node.
 fn network(text: String) -> String {
     if !text.contains('/') {
         return text;
@@ -254,10 +254,10 @@ fn objects(key: &str, items: &[Value]) -> Result<Vec<Map<String, Value>>, WrongT
         .iter()
         .map(|item| item.as_object().cloned())
         .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| json::wrong(key, "a list of objects"))
+        .ok_or_else(|| json::wrong_type(key, "a list of objects"))
 }
 
-/// A list given here replaces the default one, so `default` has to be repeated in it.
+/// Reads the list. It replaces the default one, so it has to repeat `default`.
 fn global_namespaces(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["default".to_owned()];
@@ -265,7 +265,7 @@ fn global_namespaces(text: &str) -> Vec<String> {
     text.split(',').map(|item| item.trim().to_owned()).collect()
 }
 
-/// libcni writes the list twice, since the specification's text and its own first release named it differently.
+/// Reads the list of a GC request. libcni writes it under two keys, since its first release and the specification differed.
 fn valid_attachments(
     map: &Map<String, Value>,
 ) -> Result<Option<Vec<ValidAttachment>>, NetconfError> {
@@ -278,8 +278,8 @@ fn valid_attachments(
         .iter()
         .map(|item| {
             Ok(ValidAttachment {
-                container_id: json::text(item, "containerID")?,
-                ifname: json::text(item, "ifname")?,
+                container_id: json::string(item, "containerID")?,
+                ifname: json::string(item, "ifname")?,
             })
         })
         .collect::<Result<Vec<_>, WrongType>>()?;

@@ -1,5 +1,5 @@
-//! The value of the pod annotation that tells which networks a pod got, key by key as consumers know it.
-//! Building it is all that is done here; someone else writes it to the API.
+//! Builds the value of the pod annotation that reports a pod's networks, with the keys that its consumers know.
+//! Writing it to the API is the task of `cluster/status`.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -31,16 +31,16 @@ struct Status<'a> {
     dns: &'a Dns,
     #[serde(rename = "device-info", skip_serializing_if = "Option::is_none")]
     device_info: Option<&'a Map<String, Value>>,
-    /// Upstream's key for the next one.
+    /// The same list as `default_route`, under upstream's key.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gateway: Vec<Cow<'a, str>>,
     #[serde(rename = "default-route", skip_serializing_if = "Vec::is_empty")]
     default_route: Vec<Cow<'a, str>>,
 }
 
-/// The annotation for a pod's networks; `None` when there is nothing to say, and nothing is to be written.
+/// Returns the annotation for a pod's networks, or `None` when they have no status to report and the annotation must stay as it is.
 pub fn build(attached: &[Attached]) -> Option<String> {
-    let statuses: Vec<_> = attached.iter().flat_map(of).collect();
+    let statuses: Vec<_> = attached.iter().flat_map(network_statuses).collect();
     if statuses.is_empty() {
         return None;
     }
@@ -48,9 +48,9 @@ pub fn build(attached: &[Attached]) -> Option<String> {
     Some(format!("[{}]", objects.join(",")))
 }
 
-/// One network: one object where the result has one interface, else one for each interface in the container. A result without
-/// interfaces, as all before 0.3.0, is about the one that was asked for, and the default network always has an entry.
-fn of(attached: &Attached) -> Vec<Status<'_>> {
+/// Returns the entries of one network: one where the result has one interface, else one for each interface in the container. A result
+/// without interfaces, as all before 0.3.0, describes the requested interface, and the default network always has an entry.
+fn network_statuses(attached: &Attached) -> Vec<Status<'_>> {
     let result = &attached.result;
     let base = || Status::without_interface(attached);
     let inside: Vec<(usize, &Interface)> = result
@@ -62,20 +62,20 @@ fn of(attached: &Attached) -> Vec<Status<'_>> {
     if let [interface] = result.interfaces.as_slice() {
         let mut status = base();
         if !inside.is_empty() {
-            status.take(interface);
+            status.set_interface(interface);
         }
         status.ips = result.ips.iter().map(|ip| address(&ip.address)).collect();
-        status.default = attached.master;
+        status.default = attached.is_default;
         return vec![status];
     }
-    let tells_of_pod = result.interfaces.is_empty() && !result.ips.is_empty();
-    if inside.is_empty() && (attached.master || tells_of_pod) {
+    let has_addresses_only = result.interfaces.is_empty() && !result.ips.is_empty();
+    if inside.is_empty() && (attached.is_default || has_addresses_only) {
         let mut status = base();
         status.interface = &attached.ifname;
         if result.interfaces.is_empty() {
             status.ips = result.ips.iter().map(|ip| address(&ip.address)).collect();
         }
-        status.default = attached.master;
+        status.default = attached.is_default;
         return vec![status];
     }
     let default = default_interface(result, &inside);
@@ -85,7 +85,7 @@ fn of(attached: &Attached) -> Vec<Status<'_>> {
         .enumerate()
         .map(|(position, (index, interface))| {
             let mut status = base();
-            status.take(interface);
+            status.set_interface(interface);
             status.ips = result
                 .ips
                 .iter()
@@ -95,7 +95,7 @@ fn of(attached: &Attached) -> Vec<Status<'_>> {
                 })
                 .map(|ip| address(&ip.address))
                 .collect();
-            status.default = attached.master && default == Some(*index);
+            status.default = attached.is_default && default == Some(*index);
             status
         })
         .collect()
@@ -117,14 +117,14 @@ impl<'a> Status<'a> {
         }
     }
 
-    fn take(&mut self, interface: &'a Interface) {
+    fn set_interface(&mut self, interface: &'a Interface) {
         self.interface = &interface.name;
         self.mac = &interface.mac;
         self.mtu = interface.mtu;
     }
 }
 
-/// Of several interfaces, the default one: that of the first address with a gateway, else the first in the container.
+/// Returns the default one of several interfaces: that of the first address with a gateway, else the first in the container.
 fn default_interface(result: &CniResult, inside: &[(usize, &Interface)]) -> Option<usize> {
     let with_gateway = result
         .ips
@@ -135,7 +135,7 @@ fn default_interface(result: &CniResult, inside: &[(usize, &Interface)]) -> Opti
     with_gateway.or_else(|| inside.first().map(|(index, _)| *index))
 }
 
-/// Gateways of default routes. A default route without one is a route to a link, and has nothing to name.
+/// Returns the gateways of default routes. A default route without a gateway leads to a link and is omitted.
 fn gateways(result: &CniResult) -> Vec<Cow<'_, str>> {
     result
         .routes
@@ -147,7 +147,7 @@ fn gateways(result: &CniResult) -> Vec<Cow<'_, str>> {
         .collect()
 }
 
-/// The address without its prefix, in the one text that it has; what is no address stays as it is.
+/// Returns the address in its canonical form without the prefix length; a text that is not an address stays as it is.
 fn address(cidr: &str) -> Cow<'_, str> {
     let text = cidr.split('/').next().unwrap_or(cidr);
     match text.parse::<IpAddr>().map(|address| address.to_string()) {

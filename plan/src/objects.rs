@@ -1,4 +1,4 @@
-//! Only the fields that are needed of only the kinds that are needed.
+//! The kinds of objects that the daemon reads, with only the fields that it needs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{self as plan, Nad, PodView};
 
-/// Of `metadata` what is needed; `managedFields`, labels and other annotations are skipped while they are read.
+/// The needed fields of `metadata`. Parsing skips `managedFields`, labels and other annotations.
 #[derive(Debug, Default, Deserialize)]
 struct Metadata {
     #[serde(default)]
@@ -24,7 +24,7 @@ struct Metadata {
     annotations: Option<Annotations>,
 }
 
-/// Annotations that somebody here reads.
+/// The annotations that the daemon reads.
 #[derive(Debug, Default)]
 struct Annotations(BTreeMap<String, String>);
 
@@ -59,7 +59,7 @@ fn is_needed(annotation: &str) -> bool {
         || [plan::STATIC_POD_ANNOTATION, plan::RESOURCE_ANNOTATION].contains(&annotation)
 }
 
-/// A pod, of which only the metadata is read.
+/// A pod, parsed from its metadata alone.
 #[derive(Debug, PartialEq)]
 pub struct PodMetadata(pub PodView);
 
@@ -83,29 +83,27 @@ impl<'de> Deserialize<'de> for PodMetadata {
 /// A `NetworkAttachmentDefinition` (k8s.cni.cncf.io/v1).
 #[derive(Debug, Default, Deserialize)]
 pub struct Definition {
-    /// Name, namespace, annotations.
     #[serde(default)]
     metadata: Metadata,
-    /// The network.
     #[serde(default, deserialize_with = "lenient")]
     spec: Spec,
 }
 
-/// Its `spec`.
 #[derive(Debug, Default, Deserialize)]
 struct Spec {
-    /// CNI configuration as text.
+    /// The CNI configuration as text.
     #[serde(default, deserialize_with = "text")]
     config: String,
 }
 
-/// Whatever is no object is one without keys: one odd definition must not hide all others.
+/// Reads any other value than an object as an empty object: one malformed definition must not hide all others.
 fn lenient<'de, D: Deserializer<'de>>(input: D) -> Result<Spec, D::Error> {
     let value = Value::deserialize(input)?;
     Ok(Spec::deserialize(value).unwrap_or_default())
 }
 
-/// Nothing is the empty text; what is no text becomes its own, which fails where it is used and names the definition.
+/// Reads a string. `null` is empty, and any other value becomes its JSON text, which fails where the definition is used with an error
+/// that names the definition.
 fn text<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(input)? {
         Value::Null => String::new(),
@@ -114,13 +112,13 @@ fn text<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
     })
 }
 
-/// A definition of any shape, as somebody wrote it.
+/// Parses a definition that may be malformed, as a user wrote it.
 pub fn definition(object: Value) -> Result<Arc<Nad>, String> {
     let read = serde_json::from_value(object).map(nad);
     read.map_err(|error| error.to_string())
 }
 
-/// What a plan reads of a definition.
+/// Converts a definition into the form that planning reads.
 pub fn nad(definition: Definition) -> Arc<Nad> {
     let mut annotations = definition.metadata.annotations.unwrap_or_default().0;
     Arc::new(Nad {
@@ -131,13 +129,13 @@ pub fn nad(definition: Definition) -> Arc<Nad> {
     })
 }
 
-/// A definition as the API server sends it.
+/// Parses a definition as the API server sends it.
 #[cfg(test)]
 pub(crate) fn read_definition(object: &[u8]) -> Option<Arc<Nad>> {
     serde_json::from_slice(object).ok().map(nad)
 }
 
-/// What a plan reads of a pod.
+/// Converts a pod's metadata into the form that planning reads.
 pub fn pod_view(metadata: ObjectMeta) -> PodView {
     view(
         metadata.namespace,
@@ -171,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_of_any_shape_is_one() {
+    fn malformed_definitions_are_parsed() {
         for (spec, expected) in [
             (json!({"config": "{}"}), "{}"),
             (json!({"config": null}), ""),
@@ -190,7 +188,7 @@ mod tests {
         }
     }
     #[test]
-    fn metadata_alone_is_the_same_pod_as_all_of_it() {
+    fn metadata_alone_gives_the_same_pod_as_the_complete_object() {
         let object = json!({
             "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
             "metadata": {

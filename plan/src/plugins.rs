@@ -1,26 +1,26 @@
-//! Networks without any configuration, of which only a plugin of that name is there: the original proposal of network definitions knew
-//! them. The plugin is asked for its versions, and the configuration is made from the highest that is understood on both sides.
+//! Generates configurations for networks that have none, only a plugin with the network's name: a case of the original proposal of
+//! network definitions. The configuration has the highest version that both the plugin's VERSION result and this program know.
 
 use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
-use super::config::Draft;
+use super::draft::Draft;
 
 /// The plugins of a node.
 pub trait Plugins: Send + Sync {
-    /// What a plugin says of itself; `None` where there is no such plugin.
-    fn ask(&self, plugin: &str) -> Option<Result<Spoken, String>>;
+    /// Returns the plugin's result of VERSION, or `None` where there is no such plugin.
+    fn versions(&self, plugin: &str) -> Option<Result<PluginVersions, String>>;
 }
 
-/// What a plugin answers to VERSION.
+/// A plugin's result of VERSION.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spoken {
-    /// The versions that it speaks.
+pub struct PluginVersions {
+    /// The versions of the CNI specification that the plugin supports.
     pub versions: Vec<String>,
 }
 
-/// The capabilities of the reference plugins 1.9.1, by what their `runtimeConfig` reads. CNI has no way for a plugin to declare its
-/// capabilities: a configuration does, and a generated one can for plugins that are known. Any other plugin needs a configuration.
+/// The capabilities of the reference plugins 1.9.1, as their `runtimeConfig` reads them. In CNI a plugin cannot declare capabilities,
+/// only its configuration can: a generated one declares those of known plugins. Any other plugin needs a configuration of its own.
 const CAPABILITIES: [(&str, &[&str]); 7] = [
     ("bandwidth", &["bandwidth"]),
     ("bridge", &["mac"]),
@@ -31,22 +31,22 @@ const CAPABILITIES: [(&str, &[&str]); 7] = [
     ("tuning", &["mac"]),
 ];
 
-/// For who plans where no plugin can be asked.
+/// A node without plugins, for plans that are made away from a node.
 pub struct NoPlugins;
 
 impl Plugins for NoPlugins {
-    fn ask(&self, _plugin: &str) -> Option<Result<Spoken, String>> {
+    fn versions(&self, _plugin: &str) -> Option<Result<PluginVersions, String>> {
         None
     }
 }
 
-/// The configuration of a network whose plugin has its name; `None` where there is no such plugin.
+/// Returns the configuration of a network with the name of a plugin, or `None` where there is no such plugin.
 pub(super) fn generated(name: &str, plugins: &dyn Plugins) -> Option<Result<Draft, String>> {
-    let said = plugins.ask(name)?;
-    Some(said.and_then(|Spoken { versions }| {
+    let answer = plugins.versions(name)?;
+    Some(answer.and_then(|PluginVersions { versions }| {
         let version = highest(&versions).ok_or_else(|| {
             format!(
-                "spec.config is empty, and plugin {name} speaks CNI {}, none of which is understood here: give the network a configuration, or replace the plugin",
+                "spec.config is empty, and plugin {name} supports CNI {}, none of which multus supports: write a spec.config, or replace the plugin",
                 versions.join(", ")
             )
         })?;

@@ -1,48 +1,48 @@
-//! What is known of a pod: its identity and the two annotations that matter, nothing more of the object.
+//! The part of a pod that planning needs: its identity and the annotations that select networks.
 
 use std::collections::BTreeMap;
 
 use cni::types::CniError;
 
-/// Annotation with the networks that a pod wants besides its default one.
+/// Annotation with the networks that a pod requests besides its default network.
 pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
-/// Annotation with the network that a pod wants instead of the cluster's default one.
+/// Annotation with the network that a pod requests instead of the cluster's default network.
 pub const DEFAULT_NETWORK_ANNOTATION: &str = "v1.multus-cni.io/default-network";
-/// Annotation with a pod's networks in the original proposal, the default one first.
+/// Annotation of the original proposal with a pod's networks, the default network first.
 pub const LEGACY_ANNOTATION: &str = "alpha.network.k8s.io/networks";
-/// The annotations to keep of a pod.
+/// The annotations that select networks, the only ones that a [`PodView`] keeps.
 pub const POD_ANNOTATIONS: &[&str] = &[
     NETWORKS_ANNOTATION,
     DEFAULT_NETWORK_ANNOTATION,
     LEGACY_ANNOTATION,
 ];
-/// Annotation by which a static pod is told from one that came through the API.
+/// Annotation that distinguishes a static pod from one that was created through the API.
 pub const STATIC_POD_ANNOTATION: &str = "kubernetes.io/config.source";
 
-/// One pod, as far as networks are concerned.
+/// One pod, reduced to what its networks depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodView {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its uid in the API; a static pod's runtime knows another one.
+    /// The UID in the API. The runtime knows a static pod by another UID.
     pub uid: String,
-    /// Those of [`POD_ANNOTATIONS`] that it has.
+    /// The pod's annotations out of [`POD_ANNOTATIONS`].
     pub annotations: BTreeMap<String, String>,
-    /// Whether kubelet made it from a file.
+    /// Whether the kubelet created it from a file.
     pub is_static: bool,
 }
 
 impl PodView {
-    /// Fails when the runtime's pod is another one than the API's: a namesake that was made or removed meanwhile.
+    /// Fails when the runtime's pod is not the API's: another pod of the same name was created or deleted meanwhile.
     pub fn check_uid(&self, expected: Option<&str>) -> Result<(), CniError> {
         match expected {
             Some(uid) if !uid.is_empty() && uid != self.uid && !self.is_static => {
                 Err(CniError::new(
                     CniError::TRY_AGAIN_LATER,
                     format!(
-                        "[{}/{}]: expected pod UID \"{uid}\" but got \"{}\" from Kube API: this sandbox is of an earlier pod of that name and goes by itself",
+                        "[{}/{}]: expected pod UID \"{uid}\" but got \"{}\" from Kube API: this sandbox belongs to an earlier pod of that name, and the runtime will remove it",
                         self.namespace, self.name, self.uid
                     ),
                 ))
@@ -51,30 +51,30 @@ impl PodView {
         }
     }
 
-    /// The text of the networks annotation; empty when there is none.
+    /// Returns the text of the networks annotation, empty when there is none.
     pub fn networks(&self) -> &str {
         self.annotations
             .get(NETWORKS_ANNOTATION)
             .map_or("", String::as_str)
     }
 
-    /// The text of the default network annotation.
+    /// Returns the text of the default network annotation.
     pub fn default_network(&self) -> Option<&str> {
         self.annotations
             .get(DEFAULT_NETWORK_ANNOTATION)
             .map(String::as_str)
     }
 
-    /// The text of the older networks annotation, if none of the present ones is there.
+    /// Returns the text of the original proposal's annotation, unless the pod has one of the current annotations.
     pub fn legacy_networks(&self) -> Option<&str> {
-        let is_there = |key| self.annotations.contains_key(key);
-        if is_there(NETWORKS_ANNOTATION) || is_there(DEFAULT_NETWORK_ANNOTATION) {
+        let has = |key| self.annotations.contains_key(key);
+        if has(NETWORKS_ANNOTATION) || has(DEFAULT_NETWORK_ANNOTATION) {
             return None;
         }
         self.annotations.get(LEGACY_ANNOTATION).map(String::as_str)
     }
 
-    /// The same pod as if it had asked for nothing.
+    /// Returns the same pod without a request for networks.
     #[must_use]
     pub fn without_annotations(&self) -> Self {
         Self {
@@ -84,19 +84,19 @@ impl PodView {
     }
 }
 
-/// Whether all of a pod's annotations say that it is static.
+/// Whether a pod with these annotations is static.
 pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
     annotations
         .get(STATIC_POD_ANNOTATION)
         .is_some_and(|source| source != "api")
 }
 
-/// The answer to an ADD for a pod that the API does not know (any more): its sandbox will be torn down anyway.
-pub fn pod_gone(namespace: &str, name: &str) -> CniError {
+/// Returns the error of an ADD for a pod that the API does not know, or no longer knows. Its sandbox will be torn down anyway.
+pub fn pod_not_found(namespace: &str, name: &str) -> CniError {
     CniError::new(
         CniError::TRY_AGAIN_LATER,
         format!(
-            "error configuring pod [{namespace}/{name}] networking: this node has not heard of the pod: it was deleted, or the next try finds it"
+            "error configuring pod [{namespace}/{name}] networking: this node does not know the pod: it was deleted, or a retry will find it"
         ),
     )
 }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn another_uid_is_another_pod_unless_static() {
+    fn another_uid_is_an_error_except_for_static_pods() {
         assert!(pod(false).check_uid(Some("api")).is_ok());
         assert!(pod(false).check_uid(None).is_ok());
         assert!(pod(false).check_uid(Some("")).is_ok());
@@ -124,12 +124,12 @@ mod tests {
         let error = pod(false).check_uid(Some("runtime")).unwrap_err();
         assert_eq!(
             error.msg,
-            "[shop/cart-0]: expected pod UID \"runtime\" but got \"api\" from Kube API: this sandbox is of an earlier pod of that name and goes by itself"
+            "[shop/cart-0]: expected pod UID \"runtime\" but got \"api\" from Kube API: this sandbox belongs to an earlier pod of that name, and the runtime will remove it"
         );
     }
 
     #[test]
-    fn the_source_tells_static_pods() {
+    fn the_config_source_marks_static_pods() {
         let of = |value: &str| {
             is_static(&BTreeMap::from([(
                 STATIC_POD_ANNOTATION.to_owned(),

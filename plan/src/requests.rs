@@ -1,6 +1,6 @@
-//! What a pod asks of a network beside being attached to it, and whether any plugin of the network can give it.
-//! A plugin says so with a capability. Addresses are in `CNI_ARGS`, too, where many plugins find them without one: whether those
-//! were given is seen in the result.
+//! The requests of a pod to a network beyond the attachment itself, and whether a plugin of the network supports them.
+//! A configuration declares that with a capability. Addresses are also in `CNI_ARGS`, where many plugins find them without one; for
+//! those only the result shows whether the network assigned them.
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::{Attachment, PlanError, Selection};
 use crate::Requested;
-use crate::netconf::Unserved;
+use crate::netconf::UnsupportedRequests;
 
 const IPS: &str = "ips";
 const MAC: &str = "mac";
-/// Requests that reach a plugin as a capability argument and in no other way.
+/// Requests that reach a plugin only as a capability argument.
 const NEED_CAPABILITY: [&str; 4] = ["portMappings", "bandwidth", "infinibandGUID", "deviceID"];
 
-/// Capability arguments as the pod asks for them, by capability.
-pub fn asked(selection: &Selection) -> Map<String, Value> {
+/// Returns the capability arguments that the pod requests, by capability.
+pub fn capability_args(selection: &Selection) -> Map<String, Value> {
     let text = |value: &Option<String>| value.as_ref().map(|value| json!(value));
     let ips = Some(json!(selection.ips)).filter(|_| !selection.ips.is_empty());
     let all = [
@@ -34,15 +34,15 @@ pub fn asked(selection: &Selection) -> Map<String, Value> {
         .collect()
 }
 
-/// Refuses a request that no plugin can serve, where the owner of the cluster wants that.
-pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanError> {
-    if unserved != Unserved::Error {
+/// Refuses a request that no plugin supports, where the cluster's owner configured an error for it.
+pub fn check(attachments: &[Attachment], policy: UnsupportedRequests) -> Result<(), PlanError> {
+    if policy != UnsupportedRequests::Error {
         return Ok(());
     }
     for attachment in attachments {
-        let requests = without_capability(attachment);
+        let requests = unsupported(attachment);
         if !requests.is_empty() {
-            return Err(PlanError::Unserved {
+            return Err(PlanError::Unsupported {
                 network: attachment.name.clone(),
                 requests: requests.join(", "),
             });
@@ -51,45 +51,49 @@ pub fn check(attachments: &[Attachment], unserved: Unserved) -> Result<(), PlanE
     Ok(())
 }
 
-/// What is asked for and needs a capability that no plugin has.
-pub fn without_capability(attachment: &Attachment) -> Vec<String> {
-    let asked = attachment.selection.as_ref().map(asked).unwrap_or_default();
-    lacking(&asked, &attachment.config)
+/// Returns the requests that need a capability which no plugin of the network has.
+pub fn unsupported(attachment: &Attachment) -> Vec<String> {
+    let requests = attachment
+        .selection
+        .as_ref()
+        .map(capability_args)
+        .unwrap_or_default();
+    missing_capabilities(&requests, &attachment.config)
 }
 
-/// The same for requests that are recorded in the state, beside others that need no capability.
-pub fn lacking(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<String> {
+/// Returns the same for requests from the state, some of which may need no capability.
+pub fn missing_capabilities(requests: &Map<String, Value>, config: &NetworkConfig) -> Vec<String> {
     let names = requests
         .keys()
         .filter(|name| NEED_CAPABILITY.contains(&name.as_str()) && !has(config, name));
     names.cloned().collect()
 }
 
-/// Which of the addresses that were asked for a network has not given. What plugins with the capability say is taken as it is.
-pub fn not_given(
+/// Returns the requested kinds of addresses that the network did not assign. The result of plugins with the capability is not checked.
+pub fn unassigned_addresses(
     requested: &Requested,
     config: &NetworkConfig,
     result: &CniResult,
 ) -> Vec<&'static str> {
-    let given: Vec<IpAddr> = result
+    let assigned: Vec<IpAddr> = result
         .ips
         .iter()
         .filter_map(|ip| address(&ip.address))
         .collect();
-    let is_given = |ip: &String| address(ip).is_none_or(|ip| given.contains(&ip));
+    let is_assigned = |ip: &String| address(ip).is_none_or(|ip| assigned.contains(&ip));
     let inside: Vec<_> = result
         .interfaces
         .iter()
         .filter(|interface| !interface.sandbox.is_empty() && !interface.mac.is_empty())
         .map(|interface| digits(&interface.mac))
         .collect();
-    // A result need not tell hardware addresses.
-    let is_mac_given = |mac: &String| inside.is_empty() || inside.contains(&digits(mac));
+    // Hardware addresses are optional in a result.
+    let is_mac_assigned = |mac: &String| inside.is_empty() || inside.contains(&digits(mac));
     let mut missing = Vec::new();
-    if !requested.ips.iter().all(is_given) && !has(config, IPS) {
+    if !requested.ips.iter().all(is_assigned) && !has(config, IPS) {
         missing.push(IPS);
     }
-    if !requested.mac.iter().all(is_mac_given) && !has(config, MAC) {
+    if !requested.mac.iter().all(is_mac_assigned) && !has(config, MAC) {
         missing.push(MAC);
     }
     missing
@@ -123,43 +127,46 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_given(ips: &[&str], mac: &str, result: &Value, expected: &[&str]) {
+    fn check_missing(ips: &[&str], mac: &str, result: &Value, expected: &[&str]) {
         let requested = Requested {
             ips: ips.iter().map(|&ip| ip.to_owned()).collect(),
             mac: Some(mac.to_owned()).filter(|mac| !mac.is_empty()),
             ..Requested::default()
         };
         let result: CniResult = serde_json::from_value(result.clone()).unwrap();
-        let missing = not_given(&requested, &config(&json!({})), &result);
+        let missing = unassigned_addresses(&requested, &config(&json!({})), &result);
         assert_eq!(missing, expected, "{result:?}");
-        let able = config(&json!({"ips": true, "mac": true}));
-        assert!(not_given(&requested, &able, &result).is_empty());
-        let unable = config(&json!({"ips": false, "mac": false}));
-        assert_eq!(not_given(&requested, &unable, &result), expected);
+        let capable = config(&json!({"ips": true, "mac": true}));
+        assert!(unassigned_addresses(&requested, &capable, &result).is_empty());
+        let incapable = config(&json!({"ips": false, "mac": false}));
+        assert_eq!(
+            unassigned_addresses(&requested, &incapable, &result),
+            expected
+        );
     }
 
     #[test]
-    fn addresses_that_were_given_were_served() {
+    fn requested_addresses_are_compared_with_the_result() {
         let result = json!({"cniVersion": "1.0.0",
             "interfaces": [{"name": "veth1", "mac": "02:00:00:00:00:09"}, {"name": "net1", "sandbox": "/x", "mac": "02:AA:00:00:00:05"}],
             "ips": [{"address": "10.0.0.5/24"}, {"address": "fd00:0::5/64"}]});
-        check_given(&["10.0.0.5"], "", &result, &[]);
-        check_given(
+        check_missing(&["10.0.0.5"], "", &result, &[]);
+        check_missing(
             &["10.0.0.5/16", "fd00::5/64"],
             "02-aa-00-00-00-05",
             &result,
             &[],
         );
-        check_given(&["10.0.0.5", "10.0.0.6"], "", &result, &["ips"]);
-        check_given(&[], "02:00:00:00:00:09", &result, &["mac"]);
-        check_given(&["10.0.0.7"], "02:00:00:00:00:07", &result, &["ips", "mac"]);
+        check_missing(&["10.0.0.5", "10.0.0.6"], "", &result, &["ips"]);
+        check_missing(&[], "02:00:00:00:00:09", &result, &["mac"]);
+        check_missing(&["10.0.0.7"], "02:00:00:00:00:07", &result, &["ips", "mac"]);
     }
 
     #[test]
-    fn a_result_without_hardware_addresses_says_nothing_of_them() {
+    fn a_result_without_hardware_addresses_reports_no_missing_mac() {
         let result =
             json!({"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/x"}]});
-        check_given(&[], "02:00:00:00:00:07", &result, &[]);
-        check_given(&["10.0.0.5"], "", &result, &["ips"]);
+        check_missing(&[], "02:00:00:00:00:07", &result, &[]);
+        check_missing(&["10.0.0.5"], "", &result, &["ips"]);
     }
 }

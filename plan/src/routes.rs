@@ -1,15 +1,15 @@
-//! Which attachment has a pod's default routes: at most one gateway a family over all of the pod's networks.
-//! Which routes there are in the end is decided where results are known.
+//! Checks which attachments a pod selects for its default routes: at most one gateway per family over all of its networks.
+//! The final routes are decided later, when results are known.
 //!
-//! The network standard (1.3, 4.1.2.1.9) wants the key on one network alone. Upstream takes it on several with a gateway a family over
-//! all of them, and pods with a network for each family rely on that: so we take what is unambiguous, and refuse the rest, which the
-//! standard would have us pass over: two gateways of one family, and an empty list beside any other.
+//! The network standard (1.3, 4.1.2.1.9) allows the key on one network only. Upstream accepts it on several, with one gateway per family
+//! over all of them, and pods with one network per family rely on that. So every unambiguous selection is accepted, and the others, which
+//! the standard would have us ignore, are refused: two gateways of one family, and an empty list together with any other list.
 
 use std::net::IpAddr;
 
 use super::{Attachment, PlanError, Selection};
 
-/// A family of addresses.
+/// A family of IP addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// IPv4.
@@ -19,10 +19,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// That of an address.
+    /// Returns the family of an address.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() {
             Self::V4
@@ -31,7 +31,7 @@ impl Family {
         }
     }
 
-    /// Whether this destination is every address of the family.
+    /// Whether this destination covers every address of the family.
     pub fn is_default(self, destination: &str) -> bool {
         let Some((address, "0")) = destination.split_once('/') else {
             return false;
@@ -51,7 +51,7 @@ impl std::fmt::Display for Family {
     }
 }
 
-/// Refuses two gateways of one family, and a network that is to keep its own default routes beside one that gets others.
+/// Refuses two gateways of one family, and a network that keeps its own default routes together with one that gets others.
 pub(super) fn check(attachments: &[Attachment]) -> Result<(), PlanError> {
     let claims = attachments.iter().filter_map(|attachment| {
         let gateways = attachment.selection.as_ref()?.default_route.as_deref()?;
@@ -60,7 +60,7 @@ pub(super) fn check(attachments: &[Attachment]) -> Result<(), PlanError> {
     refuse(&claims.collect::<Vec<_>>())
 }
 
-/// The same for what a pod that runs asks for by now.
+/// Checks the same for the selections of a pod that already runs.
 pub fn check_selections(selections: &[Selection]) -> Result<(), PlanError> {
     let claims = selections
         .iter()
@@ -70,10 +70,10 @@ pub fn check_selections(selections: &[Selection]) -> Result<(), PlanError> {
 
 fn refuse(claims: &[(&str, &[IpAddr])]) -> Result<(), PlanError> {
     let names = |family: Option<Family>| {
-        let meant = |gateway: &IpAddr| family.is_none_or(|family| Family::of(*gateway) == family);
+        let matches = |gateway: &IpAddr| family.is_none_or(|family| Family::of(*gateway) == family);
         let mut names: Vec<_> = claims
             .iter()
-            .filter(|(_, gateways)| family.is_none() || gateways.iter().any(meant))
+            .filter(|(_, gateways)| family.is_none() || gateways.iter().any(matches))
             .map(|(name, _)| (*name).to_owned())
             .collect();
         names.dedup();
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_default_destination_has_length_nought() {
+    fn a_default_destination_has_prefix_length_zero() {
         let text = "0.0.0.0/0";
         assert!(Family::V4.is_default(text) && !Family::V6.is_default(text));
         for text in ["::/0", "::0/0", "0::0/0"] {

@@ -1,8 +1,8 @@
-//! Requests to the API server: the address in front of each, the credential in it, a time of its own for it.
+//! Sends requests to the API server, each with the server's address, the credential and a time limit of its own.
 
 use std::{sync::Arc, time::Duration};
 
-use cmdline::causes;
+use cmdline::error_line;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
     Method, Request, Response,
@@ -17,21 +17,21 @@ use tokio::time::timeout;
 
 use super::{
     connections::{Connections, Route},
-    failure::Failure,
-    pool::{Lane, Pool},
+    error::ApiError,
+    pool::{Pool, PooledConnection},
 };
 use crate::{
-    access::Current,
+    access::CurrentClient,
     metrics::{Metrics, Pending},
 };
 
-/// More than any single object or list that is not read piece by piece.
+/// The limit for answers that are read at once: more than any single object or short list.
 const MAX_BODY: usize = 32 << 20;
 const JSON: &str = "application/json";
-/// Of an object its metadata alone; a server that does not know the form sends all of it.
+/// Requests only the metadata of an object. A server that does not know this form sends the complete object.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// The same of the objects in a list or watch.
+/// Requests only the metadata of the objects in a list.
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -45,13 +45,13 @@ pub struct Client {
 #[derive(Clone)]
 enum Source {
     Fixed(Arc<Connections>),
-    /// Whatever is the newest.
-    Newest(Arc<Current>),
+    /// The client with the newest certificate.
+    Newest(Arc<CurrentClient>),
 }
 
-/// One request.
+/// One request to the API server.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct ApiRequest {
     method: Method,
     path: String,
     body: Bytes,
@@ -59,7 +59,7 @@ pub(crate) struct Ask {
     accept: &'static str,
 }
 
-impl Ask {
+impl ApiRequest {
     fn new(method: Method, path: impl Into<String>) -> Self {
         Self {
             method,
@@ -84,9 +84,9 @@ impl Ask {
 
     /// A merge patch (RFC 7386).
     pub(crate) fn patch(path: impl Into<String>, changes: &impl Serialize) -> Self {
-        let mut ask = Self::new(Method::PATCH, path).with(changes);
-        ask.content_type = "application/merge-patch+json";
-        ask
+        let mut request = Self::new(Method::PATCH, path).with(changes);
+        request.content_type = "application/merge-patch+json";
+        request
     }
 
     fn with(mut self, object: &impl Serialize) -> Self {
@@ -97,13 +97,13 @@ impl Ask {
         self
     }
 
-    /// Has the API server answer with the object's metadata alone.
+    /// Requests an answer with the object's metadata alone.
     pub(crate) fn metadata(mut self) -> Self {
         self.accept = METADATA;
         self
     }
 
-    /// Has it list the metadata of objects alone.
+    /// Requests a list of the objects' metadata alone.
     pub(crate) fn metadata_list(mut self) -> Self {
         self.accept = METADATA_LIST;
         self
@@ -120,120 +120,144 @@ impl From<Source> for Client {
 }
 
 impl Client {
-    /// The same client with its requests counted.
+    /// Returns the same client, which counts its requests in `metrics`.
     #[must_use]
     pub(crate) fn observed(mut self, metrics: Arc<Metrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// Counts a request when what is returned is told of its end, or dropped.
-    fn pending(&self, ask: &Ask) -> Option<Pending> {
+    /// Returns a guard that counts the request when it ends or is dropped.
+    fn pending(&self, api_request: &ApiRequest) -> Option<Pending> {
         let metrics = self.metrics.as_ref()?;
-        Some(Pending::new(Arc::clone(metrics), &ask.method, &ask.path))
+        Some(Pending::new(
+            Arc::clone(metrics),
+            &api_request.method,
+            &api_request.path,
+        ))
     }
 
     pub(super) fn fixed(connections: Connections) -> Self {
         Self::from(Source::Fixed(Arc::new(connections)))
     }
 
-    /// A client whose requests wait until there is a certificate and always go out with the newest.
-    pub(crate) fn newest(current: Arc<Current>) -> Self {
+    /// Returns a client whose requests wait for the first certificate and always use the newest.
+    pub(crate) fn newest(current: Arc<CurrentClient>) -> Self {
         Self::from(Source::Newest(current))
     }
 
-    /// Sends a request and reads its answer, all of it within `patience`. Waiting for a turn among others is not counted.
-    pub(crate) async fn send(&self, ask: &Ask, patience: Duration) -> Result<Bytes, Failure> {
-        let pending = self.pending(ask);
-        let answer = self.exchange(ask, patience).await;
+    /// Sends a request and reads its complete answer within `time_limit`, which does not include the wait for other requests.
+    pub(crate) async fn send(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<Bytes, ApiError> {
+        let pending = self.pending(api_request);
+        let answer = self.exchange(api_request, time_limit).await;
         if let Some(pending) = pending {
             pending.ended(outcome(&answer));
         }
         answer
     }
 
-    async fn exchange(&self, ask: &Ask, patience: Duration) -> Result<Bytes, Failure> {
-        let silent = |_| Failure::silent(patience);
-        let route = timeout(patience, self.route()).await.map_err(silent)?;
-        let _turn = route.pool.turn().await;
-        let mut lane = None;
-        let answer = timeout(patience, self.answer(&route, ask, &mut lane)).await;
-        match (answer, lane) {
-            (Ok(Ok(bytes)), Some(lane)) => {
-                route.pool.give_back(lane);
+    async fn exchange(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<Bytes, ApiError> {
+        let timed_out = |_| ApiError::timed_out(time_limit);
+        let route = timeout(time_limit, self.route()).await.map_err(timed_out)?;
+        let _permit = route.pool.permit().await;
+        let mut connection = None;
+        let answer = timeout(
+            time_limit,
+            self.answer(&route, api_request, &mut connection),
+        )
+        .await;
+        match (answer, connection) {
+            (Ok(Ok(bytes)), Some(connection)) => {
+                route.pool.release(connection);
                 Ok(bytes)
             }
-            (Ok(Err(failure)), Some(lane)) => {
-                // One that refuses is well.
+            (Ok(Err(failure)), Some(connection)) => {
+                // A connection on which the server refuses a request works.
                 if failure.code().is_some() {
-                    route.pool.give_back(lane);
+                    route.pool.release(connection);
                 } else {
-                    route.pool.suspect(&lane);
+                    route.pool.suspect(&connection);
                 }
                 Err(failure)
             }
-            (Err(_), Some(lane)) => {
-                route.pool.suspect(&lane);
-                Err(Failure::silent(patience))
+            (Err(_), Some(connection)) => {
+                route.pool.suspect(&connection);
+                Err(ApiError::timed_out(time_limit))
             }
-            (Err(_), None) => Err(Failure::silent(patience)),
+            (Err(_), None) => Err(ApiError::timed_out(time_limit)),
             (Ok(result), None) => result,
         }
     }
 
-    /// Sends a request and reads its answer as an object.
+    /// Sends a request and parses its answer as an object.
     pub(crate) async fn object<T: DeserializeOwned>(
         &self,
-        ask: &Ask,
-        patience: Duration,
-    ) -> Result<T, Failure> {
-        let bytes = self.send(ask, patience).await?;
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<T, ApiError> {
+        let bytes = self.send(api_request, time_limit).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::unusable(format!("the answer cannot be read: {error}")))
+            .map_err(|error| ApiError::invalid(format!("the answer cannot be parsed: {error}")))
     }
 
-    /// Sends a request whose answer is read piece by piece; its head has to come within `patience`.
-    pub(crate) async fn open(&self, ask: &Ask, patience: Duration) -> Result<Pieces, Failure> {
-        let pending = self.pending(ask);
-        let opened = self.start(ask, patience).await;
+    /// Sends a request whose answer is read in chunks. The head of the answer has to arrive within `time_limit`.
+    pub(crate) async fn open(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<BodyChunks, ApiError> {
+        let pending = self.pending(api_request);
+        let opened = self.start(api_request, time_limit).await;
         if let Some(pending) = pending {
             pending.ended(outcome(&opened));
         }
         opened
     }
 
-    async fn start(&self, ask: &Ask, patience: Duration) -> Result<Pieces, Failure> {
+    async fn start(
+        &self,
+        api_request: &ApiRequest,
+        time_limit: Duration,
+    ) -> Result<BodyChunks, ApiError> {
         let route = self.route().await;
-        let mut lane = None;
-        let head = timeout(patience, self.head(&route, ask, &mut lane)).await;
-        let Some(lane) = lane else {
+        let mut connection = None;
+        let head = timeout(time_limit, self.head(&route, api_request, &mut connection)).await;
+        let Some(connection) = connection else {
             return Err(match head {
                 Ok(Err(failure)) => failure,
-                _ => Failure::silent(patience),
+                _ => ApiError::timed_out(time_limit),
             });
         };
         match head {
             Err(_) => {
-                route.pool.suspect(&lane);
-                Err(Failure::silent(patience))
+                route.pool.suspect(&connection);
+                Err(ApiError::timed_out(time_limit))
             }
             Ok(Err(failure)) => {
-                route.pool.suspect(&lane);
+                route.pool.suspect(&connection);
                 Err(failure)
             }
-            Ok(Ok(response)) if response.status().is_success() => Ok(Pieces {
+            Ok(Ok(response)) if response.status().is_success() => Ok(BodyChunks {
                 body: response.into_body(),
                 pool: Arc::clone(&route.pool),
-                lane,
+                connection,
             }),
             Ok(Ok(response)) => {
-                let failure = timeout(patience, refusal(response)).await;
-                Err(failure.unwrap_or_else(|_| Failure::silent(patience)))
+                let failure = timeout(time_limit, refusal(response)).await;
+                Err(failure.unwrap_or_else(|_| ApiError::timed_out(time_limit)))
             }
         }
     }
 
-    /// Where a request goes now. With certificates this waits for the first.
+    /// Returns the current route. With certificates it waits for the first one.
     async fn route(&self) -> Route {
         match &self.source {
             Source::Fixed(connections) => connections.route(),
@@ -249,10 +273,10 @@ impl Client {
     async fn answer(
         &self,
         route: &Route,
-        ask: &Ask,
-        lane: &mut Option<Lane>,
-    ) -> Result<Bytes, Failure> {
-        let response = self.head(route, ask, lane).await?;
+        api_request: &ApiRequest,
+        connection: &mut Option<PooledConnection>,
+    ) -> Result<Bytes, ApiError> {
+        let response = self.head(route, api_request, connection).await?;
         if !response.status().is_success() {
             return Err(refusal(response).await);
         }
@@ -262,14 +286,14 @@ impl Client {
     async fn head(
         &self,
         route: &Route,
-        ask: &Ask,
-        lane: &mut Option<Lane>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let request = request(route, ask)?;
-        let opened = route.pool.lane().await;
-        let opened = opened.map_err(|error| Failure::broken(causes(&error)))?;
-        let response = lane.insert(opened).send(request).await;
-        let response = response.map_err(|error| Failure::broken(causes(&error)))?;
+        api_request: &ApiRequest,
+        connection: &mut Option<PooledConnection>,
+    ) -> Result<Response<Incoming>, ApiError> {
+        let request = request(route, api_request)?;
+        let opened = route.pool.acquire().await;
+        let opened = opened.map_err(|error| ApiError::broken(error_line(&error)))?;
+        let response = connection.insert(opened).send(request).await;
+        let response = response.map_err(|error| ApiError::broken(error_line(&error)))?;
         if response.status() == hyper::StatusCode::UNAUTHORIZED {
             route.refused();
             if let Source::Newest(current) = &self.source {
@@ -280,24 +304,24 @@ impl Client {
     }
 }
 
-/// An answer that is read piece by piece.
-pub(crate) struct Pieces {
+/// The body of an answer that is read in chunks.
+pub(crate) struct BodyChunks {
     body: Incoming,
     pool: Arc<Pool>,
-    lane: Lane,
+    connection: PooledConnection,
 }
 
-impl Pieces {
-    /// Returns the next piece, or `None` at the end.
-    pub(crate) async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, Failure> {
+impl BodyChunks {
+    /// Returns the next chunk, or `None` at the end.
+    pub(crate) async fn next(&mut self, time_limit: Duration) -> Result<Option<Bytes>, ApiError> {
         loop {
-            match timeout(patience, self.body.frame()).await {
+            match timeout(time_limit, self.body.frame()).await {
                 Err(_) => {
-                    self.pool.suspect(&self.lane);
-                    return Err(Failure::silent(patience));
+                    self.pool.suspect(&self.connection);
+                    return Err(ApiError::timed_out(time_limit));
                 }
                 Ok(None) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(Failure::broken(causes(&error))),
+                Ok(Some(Err(error))) => return Err(ApiError::broken(error_line(&error))),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
@@ -307,24 +331,30 @@ impl Pieces {
         }
     }
 
-    /// It was read to its end.
+    /// Returns the connection to the pool, after the end of the body.
     pub(crate) fn finish(self) {
-        self.pool.give_back(self.lane);
+        self.pool.release(self.connection);
     }
 }
 
-fn request(route: &Route, ask: &Ask) -> Result<Request<super::connect::Body>, Failure> {
-    let path = ask.path.parse::<Uri>();
-    let path = path.map_err(|error| Failure::unusable(format!("{}: {error}", ask.path)))?;
-    let mut request = Request::new(ask.body.clone().into());
-    *request.method_mut() = ask.method.clone();
+fn request(
+    route: &Route,
+    api_request: &ApiRequest,
+) -> Result<Request<super::connect::Body>, ApiError> {
+    let path = api_request.path.parse::<Uri>();
+    let path = path.map_err(|error| ApiError::invalid(format!("{}: {error}", api_request.path)))?;
+    let mut request = Request::new(api_request.body.clone().into());
+    *request.method_mut() = api_request.method.clone();
     *request.uri_mut() = absolute(&route.server, &path);
     let headers = request.headers_mut();
     let program = concat!("multus-daemon/", env!("CARGO_PKG_VERSION"));
     headers.insert(USER_AGENT, HeaderValue::from_static(program));
-    headers.insert(ACCEPT, HeaderValue::from_static(ask.accept));
-    if !ask.body.is_empty() {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(ask.content_type));
+    headers.insert(ACCEPT, HeaderValue::from_static(api_request.accept));
+    if !api_request.body.is_empty() {
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static(api_request.content_type),
+        );
     }
     if let Some(value) = route.authorization() {
         headers.insert(AUTHORIZATION, value);
@@ -332,43 +362,43 @@ fn request(route: &Route, ask: &Ask) -> Result<Request<super::connect::Body>, Fa
     Ok(request)
 }
 
-async fn refusal(response: Response<Incoming>) -> Failure {
+async fn refusal(response: Response<Incoming>) -> ApiError {
     let code = response.status().as_u16();
     let retry_after = retry_after(response.headers());
     let body = collect(response.into_body()).await.unwrap_or_default();
-    Failure::refused(code, retry_after, &body)
+    ApiError::refused(code, retry_after, &body)
 }
 
-/// API servers and their load balancers give seconds.
+/// Parses `Retry-After`, which API servers and their load balancers send in seconds.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, Failure> {
+async fn collect(body: Incoming) -> Result<Bytes, ApiError> {
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Failure::unusable(format!(
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::invalid(format!(
             "the answer is longer than {} MiB",
             MAX_BODY >> 20
         ))),
-        Err(error) => Err(Failure::broken(causes(&*error))),
+        Err(error) => Err(ApiError::broken(error_line(&*error))),
     }
 }
 
-/// A path of the API below the server's own address, which may have a path, too.
+/// Joins a path of the API to the server's address, which may itself have a path.
 fn absolute(server: &Uri, request: &Uri) -> Uri {
     let prefix = server.path().trim_end_matches('/');
     let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
     let mut parts = server.clone().into_parts();
     parts.path_and_query = format!("{prefix}{path}").parse().ok();
-    // Both were parts of addresses before.
+    // Both parts come from valid addresses.
     Uri::from_parts(parts).unwrap_or_else(|_| request.clone())
 }
 
 /// Returns how a request ended, as it is counted.
-fn outcome<T>(answer: &Result<T, Failure>) -> Result<(), Option<u16>> {
-    answer.as_ref().map(drop).map_err(Failure::code)
+fn outcome<T>(answer: &Result<T, ApiError>) -> Result<(), Option<u16>> {
+    answer.as_ref().map(drop).map_err(ApiError::code)
 }
 
 #[cfg(test)]
@@ -376,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_go_below_the_address() {
+    fn paths_are_joined_to_the_servers_address() {
         let full = |server: &str, path: &str| {
             absolute(&server.parse().unwrap(), &path.parse().unwrap()).to_string()
         };

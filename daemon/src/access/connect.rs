@@ -1,4 +1,4 @@
-//! One connection to the API server: TCP whose peer is known to be there, TLS, and the HTTP version that both sides speak.
+//! Opens a connection to the API server: TCP that detects a dead peer, TLS, and the HTTP version that both sides speak.
 
 use std::{
     io,
@@ -27,52 +27,52 @@ use tracing::debug;
 
 use super::{AccessError, Server};
 
-/// An API server in reach answers in milliseconds. All its addresses together get this long.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// A watch is silent for minutes. A peer that does not acknowledge what was sent, nor probes, is gone after about this time.
-const PEER_PATIENCE: Duration = Duration::from_secs(25);
+/// The time limit of connecting, shared by all addresses of the server. A reachable API server answers in milliseconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A watch is silent for minutes. A peer that acknowledges neither data nor probes counts as dead after about this time.
+const PEER_TIMEOUT: Duration = Duration::from_secs(25);
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 2;
-/// HTTP/2 asks the program at the other end as well, which a proxy between cannot answer in its place.
+/// HTTP/2 pings also reach the program at the other end; a proxy in between cannot answer in its place.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-const PING_PATIENCE: Duration = Duration::from_secs(10);
-/// What the API server may send ahead, per request and per connection: little, since a list is decoded while it arrives.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The amount that the API server may send ahead, per request and per connection. It is small, since lists are decoded while they arrive.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
-/// HTTP/1 buffers no more than this.
+/// The largest buffer of an HTTP/1 connection.
 const HTTP1_BUFFER: usize = 64 << 10;
 /// The buffer that joins small HTTP/2 frames before they are encrypted: the size of the largest TLS record.
 const HTTP2_BUFFER: usize = 16 << 10;
 
-/// What requests send.
+/// The body of a request.
 pub(super) type Body = Full<Bytes>;
 
-/// A connection that requests can be sent on. Its task ends when the last sender and the last response are gone.
+/// The sending side of a connection. The connection's task ends when the last sender and the last response are dropped.
 pub(super) enum Sender {
-    /// Takes any number of requests at once.
+    /// Accepts any number of concurrent requests.
     Http2(http2::SendRequest<Body>),
-    /// Takes one request after the other. The handle ends the connection.
+    /// Accepts one request after the other. The handle ends the connection.
     Http1(http1::SendRequest<Body>, AbortHandle),
 }
 
-/// How to reach one API server.
+/// Opens connections to one API server.
 pub(super) struct Connector {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-/// A connection did not come about.
+/// The reason why a connection cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("cannot look up {0}")]
+    #[error("cannot resolve {0}")]
     Name(String, #[source] io::Error),
     #[error("cannot connect to {0}")]
     Tcp(String, #[source] io::Error),
-    #[error("no TLS with {0}")]
+    #[error("the TLS handshake with {0} failed")]
     Tls(String, #[source] io::Error),
-    #[error("no HTTP with {0}")]
+    #[error("the HTTP handshake with {0} failed")]
     Http(String, #[source] hyper::Error),
 }
 
@@ -121,12 +121,12 @@ impl Connector {
                 .map_err(|error| ConnectError::Name(self.host.clone(), error))?
                 .collect(),
         };
-        let each = CONNECT_PATIENCE / u32::try_from(addresses.len().max(1)).unwrap_or(1);
+        let each = CONNECT_TIMEOUT / u32::try_from(addresses.len().max(1)).unwrap_or(1);
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {
             let connected = timeout(each, TcpStream::connect(address)).await;
             let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            match connected.and_then(|stream| watch_peer(&stream).map(|()| stream)) {
+            match connected.and_then(|stream| detect_dead_peer(&stream).map(|()| stream)) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
@@ -143,7 +143,7 @@ impl Connector {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| ConnectError::Http(self.address(), error))?;
-        let task = tokio::spawn(ended(connection));
+        let task = tokio::spawn(drive(connection));
         Ok(Sender::Http1(sender, task.abort_handle()))
     }
 
@@ -151,18 +151,18 @@ impl Connector {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Sender, ConnectError> {
-        // Headers and body are frames of their own: buffered, a request is one TLS record and one system call.
+        // Headers and body are separate frames. With a buffer, a request is one TLS record and one system call.
         let stream = BufWriter::with_capacity(HTTP2_BUFFER, stream);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_PATIENCE)
+            .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| ConnectError::Http(self.address(), error))?;
-        tokio::spawn(ended(connection));
+        tokio::spawn(drive(connection));
         Ok(Sender::Http2(sender))
     }
 
@@ -171,7 +171,7 @@ impl Connector {
     }
 }
 
-/// The host of an address, without the brackets of version 6.
+/// Returns the host of a URL, without the brackets of IPv6 addresses.
 fn host(url: &Uri) -> String {
     let host = url.host().unwrap_or_default();
     let bare = host
@@ -180,22 +180,22 @@ fn host(url: &Uri) -> String {
     bare.unwrap_or(host).to_owned()
 }
 
-/// Has the kernel notice a peer that is gone without a word.
-fn watch_peer(stream: &TcpStream) -> io::Result<()> {
+/// Configures the socket so that the kernel detects a peer that vanished without closing the connection.
+fn detect_dead_peer(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_nodelay(stream, true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
     sockopt::set_tcp_keepintvl(stream, PROBE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(stream, PROBES)?;
-    let patience = u32::try_from(PEER_PATIENCE.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, patience)?;
+    let timeout = u32::try_from(PEER_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, timeout)?;
     Ok(())
 }
 
-/// What ends a connection ends its requests, which say so themselves.
-async fn ended(connection: impl Future<Output = hyper::Result<()>>) {
+/// Runs a connection to its end. Its errors also end its requests, which report them.
+async fn drive(connection: impl Future<Output = hyper::Result<()>>) {
     if let Err(error) = connection.await {
-        debug!(%error, "a connection to the API server has ended");
+        debug!(%error, "a connection to the API server failed");
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_of_both_versions() {
+    fn hosts_may_be_names_ipv4_or_ipv6() {
         let host = |url: &str| host(&url.parse().unwrap());
         assert_eq!(host("https://10.43.0.1:443/"), "10.43.0.1");
         assert_eq!(host("https://[fd00::1]:443/"), "fd00::1");
@@ -212,12 +212,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_notice_a_dead_peer() {
+    async fn connections_detect_a_dead_peer() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
-        watch_peer(&stream).unwrap();
+        detect_dead_peer(&stream).unwrap();
         assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 25_000);
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), PROBE_AFTER);

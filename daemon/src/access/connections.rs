@@ -1,4 +1,4 @@
-//! Credentials and connections of one identity, made anew when a file that they came from is another one than before.
+//! The credentials and connections of one identity. They are replaced when one of the files that they come from changes.
 
 use std::{
     path::PathBuf,
@@ -22,12 +22,12 @@ use super::{
     verify::Verifier,
 };
 
-/// A client with this access.
-pub(crate) fn client_as(access: &Access) -> Result<Client, AccessError> {
+/// Returns a client with this access.
+pub(crate) fn client_with(access: &Access) -> Result<Client, AccessError> {
     Ok(Client::fixed(Connections::new(access.clone())?))
 }
 
-/// What requests carry.
+/// The authorization header of requests.
 #[derive(Clone)]
 enum Authorization {
     Nothing,
@@ -35,12 +35,12 @@ enum Authorization {
     File(Arc<TokenFile>),
 }
 
-/// Where a request goes, and as whom.
+/// The server, the connections and the identity for a request.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) server: Uri,
     pub(super) pool: Arc<Pool>,
-    /// Which of the daemon's certificates it is, where there are several.
+    /// The number of the daemon's certificate, which rises with each renewal.
     pub(super) number: u64,
     authorization: Authorization,
 }
@@ -54,7 +54,7 @@ impl Route {
         }
     }
 
-    /// The API server does not know the credential.
+    /// Reports that the API server refused the credential.
     pub(super) fn refused(&self) {
         if let Authorization::File(file) = &self.authorization {
             file.refused();
@@ -62,13 +62,13 @@ impl Route {
     }
 }
 
-/// The API server as one identity.
-pub(super) struct Connections(Mutex<Now>);
+/// The connections to the API server with one identity.
+pub(super) struct Connections(Mutex<CurrentAccess>);
 
-struct Now {
+struct CurrentAccess {
     access: Access,
     route: Route,
-    /// The files that `access` came from, as they were when it was read; the token has its own.
+    /// The files that `access` came from, with their stamps at that time. A token file has a stamp of its own.
     files: Vec<(PathBuf, Option<Stamp>)>,
 }
 
@@ -76,32 +76,32 @@ impl Connections {
     pub(super) fn new(access: Access) -> Result<Self, AccessError> {
         let files = stamped(&access);
         let route = route(&access)?;
-        Ok(Self(Mutex::new(Now {
+        Ok(Self(Mutex::new(CurrentAccess {
             access,
             route,
             files,
         })))
     }
 
-    /// Returns the route of the moment; the last one while what the files hold cannot be used.
+    /// Returns the current route, which stays the previous one while the files cannot be used.
     pub(super) fn route(&self) -> Route {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = now
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = current
             .files
             .iter()
             .any(|(path, stamp)| Stamp::of(path) != *stamp);
         if changed {
-            now.read_again();
+            current.reload();
         }
-        now.route.clone()
+        current.route.clone()
     }
 }
 
-impl Now {
-    fn read_again(&mut self) {
-        // Before they are read: a file that is written meanwhile is looked at once more.
+impl CurrentAccess {
+    fn reload(&mut self) {
+        // Stamped before they are read, so that a file which changes meanwhile is read once more.
         let files = stamped(&self.access);
-        let Some(newer) = reload(&self.access) else {
+        let Some(newer) = read_again(&self.access) else {
             return;
         };
         if newer.same_as(&self.access) {
@@ -125,8 +125,8 @@ fn stamped(access: &Access) -> Vec<(PathBuf, Option<Stamp>)> {
     files.map(|file| (file.clone(), Stamp::of(file))).collect()
 }
 
-/// The access as its files hold it now; none while they cannot be read.
-fn reload(access: &Access) -> Option<Access> {
+/// Returns the access from the current files, or `None` while they cannot be read.
+fn read_again(access: &Access) -> Option<Access> {
     let mut newer = match &access.kubeconfig {
         Some(path) => from_kubeconfig(path).ok()?,
         None => access.clone(),
@@ -139,13 +139,13 @@ fn reload(access: &Access) -> Option<Access> {
 
 fn route(access: &Access) -> Result<Route, AccessError> {
     let authorization = match &access.credential {
-        Credential::Nobody | Credential::Certificate { .. } => Authorization::Nothing,
+        Credential::Anonymous | Credential::Certificate { .. } => Authorization::Nothing,
         Credential::Token(token) => {
             Authorization::Fixed(bearer(token).ok_or(AccessError::BadToken)?)
         }
         Credential::TokenFile(path) => {
             let file = TokenFile::new(path.clone());
-            // At its first reading it has to be there; later on it may be away.
+            // The first read has to succeed; later the file may be missing for a while.
             file.now()
                 .ok_or_else(|| AccessError::NoToken(path.clone()))?;
             Authorization::File(Arc::new(file))
@@ -176,15 +176,15 @@ fn tls(access: &Access) -> Result<ClientConfig, AccessError> {
     };
     let unusable = |error: String| AccessError::Tls("the client's certificate", error);
     let chain = certificates(chain).map_err(unusable)?;
-    // The error may quote what it could not read, and that is secret.
+    // The error may quote its input, which is secret.
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|_| unusable("there is no key in PEM".to_owned()))?;
+        .map_err(|_| unusable("it has no key in PEM".to_owned()))?;
     builder
         .with_client_auth_cert(chain, key)
         .map_err(|error| unusable(error.to_string()))
 }
 
-/// Trusts the API server's authority; `None` where no certificate is expected.
+/// Returns a verifier that trusts the API server's authority, or `None` where the server has no certificate.
 fn verifier(
     server: &Server,
     provider: Arc<CryptoProvider>,
@@ -202,12 +202,12 @@ fn verifier(
         .map_err(|error| AccessError::Tls("the API server's authority", error))
 }
 
-/// One or more, in PEM.
+/// Parses one or more certificates in PEM.
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| error.to_string())?;
     if found.is_empty() {
-        return Err("there is no certificate in PEM".to_owned());
+        return Err("it has no certificate in PEM".to_owned());
     }
     Ok(found)
 }
@@ -218,7 +218,7 @@ mod tests {
     use testkit::authority::{Authority, to_pem};
 
     #[tokio::test]
-    async fn another_authority_counts_at_once() {
+    async fn a_changed_authority_takes_effect_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.crt");
         let [one, two] = [Authority::generate(), Authority::generate()]
@@ -230,23 +230,23 @@ mod tests {
                 authority_file: Some(file.clone()),
                 name: None,
             },
-            ..Access::nobody()
+            ..Access::anonymous()
         });
         let connections = connections.unwrap();
         let trusted = || {
             connections.route();
-            let now = connections.0.lock().unwrap();
-            now.access.server.authority.clone().unwrap()
+            let current = connections.0.lock().unwrap();
+            current.access.server.authority.clone().unwrap()
         };
         assert!(trusted() == one, "there is no file");
         std::fs::write(&file, "half").unwrap();
-        assert!(trusted() == one, "somebody is about to write it");
+        assert!(trusted() == one, "another process is about to write it");
         std::fs::write(&file, &two).unwrap();
         assert!(trusted() == two);
     }
 
     #[tokio::test]
-    async fn changed_kubeconfig_and_the_files_in_it_count_at_once() {
+    async fn a_changed_kubeconfig_or_file_in_it_takes_effect_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubeconfig");
         let write = |server: &str| {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_or_broken_is_told() {
+    async fn missing_or_broken_credentials_are_reported() {
         let client = |url: &str, authority: Option<&[u8]>, credential| {
             let access = Access {
                 server: Server {
@@ -288,24 +288,24 @@ mod tests {
                     name: None,
                 },
                 credential,
-                ..Access::nobody()
+                ..Access::anonymous()
             };
-            client_as(&access).err().map(|error| error.to_string())
+            client_with(&access).err().map(|error| error.to_string())
         };
         let certificate = |chain: &[u8]| Credential::Certificate {
             chain: chain.to_vec(),
             key: b"secret".to_vec(),
         };
-        let told = client("https://a", None, Credential::Nobody).unwrap();
-        assert!(told.contains("certificate-authority"), "{told}");
-        let told = client("https://a", Some(b"x"), Credential::Nobody).unwrap();
-        assert!(told.contains("no certificate in PEM"), "{told}");
-        assert_eq!(client("http://a", None, Credential::Nobody), None);
-        let told = client("http://a", None, Credential::Token("a\nb".into())).unwrap();
-        assert!(!told.contains("a\nb"), "{told}");
+        let error = client("https://a", None, Credential::Anonymous).unwrap();
+        assert!(error.contains("certificate-authority"), "{error}");
+        let error = client("https://a", Some(b"x"), Credential::Anonymous).unwrap();
+        assert!(error.contains("no certificate in PEM"), "{error}");
+        assert_eq!(client("http://a", None, Credential::Anonymous), None);
+        let error = client("http://a", None, Credential::Token("a\nb".into())).unwrap();
+        assert!(!error.contains("a\nb"), "{error}");
         let file = Credential::TokenFile("/nowhere".into());
         assert!(client("http://a", None, file).unwrap().contains("/nowhere"));
-        let told = client("http://a", None, certificate(b"x")).unwrap();
-        assert!(!told.contains("secret"), "{told}");
+        let error = client("http://a", None, certificate(b"x")).unwrap();
+        assert!(!error.contains("secret"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A kubeconfig, as far as programs on nodes use one: clusters, users and contexts with certificates or tokens.
+//! Parses a kubeconfig, restricted to what programs on nodes use: clusters, users and contexts with certificates or tokens.
 
 use std::path::{Path, PathBuf};
 
@@ -8,46 +8,46 @@ use serde::Deserialize;
 
 use super::{Access, Credential, Server};
 
-/// Why a kubeconfig cannot be used; `E` is how reading a file that it names fails.
+/// Why a kubeconfig cannot be used. `E` is the error of reading a file that it names.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError<E: std::error::Error + 'static> {
-    /// Itself, or a file that it names.
+    /// The kubeconfig, or a file that it names, cannot be read.
     #[error("cannot read {}", path.display())]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: E,
     },
-    /// What it says.
+    /// The content of the kubeconfig is invalid.
     #[error(transparent)]
     Content(#[from] ParseError),
 }
 
-/// What is wrong in a kubeconfig.
+/// The reason why the content of a kubeconfig is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
-    /// It is no YAML of that shape.
-    #[error("it is no kubeconfig: {0}")]
+    /// The text is not a kubeconfig.
+    #[error("it is not a kubeconfig: {0}")]
     Shape(#[from] serde_yaml::Error),
-    /// There is no context.
-    #[error("it names no current-context")]
+    /// There is no current context.
+    #[error("it has no current-context")]
     NoContext,
-    /// An entry that another one names is not there.
-    #[error("there is no {0} `{1}` in it")]
+    /// An entry that another one names does not exist.
+    #[error("it has no {0} `{1}`")]
     Missing(&'static str, String),
-    /// The address of the API server.
-    #[error("server `{0}` is no address: write `https://<host>:<port>`")]
+    /// The address of the API server is invalid.
+    #[error("server `{0}` is not an address: write `https://<host>:<port>`")]
     Server(String),
-    /// Data that is not in base64.
+    /// A value is not encoded in base64.
     #[error("{0} is not base64")]
     Base64(&'static str),
-    /// Something that is not done here.
-    #[error("`{0}` is not supported: give a certificate and its key, or a token")]
+    /// The kubeconfig uses a feature that programs on nodes lack.
+    #[error("`{0}` is not supported: use a certificate with its key, or a token")]
     Unsupported(&'static str),
-    /// A certificate without its key, or the other way round.
-    #[error("client-certificate and client-key go together")]
+    /// A certificate without its key, or a key without its certificate.
+    #[error("client-certificate and client-key must be set together")]
     HalfACertificate,
 }
 
@@ -63,7 +63,7 @@ struct Kubeconfig {
     current_context: Option<String>,
 }
 
-/// Each entry has its name beside one key for what it is.
+/// An entry of a list: a name, and one key with the entry's content.
 #[derive(Deserialize)]
 struct Named {
     name: String,
@@ -106,8 +106,8 @@ struct Context {
     user: String,
 }
 
-/// Reads a kubeconfig; certificates that it names are read by `read`, whose paths are as they stand in it, and so is that of a token's
-/// file. Data wins over a file, a token over its file, as for every other client.
+/// Parses a kubeconfig. `read` reads the certificates that it names; its paths, and that of a token file, are as written in the kubeconfig.
+/// Data overrides a file, and a token overrides a token file, as for every other client.
 pub(crate) fn parse<E: std::error::Error + 'static>(
     text: &[u8],
     read: impl Fn(&Path) -> Result<Vec<u8>, E>,
@@ -142,26 +142,26 @@ pub(crate) fn parse<E: std::error::Error + 'static>(
 }
 
 impl Kubeconfig {
-    /// The cluster and the user of the current context.
+    /// Returns the cluster and the user of the current context.
     fn current(self) -> Result<(Cluster, User), ParseError> {
         let name = self.current_context.filter(|name| !name.is_empty());
         let name = name.ok_or(ParseError::NoContext)?;
-        let of = |list: Vec<Named>, name: &str| list.into_iter().find(|one| one.name == name);
+        let find = |list: Vec<Named>, name: &str| list.into_iter().find(|one| one.name == name);
         let missing = |kind, name: &str| ParseError::Missing(kind, name.to_owned());
-        let context = of(self.contexts, &name).and_then(|one| one.context);
+        let context = find(self.contexts, &name).and_then(|one| one.context);
         let context = context.ok_or_else(|| missing("context", &name))?;
-        let cluster = of(self.clusters, &context.cluster).and_then(|one| one.cluster);
+        let cluster = find(self.clusters, &context.cluster).and_then(|one| one.cluster);
         let cluster = cluster.ok_or_else(|| missing("cluster", &context.cluster))?;
         if context.user.is_empty() {
             return Ok((cluster, User::default()));
         }
-        let user = of(self.users, &context.user);
+        let user = find(self.users, &context.user);
         let user = user.ok_or_else(|| missing("user", &context.user))?;
         Ok((cluster, user.user.unwrap_or_default()))
     }
 }
 
-/// Reads what the kubeconfig names.
+/// Reads the files that the kubeconfig names.
 struct Files<F>(F);
 
 impl<E: std::error::Error + 'static, F: Fn(&Path) -> Result<Vec<u8>, E>> Files<F> {
@@ -187,12 +187,12 @@ impl<E: std::error::Error + 'static, F: Fn(&Path) -> Result<Vec<u8>, E>> Files<F
     }
 
     fn credential(&self, user: User) -> Result<Credential, KubeconfigError<E>> {
-        for (key, is_there) in [
+        for (key, is_set) in [
             ("exec", user.exec.is_some()),
             ("auth-provider", user.auth_provider.is_some()),
             ("username", user.username.is_some()),
         ] {
-            if is_there {
+            if is_set {
                 Err(ParseError::Unsupported(key))?;
             }
         }
@@ -215,7 +215,7 @@ impl<E: std::error::Error + 'static, F: Fn(&Path) -> Result<Vec<u8>, E>> Files<F
             return Ok(Credential::Token(token));
         }
         let file = user.token_file;
-        Ok(file.map_or(Credential::Nobody, Credential::TokenFile))
+        Ok(file.map_or(Credential::Anonymous, Credential::TokenFile))
     }
 }
 
@@ -252,7 +252,7 @@ contexts:
     }
 
     #[test]
-    fn files_and_data_are_taken() {
+    fn certificates_may_be_files_or_data() {
         let access = read("x").unwrap();
         assert_eq!(access.server.url, "https://127.0.0.1:6443/");
         assert_eq!(access.server.authority.as_deref(), Some(&b"ca.crt"[..]));
@@ -272,13 +272,13 @@ contexts:
     }
 
     #[test]
-    fn what_cannot_be_used_is_told() {
+    fn unusable_kubeconfigs_are_reported() {
         for (context, text) in [
             ("e", "`exec` is not supported"),
-            ("half", "go together"),
-            ("nobody", "there is no user `missing` in it"),
-            ("other", "there is no context `other` in it"),
-            ("''", "it names no current-context"),
+            ("half", "must be set together"),
+            ("nobody", "it has no user `missing`"),
+            ("other", "it has no context `other`"),
+            ("''", "it has no current-context"),
         ] {
             let error = read(context).err().unwrap();
             assert!(error.contains(text), "{error}");
@@ -289,7 +289,7 @@ contexts:
             });
             error.err().unwrap().to_string()
         };
-        assert!(parse("- a").contains("it is no kubeconfig"));
+        assert!(parse("- a").contains("it is not a kubeconfig"));
         let with = |cluster: &str| {
             format!(
                 "current-context: x\ncontexts: [{{name: x, context: {{cluster: c}}}}]\nclusters: [{{name: c, cluster: {cluster}}}]"

@@ -1,12 +1,12 @@
-//! Where the API server is, and who the daemon is towards it: the pod's own account, or the user of a kubeconfig.
+//! Access to the API server: its address and the daemon's identity, which is the pod's service account or the user of a kubeconfig.
 //!
-//! The kube crate could do all that, with everything that a desktop has: commands that are run for a credential, cloud providers,
-//! proxies. None of that is on a node, and neither its way to decode a list whole nor its retries suit one.
+//! The kube crate could do this, together with everything for workstations: commands that print credentials, cloud providers, proxies.
+//! A node has none of that, and neither the crate's decoding of complete lists nor its retries suit one.
 
 mod client;
 mod connections;
-mod current;
-mod failure;
+mod current_client;
+mod error;
 mod kubeconfig;
 
 mod connect;
@@ -23,29 +23,29 @@ use std::{
 
 use hyper::http::Uri;
 
-pub(crate) use client::Ask;
+pub(crate) use client::ApiRequest;
 pub use client::Client;
-pub(crate) use connections::client_as;
-pub use current::Current;
-pub(crate) use failure::{Failure, FailureKind};
+pub(crate) use connections::client_with;
+pub use current_client::CurrentClient;
+pub(crate) use error::{ApiError, ApiErrorKind};
 pub(crate) use kubeconfig::parse;
 pub use kubeconfig::{KubeconfigError, ParseError};
 
-/// Where a pod finds its account.
+/// The directory of a pod's service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The API server, and who asks it.
+/// The API server, and the identity for its requests.
 #[derive(Clone)]
 pub(crate) struct Access {
     pub(crate) server: Server,
     pub(crate) credential: Credential,
-    /// The kubeconfig that both came from, and the files that it names.
+    /// The kubeconfig that both come from, and the files that it names.
     kubeconfig: Option<PathBuf>,
     files: Vec<PathBuf>,
 }
 
 impl Access {
-    /// Access that no file is looked at again for.
+    /// Creates an access whose source is never read again.
     pub(crate) fn new(server: Server, credential: Credential) -> Self {
         Self {
             server,
@@ -55,40 +55,40 @@ impl Access {
         }
     }
 
-    /// Whether connections made with the other one serve this one, too.
+    /// Whether connections of `other` can be used for this access.
     fn same_as(&self, other: &Self) -> bool {
         self.server == other.server && self.credential == other.credential
     }
 
     #[cfg(test)]
-    fn nobody() -> Self {
+    fn anonymous() -> Self {
         let server = Server {
             url: Uri::from_static("https://a"),
             authority: None,
             authority_file: None,
             name: None,
         };
-        Self::new(server, Credential::Nobody)
+        Self::new(server, Credential::Anonymous)
     }
 }
 
 /// The API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// `https`, or `http` to this machine's own proxies.
+    /// `https`, or `http` to proxies on this machine.
     url: Uri,
-    /// Who signed its certificate, in PEM.
+    /// The certificate authority of the server, in PEM.
     authority: Option<Vec<u8>>,
-    /// Where that is kept up to date.
+    /// The file that has the current authority.
     authority_file: Option<PathBuf>,
-    /// The name in its certificate, where it is not the one in the address.
+    /// The name in the server's certificate, where it differs from the address.
     name: Option<String>,
 }
 
-/// What shows who asks. Not to be printed.
+/// The proof of identity. It must not be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credential {
-    Nobody,
+    Anonymous,
     Token(String),
     TokenFile(PathBuf),
     /// Both in PEM.
@@ -98,56 +98,59 @@ pub(crate) enum Credential {
     },
 }
 
-/// There is no identity, or none that can be used.
+/// The reason why there is no usable identity.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// Neither a kubeconfig nor a service account.
-    #[error("neither a kubeconfig nor a service account says where the API server is")]
-    Nobody,
-    /// The kubeconfig, or a file that it names.
+    #[error(
+        "neither a kubeconfig nor a service account has the address of the API server: set KUBECONFIG, or run in a pod"
+    )]
+    NoIdentity,
+    /// The kubeconfig, or a file that it names, cannot be used.
     #[error("kubeconfig {}", path.display())]
     Kubeconfig {
-        /// Which.
+        /// The path of the kubeconfig.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: KubeconfigError<io::Error>,
     },
-    /// A file of the service account.
+    /// A file of the service account cannot be read.
     #[error("cannot read {}", path.display())]
     Account {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: io::Error,
     },
-    /// What the environment says of the API server.
-    #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT give no address")]
+    /// The environment has no valid address of the API server.
+    #[error("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not a valid address")]
     Address(#[source] hyper::http::Error),
-    /// The token of the service account or kubeconfig.
-    #[error("{}: there is no token that can be read", .0.display())]
+    /// The token file of the service account or kubeconfig cannot be read.
+    #[error("{}: has no readable token", .0.display())]
     NoToken(PathBuf),
-    /// A token with characters that no token has.
-    #[error("the token cannot be sent in a header")]
+    /// The token has characters that no token can have.
+    #[error("the token has characters that are not allowed in a header")]
     BadToken,
-    /// A certificate, its key or an authority.
+    /// A certificate, its key or a certificate authority cannot be used.
     #[error("{0} cannot be used: {1}")]
     Tls(&'static str, String),
-    /// An authority is needed.
+    /// The kubeconfig has no certificate authority.
     #[error(
-        "nothing says who signed the API server's certificate: put certificate-authority into the kubeconfig"
+        "the certificate authority of the API server is missing: add certificate-authority to the kubeconfig"
     )]
     NoAuthority,
 }
 
-/// A client as whoever this process is: the user of the kubeconfig in `KUBECONFIG` or in the home folder, else its pod's account.
+/// Returns a client with this process's identity: the user of the kubeconfig in `KUBECONFIG` or in the home directory, else the pod's
+/// service account.
 pub fn client() -> Result<Client, AccessError> {
-    client_as(&own()?)
+    client_with(&of_process()?)
 }
 
-/// Who this process is.
-pub(crate) fn own() -> Result<Access, AccessError> {
+/// Returns the access with this process's identity.
+pub(crate) fn of_process() -> Result<Access, AccessError> {
     match kubeconfig_path() {
         Some(path) => from_kubeconfig(&path),
         None => account(),
@@ -190,9 +193,9 @@ fn from_kubeconfig(path: &Path) -> Result<Access, AccessError> {
     Ok(access)
 }
 
-/// The account of the pod that this process is in.
+/// Returns the access of the pod's service account.
 fn account() -> Result<Access, AccessError> {
-    let variable = |name| env::var(name).map_err(|_| AccessError::Nobody);
+    let variable = |name| env::var(name).map_err(|_| AccessError::NoIdentity);
     let host = variable("KUBERNETES_SERVICE_HOST")?;
     let port = variable("KUBERNETES_SERVICE_PORT")?;
     let file = Path::new(ACCOUNT).join("ca.crt");
@@ -210,7 +213,7 @@ fn account() -> Result<Access, AccessError> {
     Ok(Access::new(server, Credential::TokenFile(token)))
 }
 
-/// An address of version 6 stands in brackets.
+/// Returns the URL of an address. IPv6 addresses get brackets.
 fn address(host: &str, port: &str) -> Result<Uri, hyper::http::Error> {
     let authority = if host.contains(':') {
         format!("[{host}]:{port}")
@@ -226,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_of_addresses_are_taken() {
+    fn addresses_may_be_ipv4_or_ipv6() {
         let text = |host| address(host, "443").unwrap().to_string();
         assert_eq!(text("10.43.0.1"), "https://10.43.0.1:443/");
         assert_eq!(text("fd00::1"), "https://[fd00::1]:443/");

@@ -1,6 +1,6 @@
-//! Which connection a request goes out on: one of HTTP/2 for all of them where the server speaks it, else one of HTTP/1 for each, kept
-//! for the next. A connection on which an answer did not come in time takes no further request: the next try has another one, while
-//! what still runs on the old one, a watch for example, may go on there.
+//! The connection pool. All requests share one HTTP/2 connection where the server speaks it; else each has an HTTP/1 connection, which is
+//! kept for later requests. A connection on which an answer did not arrive in time takes no further request: the next try uses another
+//! one, while requests that still run on the old one, such as a watch, may continue there.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -16,44 +16,44 @@ use tokio::{
 
 use super::connect::{Body, ConnectError, Connector, Sender};
 
-/// So many requests are under way at once; the others wait. A watch is none of them. An API server takes 100 streams per connection.
-const AT_ONCE: usize = 64;
-/// The same where each of them needs a connection of its own.
-const AT_ONCE_HTTP1: usize = 8;
-/// How long a request waits for the first connection, which others ask for at the same time.
-const FIRST_PATIENCE: Duration = Duration::from_millis(300);
-/// Servers close connections that rest: after this time an idle one is not tried any more.
-const IDLE: Duration = Duration::from_secs(45);
+/// The limit of concurrent requests, without watches; further ones wait. An API server accepts 100 streams per connection.
+const CONCURRENCY: usize = 64;
+/// The same limit where each request needs a connection of its own.
+const CONCURRENCY_HTTP1: usize = 8;
+/// How long a request waits for another request that already opens the first connection.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(300);
+/// Servers close idle connections. A connection that was idle for this time is not used again.
+const MAX_IDLE: Duration = Duration::from_secs(45);
 
-/// Connections to one API server with one set of credentials.
+/// The connections to one API server with one set of credentials.
 pub(super) struct Pool {
     connector: Connector,
     open: Mutex<Open>,
-    /// Held while the first connection is made, which tells how many are needed.
+    /// Held while the first connection is opened. Its protocol decides how many connections are needed.
     connecting: tokio::sync::Mutex<()>,
-    at_once: Semaphore,
-    at_once_http1: Semaphore,
-    made: AtomicU64,
+    permits: Semaphore,
+    http1_permits: Semaphore,
+    opened: AtomicU64,
 }
 
 #[derive(Default)]
 struct Open {
     http2: Option<Http2>,
     http1: Vec<(Http1, Instant)>,
-    /// The server was found to speak HTTP/1 alone.
+    /// Whether the server speaks HTTP/1 only.
     is_http1: bool,
-    /// Connections up to this number are suspected.
+    /// Connections up to this number take no further request.
     suspected: u64,
 }
 
-/// A connection that can be shared.
+/// A connection that requests share.
 #[derive(Clone)]
 struct Http2 {
     number: u64,
     sender: hyper::client::conn::http2::SendRequest<Body>,
 }
 
-/// A connection that cannot.
+/// A connection that takes one request at a time.
 struct Http1 {
     number: u64,
     sender: hyper::client::conn::http1::SendRequest<Body>,
@@ -61,15 +61,15 @@ struct Http1 {
 }
 
 /// The connection of one request.
-pub(super) struct Lane(Protocol);
+pub(super) struct PooledConnection(Protocol);
 
 enum Protocol {
     Http2(Http2),
     Http1(Http1),
 }
 
-/// The right to send one request now.
-pub(super) struct Turn<'a> {
+/// The permit to send one request.
+pub(super) struct Permit<'a> {
     _all: SemaphorePermit<'a>,
     _http1: Option<SemaphorePermit<'a>>,
 }
@@ -80,38 +80,38 @@ impl Pool {
             connector,
             open: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
-            at_once: Semaphore::new(AT_ONCE),
-            at_once_http1: Semaphore::new(AT_ONCE_HTTP1),
-            made: AtomicU64::default(),
+            permits: Semaphore::new(CONCURRENCY),
+            http1_permits: Semaphore::new(CONCURRENCY_HTTP1),
+            opened: AtomicU64::default(),
         }
     }
 
     /// Waits until a short request may be sent.
-    pub(super) async fn turn(&self) -> Turn<'_> {
+    pub(super) async fn permit(&self) -> Permit<'_> {
         let never = "semaphores are never closed";
-        let all = self.at_once.acquire().await.expect(never);
+        let all = self.permits.acquire().await.expect(never);
         let http1 = if self.lock().is_http1 {
-            Some(self.at_once_http1.acquire().await.expect(never))
+            Some(self.http1_permits.acquire().await.expect(never))
         } else {
             None
         };
-        Turn {
+        Permit {
             _all: all,
             _http1: http1,
         }
     }
 
     /// Returns a connection for one request: an open one, or a new one.
-    pub(super) async fn lane(&self) -> Result<Lane, ConnectError> {
-        if let Some(lane) = self.reuse() {
-            return Ok(lane);
+    pub(super) async fn acquire(&self) -> Result<PooledConnection, ConnectError> {
+        if let Some(connection) = self.reuse() {
+            return Ok(connection);
         }
-        // Once connections cannot be shared, nobody waits for another's.
+        // With HTTP/1, connections cannot be shared, so a request does not wait for another's.
         if !self.lock().is_http1 {
-            // One that takes long holds up nobody else.
-            let _first = timeout(FIRST_PATIENCE, self.connecting.lock()).await;
-            if let Some(lane) = self.reuse() {
-                return Ok(lane);
+            // A connection that takes long to open must not delay other requests.
+            let _first = timeout(FIRST_TIMEOUT, self.connecting.lock()).await;
+            if let Some(connection) = self.reuse() {
+                return Ok(connection);
             }
             if !self.lock().is_http1 {
                 return self.connect().await;
@@ -120,9 +120,9 @@ impl Pool {
         self.connect().await
     }
 
-    /// No answer came on this connection: it is not used again, nor is any that is as old.
-    pub(super) fn suspect(&self, lane: &Lane) {
-        let number = match &lane.0 {
+    /// Reports that no answer arrived on this connection. Neither it nor any older connection is used again.
+    pub(super) fn suspect(&self, connection: &PooledConnection) {
+        let number = match &connection.0 {
             Protocol::Http2(connection) => connection.number,
             Protocol::Http1(connection) => {
                 connection.task.abort();
@@ -136,9 +136,9 @@ impl Pool {
         open.http1.retain(|(one, _)| one.number > suspected);
     }
 
-    /// An answer was read to its end: the connection can take another request.
-    pub(super) fn give_back(&self, lane: Lane) {
-        if let Protocol::Http1(connection) = lane.0 {
+    /// Returns a connection whose answer was read to its end, so that it can take another request.
+    pub(super) fn release(&self, connection: PooledConnection) {
+        if let Protocol::Http1(connection) = connection.0 {
             let mut open = self.lock();
             if connection.number > open.suspected && !connection.sender.is_closed() {
                 open.http1.push((connection, Instant::now()));
@@ -146,24 +146,24 @@ impl Pool {
         }
     }
 
-    fn reuse(&self) -> Option<Lane> {
+    fn reuse(&self) -> Option<PooledConnection> {
         let mut open = self.lock();
         open.http2.take_if(|one| one.sender.is_closed());
         if let Some(connection) = &open.http2 {
-            return Some(Lane(Protocol::Http2(connection.clone())));
+            return Some(PooledConnection(Protocol::Http2(connection.clone())));
         }
         open.http1
-            .retain(|(one, since)| !one.sender.is_closed() && since.elapsed() < IDLE);
+            .retain(|(one, since)| !one.sender.is_closed() && since.elapsed() < MAX_IDLE);
         let (connection, _) = open.http1.pop()?;
-        Some(Lane(Protocol::Http1(connection)))
+        Some(PooledConnection(Protocol::Http1(connection)))
     }
 
-    async fn connect(&self) -> Result<Lane, ConnectError> {
-        // Numbered when it begins, so that a suspicion that comes meanwhile is not about it.
-        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+    async fn connect(&self) -> Result<PooledConnection, ConnectError> {
+        // Numbered when it begins: an older connection that fails meanwhile has a lower number, so this one stays usable.
+        let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let sender = self.connector.connect().await?;
         let mut open = self.lock();
-        Ok(Lane(match sender {
+        Ok(PooledConnection(match sender {
             Sender::Http2(sender) => {
                 let connection = Http2 { number, sender };
                 open.is_http1 = false;
@@ -186,8 +186,8 @@ impl Pool {
     }
 }
 
-impl Lane {
-    /// Sends a request with an absolute address; returns when the head of its answer is there.
+impl PooledConnection {
+    /// Sends a request with an absolute address and returns the head of its answer.
     pub(super) async fn send(
         &mut self,
         mut request: Request<Body>,
@@ -206,7 +206,7 @@ impl Lane {
     }
 }
 
-/// HTTP/1 has the host in a header and the path alone in its first line.
+/// Converts a request to HTTP/1's form, with the host in a header and only the path in the request line.
 fn in_origin_form(request: &mut Request<Body>) {
     let uri = request.uri();
     if let Some(host) = uri

@@ -1,9 +1,9 @@
-//! Whether a file is the one that was read before, told by one `stat`.
+//! Detects by one `stat` whether a file has changed since it was read.
 
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
-/// What changes when a file is written or replaced. Symlinks are followed, so that the swap by which the kubelet replaces a projected
-/// volume is a change.
+/// The metadata that changes when a file is written or replaced. Symlinks are followed, so that the kubelet's swap of a projected volume
+/// is a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -14,7 +14,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Returns the stamp of a file, or `None` while it cannot be seen.
+    /// Returns the stamp of a file, or `None` while its metadata cannot be read.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let file = std::fs::metadata(path).ok()?;
         Some(Self {
@@ -34,11 +34,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn swapped_symlinks_and_new_content_are_seen() {
+    fn swapped_symlinks_and_new_content_change_the_stamp() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         assert_eq!(Stamp::of(&path("token")), None);
-        // As the kubelet lays out a projected volume.
+        // The kubelet's layout of a projected volume.
         for version in ["..1", "..2"] {
             fs::create_dir(path(version)).unwrap();
             fs::write(path(version).join("token"), "same size").unwrap();

@@ -1,7 +1,7 @@
-//! A file that holds a token, such as the kubelet keeps for every pod.
+//! A token file, such as the kubelet keeps for every pod.
 //!
-//! It is read again when a `stat` with each request shows another file, and after the API server refused the token. No clock is
-//! consulted: one that was ahead and is set right would keep an old token in use until the wrong time has come, while the kubelet
+//! It is read again when the `stat` before a request shows a changed file, and after the API server refused the token. No clock decides
+//! that: after a correction of a clock that was ahead, an old token would stay in use until the wrong time is reached, while the kubelet
 //! replaces it within the hour.
 
 use std::{
@@ -13,7 +13,7 @@ use hyper::header::HeaderValue;
 
 use super::stamp::Stamp;
 
-/// The file, and what was last read there.
+/// The file, and the token that was last read from it.
 pub(super) struct TokenFile {
     path: PathBuf,
     last: Mutex<Last>,
@@ -21,7 +21,7 @@ pub(super) struct TokenFile {
 
 #[derive(Default)]
 struct Last {
-    /// The file that `value` was read from; `None` has it read again.
+    /// The stamp of the file when `value` was read. `None` makes the next request read it again.
     stamp: Option<Stamp>,
     value: Option<HeaderValue>,
 }
@@ -34,10 +34,10 @@ impl TokenFile {
         }
     }
 
-    /// Returns the token as it stands there, or the last one while none can be read.
+    /// Returns the current token, or the last one while none can be read.
     pub(super) fn now(&self) -> Option<HeaderValue> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before it is read: a file that is written meanwhile has another stamp afterwards.
+        // Stamped before it is read, so that a file which changes meanwhile has another stamp afterwards.
         let stamp = Stamp::of(&self.path);
         if stamp.is_none() || stamp != last.stamp {
             let token = std::fs::read_to_string(&self.path).unwrap_or_default();
@@ -53,14 +53,14 @@ impl TokenFile {
         last.value.clone()
     }
 
-    /// The API server refused the token: the file is read again whatever its stamp.
+    /// Reports that the API server refused the token. The file will be read again whatever its stamp.
     pub(super) fn refused(&self) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.stamp = None;
     }
 }
 
-/// What a request carries; none when the token has characters that no header can have.
+/// Returns the header value, or `None` when the token has characters that no header can have.
 pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     value.set_sensitive(true);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_is_the_one_of_the_moment() {
+    fn a_changed_file_changes_the_token() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let token = TokenFile::new(path.clone());
@@ -81,7 +81,7 @@ mod tests {
         let first = Some("Bearer one".to_owned());
         std::fs::write(&path, "one\n").unwrap();
         assert_eq!(now(), first);
-        // Somebody is about to write it, or has taken it away.
+        // Another process is about to write it, or has removed it.
         std::fs::write(&path, "").unwrap();
         assert_eq!(now(), first);
         std::fs::remove_file(&path).unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_token_is_read_again_whatever_the_stamp() {
+    fn a_refused_token_is_read_again_whatever_the_stamp() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         std::fs::write(&path, "one").unwrap();

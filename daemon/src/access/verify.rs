@@ -1,6 +1,6 @@
-//! Whether the API server's certificate is trusted: by a chain to the authority file, as webpki checks it, or because the certificate
-//! itself is in that file, as Go accepts it. webpki refuses the latter where the certificate may sign others (`CaUsedAsEndEntity`), which
-//! is what `openssl req -x509` makes. This module decides about certificates; signatures of the handshake stay with webpki.
+//! Verifies the API server's certificate: by a chain to the authority file, which webpki checks, or because the certificate itself is in
+//! that file, which Go accepts. webpki refuses the latter where the certificate may sign others (`CaUsedAsEndEntity`), as the ones of
+//! `openssl req -x509` do. This module decides about certificates only; webpki checks the signatures of the handshake.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use x509_cert::{
     ext::pkix::ExtendedKeyUsage,
 };
 
-/// Extended key usages with which a certificate may be a server's.
+/// The extended key usages of a server's certificate.
 const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
 const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 
-/// Trusts what the authority file vouches for.
+/// Verifies certificates against an authority file.
 pub(super) struct Verifier {
     chains: Arc<WebPkiServerVerifier>,
     /// The certificates of the authority file.
@@ -35,7 +35,7 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// Trusts these certificates and what they have signed. There must be one at least.
+    /// Creates a verifier that trusts these certificates and those that they have signed. There must be at least one.
     pub(super) fn new(
         authority: Vec<CertificateDer<'static>>,
         provider: Arc<CryptoProvider>,
@@ -52,7 +52,8 @@ impl Verifier {
         })
     }
 
-    /// Whether the file holds this very certificate, and it is valid for a server of this name now.
+    /// Whether the authority file has this very certificate. Fails when it has, but the certificate is not valid for a server of this
+    /// name now.
     fn verify_listed(
         &self,
         certificate: &CertificateDer<'_>,
@@ -111,7 +112,7 @@ impl ServerCertVerifier for Verifier {
             now,
         );
         match verified {
-            // `CaUsedAsEndEntity` is one of those without a name in rustls.
+            // `CaUsedAsEndEntity` is one of the errors that rustls has no variant for.
             Err(Error::InvalidCertificate(
                 error @ (CertificateError::Other(_) | CertificateError::UnknownIssuer),
             )) => {
@@ -171,7 +172,7 @@ mod tests {
         UnixTime::since_unix_epoch(now + Duration::from_hours(hours))
     }
 
-    /// The error for a certificate; none where it is trusted.
+    /// Returns the error for a certificate, or `None` where it is trusted.
     fn verify(verifier: &Verifier, der: Vec<u8>, name: &str, now: UnixTime) -> Option<String> {
         let name = ServerName::try_from(name).unwrap();
         let outcome = verifier.verify_server_cert(&der.into(), &[], &name, &[], now);
@@ -179,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_the_authority_file_is_trusted_as_the_servers() {
+    fn a_server_certificate_in_the_authority_file_is_trusted() {
         let own = Authority::generate();
         let der = own.self_signed_server();
         assert_eq!(verify(&verifier(&[&own]), der, "127.0.0.1", later(0)), None);
     }
 
     #[test]
-    fn a_chain_to_the_authority_file_is_trusted_as_before() {
+    fn a_chain_to_the_authority_file_is_trusted() {
         let own = Authority::generate();
         let verifier = verifier(&[&own]);
         let server = own.server().0;
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn name_and_time_count_all_the_same() {
+    fn a_listed_certificate_needs_the_right_name_and_time() {
         let own = Authority::generate();
         let verifier = verifier(&[&own]);
         for (name, now, expected) in [
@@ -222,7 +223,7 @@ mod tests {
         }
     }
 
-    /// The client's side of a handshake with a server of this certificate and key.
+    /// Runs the client's side of a handshake with a server that has this certificate and key.
     fn handshake(authority: &Authority, key: &Authority) -> Result<(), Error> {
         let provider = Arc::new(ring::default_provider());
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))

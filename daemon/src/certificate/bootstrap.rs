@@ -1,4 +1,4 @@
-//! The identity that certificates are asked for with, and where the API server is. Read anew each time, since both may change.
+//! The identity with which certificates are requested, and the API server's address. Both may change, so they are read again each time.
 
 use std::path::{Path, PathBuf};
 
@@ -6,36 +6,36 @@ use node::root::{Root, RootError};
 
 use crate::access::{self, Access, AccessError, Credential, KubeconfigError};
 
-/// A kubeconfig and what it names have far less.
+/// The size limit of a kubeconfig and of the files that it names, which are far smaller.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// There is nothing to ask with.
+/// The reason why there is no identity for requests.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BootstrapError {
-    /// The kubeconfig, or the file of its token.
+    /// The kubeconfig or its token file cannot be read.
     #[error("bootstrapKubeconfig: {0}")]
     File(#[from] RootError),
-    /// The kubeconfig itself, or a certificate that it names.
+    /// The kubeconfig, or a certificate that it names, cannot be used.
     #[error("bootstrapKubeconfig {} cannot be used", path.display())]
     Kubeconfig {
-        /// The file.
+        /// The path of the kubeconfig.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: KubeconfigError<RootError>,
     },
-    /// No kubeconfig was named, and this is no pod.
+    /// No kubeconfig is configured, and this process is not in a pod.
     #[error(
-        "there is no service account to ask for a certificate with, name a kubeconfig in bootstrapKubeconfig"
+        "there is no service account for requesting a certificate: set bootstrapKubeconfig to a kubeconfig"
     )]
     NoAccount(#[source] AccessError),
 }
 
-/// Reads the kubeconfig on the node, with the files that it names, which are the node's, too; without one it is what the daemon would
-/// use if it had no certificate.
+/// Reads the kubeconfig and the files that it names, all of them on the node. Without a kubeconfig it returns the identity that the
+/// daemon would use if it had no certificate.
 pub(super) fn access(root: &Root, path: Option<&Path>) -> Result<Access, BootstrapError> {
     let Some(path) = path else {
-        return access::own().map_err(BootstrapError::NoAccount);
+        return access::of_process().map_err(BootstrapError::NoAccount);
     };
     let dir = path.parent().unwrap_or(path);
     let read = |file: &Path| root.read(dir.join(file), MAX_SIZE);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_those_of_the_node() {
+    fn files_are_read_from_the_node() {
         let dir = tempfile::tempdir().unwrap();
         let config = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]\n\
             users: [{name: u, user: {tokenFile: token}}]\n\

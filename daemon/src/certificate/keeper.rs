@@ -1,42 +1,41 @@
-//! Keeps a certificate that serves: takes the stored one, asks for the next one in time, hands each to the daemon's client.
+//! Keeps a usable certificate: loads the stored one, requests the next one in time, and passes each to the daemon's client.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use cmdline::causes;
+use cmdline::error_line;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use node::root::Root;
 use tracing::{info, warn};
 
-use super::{Held, Settings, bootstrap, obtain::obtain, store::Store};
+use super::{ClientCertificate, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
-    access::{Access, Client, Credential, Current, Server, client_as},
-    readiness::{Part, Readiness},
+    access::{Access, Client, Credential, CurrentClient, Server, client_with},
+    readiness::{Gate, Readiness},
 };
 
-/// How often clock, API server's address and authority are looked at again.
-const CHECK: Duration = Duration::from_mins(1);
-/// The longest pause after a failure: each try leaves a request in the cluster.
+/// The longest time between two checks of the clock, the API server's address and its authority.
+const PERIOD: Duration = Duration::from_mins(1);
+/// The longest pause after a failure. It is long, since each try leaves a request in the cluster.
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
-/// What it goes by.
+/// The keeper's environment.
 pub struct Keeper {
     /// The node's file tree.
     pub root: Arc<Root>,
     /// The node's name in the cluster.
     pub node: String,
-    /// The daemon's file's part of it.
+    /// The settings from the daemon's file.
     pub settings: Settings,
-    /// Where it is told what is missing.
+    /// Gets the reason while there is no usable certificate.
     pub readiness: Arc<Readiness>,
-    /// Who gets the clients.
-    pub current: Arc<Current>,
+    /// Gets each new client.
+    pub current: Arc<CurrentClient>,
 }
 
-/// What it has.
 #[derive(Default)]
 struct State {
-    held: Option<Held>,
-    /// What the client of the moment was made of; none when there is a newer certificate.
+    certificate: Option<ClientCertificate>,
+    /// The API server of the current client; `None` when a newer certificate needs a new client.
     server: Option<Server>,
 }
 
@@ -44,28 +43,28 @@ impl Keeper {
     /// Runs for ever.
     pub async fn run(self) {
         let mut state = State {
-            held: self.stored(),
+            certificate: self.stored(),
             server: None,
         };
         let (mut failures, mut refusals) = (0, 0);
         loop {
-            let pause = match self.turn(&mut state).await {
+            let pause = match self.update(&mut state).await {
                 Ok(pause) => {
                     failures = 0;
-                    self.readiness.well(Part::Certificate);
+                    self.readiness.open(Gate::Certificate);
                     pause
                 }
                 Err(reason) => {
                     failures += 1;
-                    let held = state
-                        .held
+                    let certificate = state
+                        .certificate
                         .as_ref()
-                        .filter(|held| !held.is_expired(Timestamp::now()));
-                    match held {
-                        Some(held) => {
-                            warn!(reason, until = %held.not_after(), "cannot renew the certificate");
+                        .filter(|certificate| !certificate.is_expired(Timestamp::now()));
+                    match certificate {
+                        Some(certificate) => {
+                            warn!(reason, until = %certificate.not_after(), "cannot renew the certificate");
                         }
-                        None => self.readiness.missing(Part::Certificate, reason),
+                        None => self.readiness.close(Gate::Certificate, reason),
                     }
                     backoff(failures)
                 }
@@ -74,7 +73,7 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => refusals = 0,
                 () = self.current.refused(), if failures == 0 => {
                     refusals += 1;
-                    self.readiness.missing(Part::Certificate, "the API server does not accept the certificate: asking for another");
+                    self.readiness.close(Gate::Certificate, "the API server refused the certificate: requesting another one");
                     state = State::default();
                     tokio::time::sleep(backoff(refusals)).await;
                 }
@@ -82,94 +81,100 @@ impl Keeper {
         }
     }
 
-    /// Brings everything up to date; when to look again.
-    async fn turn(&self, state: &mut State) -> Result<Duration, String> {
+    /// Renews certificate and client where they are due. Returns the time until the next check.
+    async fn update(&self, state: &mut State) -> Result<Duration, String> {
         let access = bootstrap::access(&self.root, self.settings.bootstrap.as_deref())
-            .map_err(|error| causes(&error))?;
+            .map_err(|error| error_line(&error))?;
         let now = Timestamp::now();
-        state.held.take_if(|held| held.is_expired(now));
+        state
+            .certificate
+            .take_if(|certificate| certificate.is_expired(now));
         let due = state
-            .held
+            .certificate
             .as_ref()
-            .is_none_or(|held| now >= held.renew_at());
-        if let Some(held) = &state.held {
-            let client = self.show(held, &access, &mut state.server)?;
+            .is_none_or(|certificate| now >= certificate.renew_at());
+        if let Some(certificate) = &state.certificate {
+            let client = self.use_certificate(certificate, &access, &mut state.server)?;
             if !due {
-                return Ok(until(held.renew_at()).min(CHECK));
+                return Ok(until(certificate.renew_at()).min(PERIOD));
             }
             match self.obtain(client, false).await {
-                Ok(next) => return self.take(state, next, &access),
-                Err(reason) => warn!(reason, "cannot renew the certificate with itself"),
+                Ok(next) => return self.adopt(state, next, &access),
+                Err(reason) => warn!(reason, "cannot renew the certificate by its own identity"),
             }
         }
-        let client = client_as(&access).map_err(|error| causes(&error))?;
-        let next = self.obtain(client, state.held.is_none()).await?;
-        self.take(state, next, &access)
+        let client = client_with(&access).map_err(|error| error_line(&error))?;
+        let next = self.obtain(client, state.certificate.is_none()).await?;
+        self.adopt(state, next, &access)
     }
 
-    async fn obtain(&self, client: Client, is_needed: bool) -> Result<Held, String> {
-        let tell = |what: &str| {
+    async fn obtain(&self, client: Client, is_needed: bool) -> Result<ClientCertificate, String> {
+        let report = |waiting: &str| {
             if is_needed {
-                self.readiness.missing(Part::Certificate, what);
+                self.readiness.close(Gate::Certificate, waiting);
             }
         };
-        let obtained = obtain(client, &self.node, self.settings.duration, tell).await;
+        let obtained = obtain(client, &self.node, self.settings.duration, report).await;
         obtained.map_err(|error| error.to_string())
     }
 
-    /// Stores it before it is used.
-    fn take(&self, state: &mut State, held: Held, access: &Access) -> Result<Duration, String> {
-        info!(until = %held.not_after(), "the node has a new certificate");
-        if let Err(error) = self.store().save(held.pem(), Timestamp::now()) {
-            warn!(%error, "the certificate is not stored: the next start asks for another");
+    /// Stores a new certificate and then uses it.
+    fn adopt(
+        &self,
+        state: &mut State,
+        certificate: ClientCertificate,
+        access: &Access,
+    ) -> Result<Duration, String> {
+        info!(until = %certificate.not_after(), "the node has a new certificate");
+        if let Err(error) = self.store().save(certificate.pem(), Timestamp::now()) {
+            warn!(%error, "cannot store the certificate: the next start will request another one");
         }
         state.server = None;
-        self.show(&held, access, &mut state.server)?;
-        // A life so short that it is always due must not end in one request after the other.
-        let pause = until(held.renew_at())
-            .max(until(held.not_after()) / 2)
-            .min(CHECK);
-        state.held = Some(held);
+        self.use_certificate(&certificate, access, &mut state.server)?;
+        // A certificate whose validity is so short that renewal is always due must not cause one request after the other.
+        let pause = until(certificate.renew_at())
+            .max(until(certificate.not_after()) / 2)
+            .min(PERIOD);
+        state.certificate = Some(certificate);
         Ok(pause)
     }
 
-    /// Hands the daemon a client with this certificate, unless it has it; and gives one like it.
-    fn show(
+    /// Gives the daemon a client with this certificate, unless it has one for the same server. Returns such a client.
+    fn use_certificate(
         &self,
-        held: &Held,
+        certificate: &ClientCertificate,
         access: &Access,
-        shown: &mut Option<Server>,
+        server_in_use: &mut Option<Server>,
     ) -> Result<Client, String> {
-        // The same server, and the certificate as the only identity.
+        // The bootstrap's server, with the certificate as the only identity.
         let credential = Credential::Certificate {
-            chain: held.certificate().into(),
-            key: held.key().into(),
+            chain: certificate.chain().into(),
+            key: certificate.key().into(),
         };
         let own = Access::new(access.server.clone(), credential);
-        let client = client_as(&own).map_err(|error| causes(&error))?;
-        if shown.as_ref() != Some(&own.server) {
+        let client = client_with(&own).map_err(|error| error_line(&error))?;
+        if server_in_use.as_ref() != Some(&own.server) {
             self.current.replace(client.clone());
-            *shown = Some(own.server);
+            *server_in_use = Some(own.server);
         }
         Ok(client)
     }
 
-    /// The stored one, if it serves.
-    fn stored(&self) -> Option<Held> {
-        let judged = match self.store().load() {
+    /// Returns the stored certificate, if it is usable.
+    fn stored(&self) -> Option<ClientCertificate> {
+        let checked = match self.store().load() {
             Ok(None) => return None,
-            Ok(Some(pem)) => {
-                Held::judge(&pem, &self.node, Timestamp::now()).map_err(|why| why.to_string())
-            }
+            Ok(Some(pem)) => ClientCertificate::validate(&pem, &self.node, Timestamp::now())
+                .map_err(|why| why.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        match judged {
-            Ok(held) => {
-                info!(until = %held.not_after(), "the node has a stored certificate");
-                Some(held)
+        match checked {
+            Ok(certificate) => {
+                info!(until = %certificate.not_after(), "using the stored certificate");
+                Some(certificate)
             }
             Err(reason) => {
-                warn!(reason, "the stored certificate is of no use");
+                warn!(reason, "the stored certificate cannot be used");
                 None
             }
         }
@@ -189,7 +194,7 @@ fn until(time: Timestamp) -> Duration {
     Duration::try_from(left).unwrap_or_default()
 }
 
-/// 2 s, then twice as long each time.
+/// Returns a pause of 2 s after the first failure, and twice as long after each further one.
 fn backoff(failures: u32) -> Duration {
     let pause = Duration::from_secs(1 << failures.min(20));
     pause.min(LONGEST_PAUSE)

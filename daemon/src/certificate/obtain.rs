@@ -1,4 +1,4 @@
-//! One certificate signing request: made, watched until somebody approved it and the signer signed, and judged.
+//! Obtains one certificate: creates a certificate signing request, waits for approval and signature, and checks the result.
 
 use std::time::Duration;
 
@@ -11,99 +11,97 @@ use k8s_openapi::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Held, SIGNER, USAGES, Unusable,
+    ClientCertificate, SIGNER, USAGES, UnusableCertificate,
     request::{Key, RequestError},
 };
 use crate::{
-    access::{Ask, Client, Failure},
+    access::{ApiError, ApiRequest, Client},
     cluster::{
-        path::{self, SIGNING_REQUESTS},
-        retry::{backoff, patiently, random},
+        api_path::{self, SIGNING_REQUESTS},
+        retry::{backoff, random, with_retries},
     },
 };
 
-/// How long approval and signature may take.
-const PATIENCE: Duration = Duration::from_mins(2);
-/// Pause before the second look, and the longest: signers take milliseconds, people minutes, and nodes of a rollout all ask at once.
+/// The time limit of approval and signature.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// The pause before the first check, and the longest pause. A signer takes milliseconds, a user who approves takes minutes, and all nodes
+/// of a rollout ask at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// No request takes longer, all its tries together.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// The time limit of an API request with all its tries.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// There is no certificate yet.
+/// The reason why there is no certificate yet.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ObtainError {
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error("cannot {0}: {1}")]
-    Api(&'static str, Failure),
-    #[error("certificate signing request {0} was turned down: {1}")]
+    Api(&'static str, ApiError),
+    #[error("certificate signing request {0} was refused: {1}")]
     Refused(String, String),
-    #[error("{0}, for {seconds} s by now", seconds = PATIENCE.as_secs())]
+    #[error("{0}, for {seconds} s already", seconds = TIMEOUT.as_secs())]
     TooLate(String),
     #[error("the certificate of certificate signing request {0} cannot be used: {1}")]
-    Unusable(String, Unusable),
+    Unusable(String, UnusableCertificate),
 }
 
-/// How far a request is.
+/// The state of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
-    /// Somebody has still to do this.
+    /// This step is still missing.
     Waiting(&'static str),
     /// The certificate in PEM.
     Issued(String),
-    /// Nobody will, for this reason.
+    /// The request was denied or failed, for this reason.
     Refused(String),
 }
 
-/// Asks for a certificate for `node`; `tell` hears what is being waited for.
+/// Obtains a certificate for `node`. `report` gets the step that the request waits for.
 pub(super) async fn obtain(
     client: Client,
     node: &str,
     duration: Duration,
-    tell: impl Fn(&str),
-) -> Result<Held, ObtainError> {
+    report: impl Fn(&str),
+) -> Result<ClientCertificate, ObtainError> {
     let key = Key::generate()?;
     let request = signing_request(node, key.request(node)?, duration);
-    let create = Ask::post(SIGNING_REQUESTS, &request);
+    let create = ApiRequest::post(SIGNING_REQUESTS, &request);
     let mut request: CertificateSigningRequest =
-        patiently(REQUEST_PATIENCE, |time| client.object(&create, time))
+        with_retries(REQUEST_TIMEOUT, |time| client.object(&create, time))
             .await
             .map_err(|why| ObtainError::Api("create a certificate signing request", why))?;
     let name = request.metadata.name.clone().unwrap_or_default();
-    let look = Ask::get(path::signing_request(&name));
-    let end = Instant::now() + PATIENCE;
-    let mut looks = 0;
+    let read = ApiRequest::get(api_path::signing_request(&name));
+    let end = Instant::now() + TIMEOUT;
+    let mut checks = 0;
     loop {
         match progress(&request) {
             Progress::Issued(certificate) => {
                 let pem = format!("{}\n{}", certificate.trim_end(), key.pem()?);
-                return Held::judge(&pem, node, Timestamp::now())
+                return ClientCertificate::validate(&pem, node, Timestamp::now())
                     .map_err(|why| ObtainError::Unusable(name, why));
             }
             Progress::Refused(why) => return Err(ObtainError::Refused(name, why)),
-            Progress::Waiting(what) => {
-                let waiting = format!("certificate signing request {name} waits for {what}");
+            Progress::Waiting(step) => {
+                let waiting = format!("certificate signing request {name} waits for {step}");
                 if Instant::now() >= end {
                     return Err(ObtainError::TooLate(waiting));
                 }
-                tell(&waiting);
+                report(&waiting);
             }
         }
-        looks += 1;
-        sleep(backoff(looks, FIRST_PAUSE, LONGEST_PAUSE, random())).await;
-        let looked = patiently(REQUEST_PATIENCE, |time| client.object(&look, time));
-        match looked.await {
+        checks += 1;
+        sleep(backoff(checks, FIRST_PAUSE, LONGEST_PAUSE, random())).await;
+        let found = with_retries(REQUEST_TIMEOUT, |time| client.object(&read, time));
+        match found.await {
             Ok(newer) => request = newer,
-            // The same look will fail for ever.
+            // This request will fail for ever.
             Err(why) if matches!(why.code(), Some(401 | 403 | 404)) => {
-                return Err(ObtainError::Api(
-                    "look at a certificate signing request",
-                    why,
-                ));
+                return Err(ObtainError::Api("read a certificate signing request", why));
             }
-            Err(why) => tell(&format!(
-                "cannot look at certificate signing request {name}: {why}"
+            Err(why) => report(&format!(
+                "cannot read certificate signing request {name}: {why}"
             )),
         }
     }
@@ -149,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_asks_for_what_the_approver_lets_pass() {
+    fn a_request_has_what_the_approver_accepts() {
         let request = signing_request("node-a", "pem".into(), Duration::from_hours(1));
         let expected = json!({
             "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
@@ -195,7 +193,7 @@ mod tests {
                 refused("denied"),
             ),
         ] {
-            let mut request = signing_request("n", String::new(), PATIENCE);
+            let mut request = signing_request("n", String::new(), TIMEOUT);
             request.status = serde_json::from_value(status.clone()).unwrap();
             assert_eq!(progress(&request), expected, "{status}");
         }

@@ -1,4 +1,4 @@
-//! Keys and signing requests (PKCS#10): what ours hold, and what stands in another's.
+//! Keys and signing requests (PKCS#10): creates the daemon's own, and reads the subject of any request.
 
 use ring::{
     rand::SystemRandom,
@@ -25,27 +25,28 @@ const ORGANIZATION_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.
 
 const REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
 
-/// The library says no more than that.
+/// The error of a key or request, as text: the libraries give no details.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make a key and a request: {0}")]
+#[error("cannot create a key and a signing request: {0}")]
 pub(super) struct RequestError(String);
 
-/// A private key, ECDSA on P-256. It is shown by nothing but [`pem`](Self::pem).
+/// A private key, ECDSA on P-256. Only [`pem`](Self::pem) reveals it.
 pub(super) struct Key {
     pkcs8: Vec<u8>,
     pair: EcdsaKeyPair,
 }
 
 impl Key {
-    /// A fresh one.
+    /// Generates a key.
     pub(super) fn generate() -> Result<Self, RequestError> {
         let random = SystemRandom::new();
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random)
             .map_err(|error| RequestError(error.to_string()))?;
-        Self::from_pkcs8(pkcs8.as_ref()).ok_or_else(|| RequestError("it does not load".to_owned()))
+        Self::from_pkcs8(pkcs8.as_ref())
+            .ok_or_else(|| RequestError("the new key does not load".to_owned()))
     }
 
-    /// One of ours that was stored.
+    /// Loads a stored key.
     pub(super) fn from_pkcs8(pkcs8: &[u8]) -> Option<Self> {
         let random = SystemRandom::new();
         let pair =
@@ -56,23 +57,23 @@ impl Key {
         })
     }
 
-    /// The point on the curve, as certificates carry it.
+    /// Returns the public key as certificates have it: a point on the curve.
     pub(super) fn public(&self) -> &[u8] {
         self.pair.public_key().as_ref()
     }
 
-    /// What is written to the store and given to TLS, and to nobody else.
+    /// Returns the private key in PEM. It must go to the store and to TLS only.
     pub(super) fn pem(&self) -> Result<String, RequestError> {
         pem::encode_string("PRIVATE KEY", LineEnding::LF, &self.pkcs8)
             .map_err(|error| RequestError(error.to_string()))
     }
 
-    /// A request for this node's certificate, signed with this key.
+    /// Returns a request for this node's certificate, signed with this key.
     pub(super) fn request(&self, node: &str) -> Result<String, RequestError> {
         self.request_of(|| format!("CN={},O={ORGANIZATION}", common_name(node)).parse())
     }
 
-    /// A request for whatever name.
+    /// Returns a request for any name, signed with this key.
     pub(super) fn request_of(
         &self,
         subject: impl Fn() -> Result<Name, x509_cert::der::Error>,
@@ -107,17 +108,17 @@ impl Key {
     }
 }
 
-/// Whom a request or a certificate is for: every value of the two attributes that the API server makes user and groups of.
+/// The subject of a request or certificate: every value of the two attributes from which the API server takes user and groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// The user; the API server takes one.
+    /// The user. The API server accepts one only.
     pub common_names: Vec<String>,
     /// The groups.
     pub organizations: Vec<String>,
 }
 
 impl Subject {
-    /// What stands in a distinguished name.
+    /// Reads the subject from a distinguished name.
     pub(super) fn of(name: &Name) -> Self {
         let all = |oid| {
             let attributes = name.iter().filter(move |attribute| attribute.oid == oid);
@@ -129,7 +130,7 @@ impl Subject {
         }
     }
 
-    /// The one of a node's daemon.
+    /// Returns the subject of a node's daemon.
     pub fn of_node(node: &str) -> Self {
         Self {
             common_names: vec![common_name(node)],
@@ -138,7 +139,7 @@ impl Subject {
     }
 }
 
-/// Whom a signing request in PEM is for; `None` when it is none.
+/// Returns the subject of a signing request in PEM, or `None` for any other text.
 pub fn subject(request: &[u8]) -> Option<Subject> {
     let (label, der) = pem::decode_vec(request).ok()?;
     if label != REQUEST_LABEL {
@@ -148,7 +149,7 @@ pub fn subject(request: &[u8]) -> Option<Subject> {
     Some(Subject::of(&request.info.subject))
 }
 
-/// A value in any of the encodings of text that hold ASCII as it is; what is not text equals nothing that we compare it with.
+/// Returns a value in any of the text encodings that contain ASCII. Any other value becomes a text that equals no expected one.
 fn text(value: &Any) -> String {
     match value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString => {
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_holds_the_node_and_the_group() {
+    fn a_request_has_the_node_and_the_group() {
         let key = Key::generate().unwrap();
         let request = key.request("node-a.example.com").unwrap();
         let subject = subject(request.as_bytes()).unwrap();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_has_no_subject() {
+    fn other_texts_than_requests_have_no_subject() {
         assert_eq!(subject(b""), None);
         assert_eq!(
             subject(

@@ -1,5 +1,5 @@
-//! Key and certificate on the node: `multus-client-<date>.pem` and the link `multus-client-current.pem` to the newest, as upstream
-//! keeps them. Either the old or the new one is there at any moment, and the one that the link leaves is removed.
+//! Stores key and certificate on the node: `multus-client-<date>.pem`, and the link `multus-client-current.pem` to the newest, as
+//! upstream does. At any moment the link leads to either the old or the new one, and the old file is removed afterwards.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use node::root::{Root, RootError};
 
 const PREFIX: &str = "multus-client-";
 const CURRENT: &str = "multus-client-current.pem";
-/// What a crash leaves while a file or the link is written.
-const UNFINISHED: &str = ".multus-rs-multus-client-";
-const LINK_BESIDE: &str = ".multus-rs-multus-client-current.pem.link";
-/// A chain of certificates and a key have far less.
+/// The prefix of temporary files, which a crash may leave.
+const TEMPORARY: &str = ".multus-rs-multus-client-";
+const TEMPORARY_LINK: &str = ".multus-rs-multus-client-current.pem.link";
+/// The size limit of a stored file, which is far smaller.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// The directory that holds them.
+/// The directory of key and certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Store<'a> {
     pub(super) root: &'a Root,
@@ -22,7 +22,7 @@ pub(super) struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// The newest; `None` where there is none.
+    /// Returns the newest certificate with its key, or `None` where there is none.
     pub(super) fn load(&self) -> Result<Option<String>, RootError> {
         match self.root.read(self.current(), MAX_SIZE) {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -31,7 +31,7 @@ impl Store<'_> {
         }
     }
 
-    /// Makes it the newest.
+    /// Stores a certificate with its key as the newest.
     pub(super) fn save(&self, pem: &str, now: Timestamp) -> Result<(), RootError> {
         self.root
             .make_dirs(self.dir.parent().unwrap_or(self.dir), 0o755)?;
@@ -44,34 +44,34 @@ impl Store<'_> {
             path: self.current(),
             source: error.into(),
         })?;
-        self.clean(&name)
+        self.remove_old(&name)
     }
 
-    /// The link is made beside and renamed over the old one.
+    /// Creates the link under a temporary name and renames it over the old one.
     fn link(&self, name: &str) -> Result<(), rustix::io::Errno> {
         let failed = |_| rustix::io::Errno::NOTDIR;
         let dir = self.root.open_dir(self.dir).map_err(failed)?;
-        let _ = rustix::fs::unlinkat(&dir, LINK_BESIDE, rustix::fs::AtFlags::empty());
-        rustix::fs::symlinkat(name, &dir, LINK_BESIDE)?;
-        rustix::fs::renameat(&dir, LINK_BESIDE, &dir, CURRENT)?;
+        let _ = rustix::fs::unlinkat(&dir, TEMPORARY_LINK, rustix::fs::AtFlags::empty());
+        rustix::fs::symlinkat(name, &dir, TEMPORARY_LINK)?;
+        rustix::fs::renameat(&dir, TEMPORARY_LINK, &dir, CURRENT)?;
         rustix::fs::fsync(&dir)
     }
 
-    /// Removes all of ours; whether there was any.
+    /// Removes all of our files. Returns whether there were any.
     pub(super) fn clear(&self) -> Result<bool, RootError> {
         if !self.root.is_dir(self.dir) {
             return Ok(false);
         }
-        self.remove_but(&[])
+        self.remove_except(&[])
     }
 
-    /// Removes all of ours but this one.
-    fn clean(&self, kept: &str) -> Result<(), RootError> {
-        self.remove_but(&[kept, CURRENT]).map(drop)
+    /// Removes all of our files except this one and the link.
+    fn remove_old(&self, kept: &str) -> Result<(), RootError> {
+        self.remove_except(&[kept, CURRENT]).map(drop)
     }
 
-    fn remove_but(&self, kept: &[&str]) -> Result<bool, RootError> {
-        let ours = |name: &str| name.starts_with(PREFIX) || name.starts_with(UNFINISHED);
+    fn remove_except(&self, kept: &[&str]) -> Result<bool, RootError> {
+        let ours = |name: &str| name.starts_with(PREFIX) || name.starts_with(TEMPORARY);
         let mut found = false;
         for name in self.root.list(self.dir)? {
             if ours(&name) && !kept.contains(&name.as_str()) {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_linked_and_the_only_one() {
+    fn only_the_newest_is_kept_and_linked() {
         let node = tempfile::tempdir().unwrap();
         let root = Root::open(node.path()).unwrap();
         let dir = Path::new("/var/lib/certs");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_is_none() {
+    fn a_dangling_link_counts_as_no_certificate() {
         let node = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("gone.pem", node.path().join(CURRENT)).unwrap();
         let root = Root::open(node.path()).unwrap();

@@ -1,4 +1,4 @@
-//! What owners and operators are told through the API server.
+//! Builds the events by which the daemon reports to pod owners and operators through the API server.
 
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
@@ -6,10 +6,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// Where events about things without a namespace go.
+/// The namespace of events about objects without a namespace.
 pub(crate) const CLUSTER_WIDE: &str = "default";
 
-/// An event of `component` about one thing, as of now.
+/// Returns an event of `component` about one object, with the current time.
 pub(crate) fn event(
     component: &str,
     about: ObjectReference,

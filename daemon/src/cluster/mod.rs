@@ -1,20 +1,21 @@
-//! The API server as the daemon sees it: what watches keep, one look at a pod they do not have yet, status and events.
+//! The daemon's side of the API server: the stores that watches fill, a direct request for a pod that no watch has yet, the network
+//! status and events.
 
+pub(crate) mod api_path;
 pub(crate) mod event;
+mod event_queue;
+mod event_recorder;
+mod list_splitter;
 mod ownership;
-pub(crate) mod path;
-mod queue;
-mod recorder;
-pub(crate) mod reflect;
+pub(crate) mod reflector;
 pub(crate) mod retry;
-mod split;
 mod status;
 mod store;
 mod watch;
 
-pub use ownership::{Own, Ownership};
+pub use ownership::{OwnObjects, Ownership};
 pub use store::{Definitions, PodKey, Pods};
-pub use watch::{follow_definitions, follow_pods};
+pub use watch::{watch_definitions, watch_pods};
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
@@ -25,36 +26,36 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use crate::{
-    access::{Ask, Client, Failure},
+    access::{ApiError, ApiRequest, Client},
     metrics::Metrics,
     state::PodRef,
 };
 use event::event;
-use queue::Events;
-use retry::patiently;
+use event_queue::EventQueue;
+use retry::with_retries;
 
-/// How long the watch may need until it shows a pod that the runtime already knows.
-const WATCH_PATIENCE: Duration = Duration::from_millis(2500);
-/// What is read is waited for no longer, all tries together.
-const READ_PATIENCE: Duration = Duration::from_secs(5);
-/// The status is written last, when all networks stand: before they are undone the API server gets this long. With what comes before
-/// it an ADD is over within half a minute.
-const STATUS_PATIENCE: Duration = Duration::from_secs(20);
+/// How long an ADD waits for the watch to show a pod that the runtime already knows.
+const WATCH_TIMEOUT: Duration = Duration::from_millis(2500);
+/// The time limit of a read with all its tries.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit of writing the status with all its tries. It is written last, when all networks are attached, and they are detached
+/// again when it fails. Together with the steps before it an ADD ends within half a minute.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks and tells the API server from threads that may block.
+/// Access to the API server for threads that may block.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
     runtime: Handle,
     pods: Arc<Pods>,
-    events: Events,
+    events: EventQueue,
     metrics: Arc<Metrics>,
 }
 
 impl Cluster {
-    /// Requests run on `runtime`.
+    /// Creates the access; its requests run on `runtime`.
     pub fn new(client: Client, runtime: Handle, pods: Arc<Pods>, metrics: Arc<Metrics>) -> Self {
-        let events = Events::start(client.clone(), &runtime, Arc::clone(&metrics));
+        let events = EventQueue::start(client.clone(), &runtime, Arc::clone(&metrics));
         Self {
             client,
             runtime,
@@ -64,30 +65,32 @@ impl Cluster {
         }
     }
 
-    /// Access for requests of another kind.
+    /// Returns the client, for requests that have no method here.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The pod for an ADD: from the watch, which gets a moment to show it, else by one direct request.
+    /// Returns the pod for an ADD: from the watch, if that shows it within [`WATCH_TIMEOUT`], else by a direct request.
     pub fn pod_for_add(
         &self,
         namespace: &str,
         name: &str,
         uid: Option<&str>,
     ) -> Result<Arc<PodView>, CniError> {
-        // A watch that still shows the pod's predecessor counts as one that does not show it.
-        let current = |pod: &PodView| uid.is_none_or(|uid| pod.is_static || pod.uid == uid);
-        if let Some(pod) = self.pods.wait(namespace, name, WATCH_PATIENCE, current) {
+        // A watch that still shows an earlier pod of that name does not show this one.
+        let is_current = |pod: &PodView| uid.is_none_or(|uid| pod.is_static || pod.uid == uid);
+        if let Some(pod) = self.pods.wait(namespace, name, WATCH_TIMEOUT, is_current) {
             return Ok(pod);
         }
-        let ask = Ask::get(path::pod(namespace, name)).metadata();
-        let asked = self.wait_for(READ_PATIENCE, ("get", "pods"), |time| {
-            self.client.object::<PodMetadata>(&ask, time)
+        let request = ApiRequest::get(api_path::pod(namespace, name)).metadata();
+        let response = self.wait_for(READ_TIMEOUT, ("get", "pods"), |time| {
+            self.client.object::<PodMetadata>(&request, time)
         });
-        match asked {
+        match response {
             Ok(PodMetadata(pod)) => Ok(Arc::new(pod)),
-            Err(failure) if failure.code() == Some(404) => Err(plan::pod_gone(namespace, name)),
+            Err(failure) if failure.code() == Some(404) => {
+                Err(plan::pod_not_found(namespace, name))
+            }
             Err(reason) => Err(CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 format!(
@@ -97,64 +100,65 @@ impl Cluster {
         }
     }
 
-    /// The pod as the watch has it, if it has.
-    pub fn pod_known(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
+    /// Returns the pod from the watch, or `None` where the watch has no such pod.
+    pub fn watched_pod(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
         self.pods.get(namespace, name)
     }
 
-    /// The same, all of them.
-    pub fn pods_known(&self) -> Vec<Arc<PodView>> {
+    /// Returns all pods from the watch.
+    pub fn watched_pods(&self) -> Vec<Arc<PodView>> {
         self.pods.all()
     }
 
-    /// The pod with this uid, if the watch has it.
-    pub fn pod_with(&self, uid: &str) -> Option<Arc<PodView>> {
+    /// Returns the pod with this UID from the watch.
+    pub fn watched_pod_by_uid(&self, uid: &str) -> Option<Arc<PodView>> {
         self.pods.all().into_iter().find(|pod| pod.uid == uid)
     }
 
-    /// A pod was attached as it asked then; if it asks for something else by now, whoever follows annotations has to know.
-    pub fn attached_as(&self, pod: &PodView) {
+    /// Compares the annotation by which a pod was attached with its current one. When they differ, the listener for changed annotations
+    /// gets the pod.
+    pub fn notify_if_annotation_changed(&self, pod: &PodView) {
         let now = self.pods.get(&pod.namespace, &pod.name);
         if now.is_some_and(|now| now.networks() != pod.networks()) {
-            self.pods.point_at(&pod.namespace, &pod.name);
+            self.pods.notify_listener(&pod.namespace, &pod.name);
         }
     }
 
-    /// One object or list by its path; `None` where there is none.
+    /// Returns one object or list by its path, or `None` where it does not exist.
     pub fn read(&self, path: &str) -> Result<Option<Value>, String> {
-        let ask = Ask::get(path);
-        let asked = self.wait_for(READ_PATIENCE, ("get", "other"), |time| {
-            self.client.object::<Value>(&ask, time)
+        let request = ApiRequest::get(path);
+        let response = self.wait_for(READ_TIMEOUT, ("get", "other"), |time| {
+            self.client.object::<Value>(&request, time)
         });
-        match asked {
+        match response {
             Ok(object) => Ok(Some(object)),
             Err(failure) if failure.code() == Some(404) => Ok(None),
             Err(failure) => Err(format!("cannot read {path}: {failure}")),
         }
     }
 
-    /// Writes the network status into the pod; a pod that is gone is no error.
+    /// Writes the network status into the pod. A deleted pod is not an error.
     pub fn write_status(&self, pod: &PodView, text: &str) -> Result<(), CniError> {
-        let asked = self.wait_for(STATUS_PATIENCE, ("patch", "pods/status"), |time| {
+        let written = self.wait_for(STATUS_TIMEOUT, ("patch", "pods/status"), |time| {
             status::write(&self.client, pod, text, time)
         });
-        asked.map_err(|reason| {
+        written.map_err(|reason| {
             CniError::new(
                 CniError::TRY_AGAIN_LATER,
                 format!(
-                    "cannot write the network status of pod {}/{}: {reason}; the pod comes up once the API server takes it",
+                    "cannot write the network status of pod {}/{}: {reason}; the pod starts once the API server accepts it",
                     pod.namespace, pod.name
                 ),
             )
         })
     }
 
-    /// Sends an event about the pod and does not wait for it. One that was sent before is counted.
+    /// Queues an event about the pod and returns at once. A repeated event raises the count of the first one.
     pub fn event(&self, pod: &PodView, warning: bool, reason: &'static str, message: String) {
         self.event_about(&PodRef::from(pod), warning, reason, message);
     }
 
-    /// The same for a pod that need not be there any more.
+    /// Queues an event about a pod that may be deleted already.
     pub fn event_about(&self, pod: &PodRef, warning: bool, reason: &'static str, message: String) {
         let about = ObjectReference {
             api_version: Some("v1".into()),
@@ -168,15 +172,15 @@ impl Cluster {
         self.events.send(event, reason);
     }
 
-    /// Runs a request to its end, with further attempts that are counted as such for its verb and resource.
+    /// Runs a request with retries to its end. The retries are counted in the metrics of its verb and resource.
     fn wait_for<T, F>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         (verb, resource): (&str, &str),
         attempt: impl Fn(Duration) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, ApiError>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, ApiError>>,
     {
         let is_first = Cell::new(true);
         let counted = |time| {
@@ -185,6 +189,6 @@ impl Cluster {
             }
             attempt(time)
         };
-        self.runtime.block_on(patiently(patience, counted))
+        self.runtime.block_on(with_retries(timeout, counted))
     }
 }

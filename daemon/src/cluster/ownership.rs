@@ -1,7 +1,7 @@
-//! Whether this daemon's `DaemonSet` goes, and with it all that the daemon has put on the node.
+//! Finds out whether this daemon's `DaemonSet` is being deleted. If so, everything that the daemon has installed on the node goes too.
 //!
-//! The `DaemonSet` is not watched: its status changes with every pod of it that becomes ready, and each change would be sent to each
-//! node. It is looked at after the start, every few minutes, and at a SIGTERM.
+//! The `DaemonSet` is not watched: its status changes with every pod that becomes ready, and each change would be sent to each node.
+//! The daemon reads it after the start, every few minutes, and at a SIGTERM.
 
 use std::{
     collections::BTreeMap,
@@ -15,27 +15,27 @@ use tokio::time::sleep;
 use tracing::{debug, info};
 
 use super::{
-    path,
-    retry::{backoff, patiently, random},
+    api_path,
+    retry::{backoff, random, with_retries},
 };
-use crate::access::{Ask, Client, Failure};
+use crate::access::{ApiError, ApiRequest, Client};
 
 /// The program of every daemon that serves multus-shim, upstream's too.
 const DAEMON: &str = "multus-daemon";
-/// The first look comes within this time after the start, so that not all nodes of a rollout come at once.
-const FIRST_LOOK: Duration = Duration::from_secs(2);
-/// Each further one comes after this time, up to twice that.
+/// The first check is made within this time after the start, at a random moment, so that not all nodes of a rollout ask at once.
+const FIRST_CHECK_WITHIN: Duration = Duration::from_secs(2);
+/// The time between two checks, up to twice as long.
 const PERIOD: Duration = Duration::from_mins(4);
-/// The pause after a look that failed, doubled with each.
+/// The pause after a failed check, doubled with each.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// How long a look may take with all its tries.
-const LOOK: Duration = Duration::from_secs(5);
-/// The last one may not take longer than the runtime waits for us.
-const LAST_LOOK: Duration = Duration::from_secs(3);
+/// The time limit of a check with all its tries.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit of the last check, at SIGTERM, when the runtime waits for the daemon's end.
+const LAST_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The attempts to read the successor from an API server that does not answer, and the pause between them.
-const OTHER_LOOKS: u32 = 5;
-const OTHER_PAUSE: Duration = Duration::from_millis(800);
+const SUCCESSOR_TRIES: u32 = 5;
+const SUCCESSOR_PAUSE: Duration = Duration::from_millis(800);
 /// The label of all pods of the `DaemonSet`, in every chart.
 const APP: &str = "app";
 /// The label that differs between pods of two revisions of a `DaemonSet`.
@@ -44,7 +44,7 @@ const REVISION: &str = "controller-revision-hash";
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
 
-/// What is known of our own `DaemonSet`.
+/// The daemon's knowledge of its own `DaemonSet`.
 #[derive(Debug, Default)]
 pub struct Ownership(Mutex<Known>);
 
@@ -52,73 +52,76 @@ pub struct Ownership(Mutex<Known>);
 enum Known {
     #[default]
     Nothing,
-    Seen,
-    Goes,
+    Present,
+    Ending,
 }
 
-/// What a look has shown.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// It is there, and goes or stays.
-    Seen { goes: bool },
-    /// It is not there.
+enum Check {
+    /// The `DaemonSet` exists; it may be ending.
+    Found { is_ending: bool },
+    /// The `DaemonSet` does not exist.
     Absent,
-    /// The API server does not let us look.
+    /// The API server refuses the request.
     Refused,
     /// The API server did not answer.
     Failed,
 }
 
-/// What is known beside the last look when it was refused.
+/// The other facts that count when the check at SIGTERM was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refusal {
-    /// Whether our own pod, as the watch has it, is still an object of the API.
-    pod_is_there: bool,
+    /// Whether our own pod is still in the watch.
+    has_pod: bool,
     successor: Successor,
 }
 
-/// What the `DaemonSet` runs after this daemon, as its pods show while the `DaemonSet` itself cannot be read.
+/// The pods that the `DaemonSet` runs after this daemon, while the `DaemonSet` itself cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Successor {
-    /// Nothing: we may not even read our own pod any more, which every chart's role allows.
+    /// Nothing: the API server refuses even our own pod, which every chart's role lets us read.
     Nothing,
     /// Pods without a daemon.
     Thin,
     /// Pods with a daemon.
     Daemon,
     /// No node has a pod of another revision yet.
-    NotThereYet,
+    NotYet,
     /// The API server did not answer.
     Unknown,
 }
 
 /// The daemon's own objects.
 #[derive(Clone, Copy)]
-pub struct Own<'a> {
+pub struct OwnObjects<'a> {
     /// Namespace of `DaemonSet` and pod.
     pub namespace: &'a str,
     /// Name of the `DaemonSet`.
     pub daemon_set: &'a str,
-    /// Name of our pod, while the watch of this node's pods has it.
+    /// Returns the name of our pod, as long as the watch of this node's pods has it.
     pub pod: &'a (dyn Fn() -> Option<String> + Sync),
 }
 
 impl Ownership {
-    /// Whether it was there and is gone, or goes: the next SIGTERM is the end.
-    pub fn ends(&self) -> bool {
-        *self.lock() == Known::Goes
+    /// Whether the `DaemonSet` is deleted or being deleted, so that the next SIGTERM ends the installation.
+    pub fn is_ending(&self) -> bool {
+        *self.lock() == Known::Ending
     }
 
-    /// Looks now and then, for ever.
+    /// Checks periodically, for ever.
     pub async fn follow(&self, client: Client, namespace: &str, name: &str) {
-        sleep(FIRST_LOOK.mul_f64(random())).await;
-        // A few minutes old is as good: no look but the last one needs etcd.
-        let path = format!("{}&resourceVersion=0", path::daemon_sets(namespace, name));
+        sleep(FIRST_CHECK_WITHIN.mul_f64(random())).await;
+        // An answer from the API server's cache will do: only the check at SIGTERM needs etcd.
+        let path = format!(
+            "{}&resourceVersion=0",
+            api_path::daemon_sets(namespace, name)
+        );
         let mut failures = 0;
         loop {
-            let looked = look(&client, &path, LOOK).await;
-            self.learn(looked);
-            let pause = if matches!(looked, Look::Refused | Look::Failed) {
+            let checked = check(&client, &path, CHECK_TIMEOUT).await;
+            self.learn(checked);
+            let pause = if matches!(checked, Check::Refused | Check::Failed) {
                 failures += 1;
                 backoff(failures, FIRST_PAUSE, PERIOD, random())
             } else {
@@ -129,56 +132,57 @@ impl Ownership {
         }
     }
 
-    /// The same at a SIGTERM: one more look, which decides.
-    pub async fn ends_now(&self, client: Client, own: Own<'_>) -> bool {
-        if self.ends() {
+    /// Checks once more, at SIGTERM, and returns whether the installation ends.
+    pub async fn check_at_end(&self, client: Client, own: OwnObjects<'_>) -> bool {
+        if self.is_ending() {
             return true;
         }
-        let path = path::daemon_sets(own.namespace, own.daemon_set);
-        let looked = look(&client, &path, LAST_LOOK).await;
-        self.learn(looked);
-        if looked == Look::Refused {
-            self.look_elsewhere(&client, own).await;
+        let path = api_path::daemon_sets(own.namespace, own.daemon_set);
+        let checked = check(&client, &path, LAST_CHECK_TIMEOUT).await;
+        self.learn(checked);
+        if checked == Check::Refused {
+            self.check_successor(&client, own).await;
         }
-        self.ends()
+        self.is_ending()
     }
 
-    /// Helm removes our right to look before our pod ends, both when it uninstalls the release and when it returns to a chart that
-    /// has no such right. It is the end if the `DaemonSet` was seen before, if our pod is still an object, so that its token was not
-    /// refused because somebody deleted the pod by force, and unless another daemon follows.
+    /// Whether a refused check means the end of the installation. Helm removes our right to read the `DaemonSet` before our pod ends,
+    /// both when it uninstalls the release and when it returns to a chart without this right. It is the end if the `DaemonSet` was
+    /// present before, if our pod still exists (the API server also refuses the token of a pod that a user has deleted by force), and
+    /// if no other daemon follows.
     ///
-    /// On the first node of a rollout nothing shows yet what follows. Then it is the end as well: the published charts run no daemon
-    /// by default, and a configuration that stays would keep every pod of the node waiting for ever. If a daemon follows all the same,
-    /// pods of the seconds between have the primary network alone.
-    fn refusal_ends(&self, refusal: Refusal) -> bool {
+    /// On the first node of a rollout no pod shows yet what follows. That counts as the end too: the published charts run no daemon by
+    /// default, and a configuration that stays would keep every pod of the node waiting for ever. If a daemon follows after all, pods
+    /// that start in the seconds between have the default network only.
+    fn refusal_means_ending(&self, refusal: Refusal) -> bool {
         let is_last = matches!(
             refusal.successor,
-            Successor::Nothing | Successor::Thin | Successor::NotThereYet
+            Successor::Nothing | Successor::Thin | Successor::NotYet
         );
-        *self.lock() == Known::Seen && refusal.pod_is_there && is_last
+        *self.lock() == Known::Present && refusal.has_pod && is_last
     }
 
-    /// Looks at what else the API server shows, again while it does not answer.
-    async fn look_elsewhere(&self, client: &Client, own: Own<'_>) {
-        for _ in 0..OTHER_LOOKS {
+    /// Decides by the pods of the `DaemonSet`, with further tries while the API server does not answer.
+    async fn check_successor(&self, client: &Client, own: OwnObjects<'_>) {
+        for _ in 0..SUCCESSOR_TRIES {
             let refusal = refusal(client, own).await;
-            if self.refusal_ends(refusal) {
-                return self.set(Known::Goes);
+            if self.refusal_means_ending(refusal) {
+                return self.set(Known::Ending);
             }
-            if refusal.successor != Successor::Unknown || *self.lock() != Known::Seen {
+            if refusal.successor != Successor::Unknown || *self.lock() != Known::Present {
                 return;
             }
-            sleep(OTHER_PAUSE).await;
+            sleep(SUCCESSOR_PAUSE).await;
         }
     }
 
-    fn learn(&self, looked: Look) {
-        match looked {
-            Look::Seen { goes: true } => self.set(Known::Goes),
-            Look::Seen { goes: false } => self.set(Known::Seen),
-            // That means something only after it was there.
-            Look::Absent if *self.lock() == Known::Seen => self.set(Known::Goes),
-            Look::Absent | Look::Refused | Look::Failed => {}
+    fn learn(&self, checked: Check) {
+        match checked {
+            Check::Found { is_ending: true } => self.set(Known::Ending),
+            Check::Found { is_ending: false } => self.set(Known::Present),
+            // Its absence counts only after it was present.
+            Check::Absent if *self.lock() == Known::Present => self.set(Known::Ending),
+            Check::Absent | Check::Refused | Check::Failed => {}
         }
     }
 
@@ -186,10 +190,12 @@ impl Ownership {
         let before = std::mem::replace(&mut *self.lock(), known);
         match known {
             _ if known == before => {}
-            Known::Goes => {
-                info!("our DaemonSet is deleted: the next end takes configuration and shim along");
+            Known::Ending => {
+                info!(
+                    "our DaemonSet is deleted: configuration and shim will be removed at the daemon's end"
+                );
             }
-            Known::Seen | Known::Nothing => info!("our DaemonSet stays"),
+            Known::Present | Known::Nothing => info!("our DaemonSet stays"),
         }
     }
 
@@ -198,62 +204,69 @@ impl Ownership {
     }
 }
 
-async fn look(client: &Client, path: &str, patience: Duration) -> Look {
-    let ask = Ask::get(path);
-    let listed = patiently(patience, |time| client.object::<DaemonSets>(&ask, time));
+async fn check(client: &Client, path: &str, timeout: Duration) -> Check {
+    let request = ApiRequest::get(path);
+    let listed = with_retries(timeout, |time| client.object::<DaemonSets>(&request, time));
     match listed.await {
         Ok(list) => match list.items.first() {
-            Some(object) => Look::Seen { goes: goes(object) },
-            None => Look::Absent,
+            Some(object) => Check::Found {
+                is_ending: is_daemon_set_ending(object),
+            },
+            None => Check::Absent,
         },
         Err(error) => {
-            debug!(%error, "cannot look at our DaemonSet");
+            debug!(%error, "cannot read our DaemonSet");
             if is_refusal(&error) {
-                Look::Refused
+                Check::Refused
             } else {
-                Look::Failed
+                Check::Failed
             }
         }
     }
 }
 
-async fn refusal(client: &Client, own: Own<'_>) -> Refusal {
+async fn refusal(client: &Client, own: OwnObjects<'_>) -> Refusal {
     let successor = match (own.pod)() {
         Some(pod) => successor(client, own.namespace, &pod).await,
         None => Successor::Unknown,
     };
     Refusal {
         successor,
-        // The watch has had the time of these requests to tell of a pod that is gone.
-        pod_is_there: (own.pod)().is_some(),
+        // Asked last: during these requests the watch may have learned that the pod was deleted.
+        has_pod: (own.pod)().is_some(),
     }
 }
 
 async fn successor(client: &Client, namespace: &str, name: &str) -> Successor {
-    let unread = |error: Failure| {
+    let by_failure = |error: ApiError| {
         if is_refusal(&error) {
             Successor::Nothing
         } else {
             Successor::Unknown
         }
     };
-    let ask = Ask::get(path::pod(namespace, name));
-    let own: Pod = match patiently(LAST_LOOK, |time| client.object(&ask, time)).await {
-        Ok(own) => own,
-        Err(error) => return unread(error),
-    };
+    let request = ApiRequest::get(api_path::pod(namespace, name));
+    let own: Pod =
+        match with_retries(LAST_CHECK_TIMEOUT, |time| client.object(&request, time)).await {
+            Ok(own) => own,
+            Err(error) => return by_failure(error),
+        };
     let Some(app) = own.metadata.labels.get(APP) else {
-        return Successor::NotThereYet;
+        return Successor::NotYet;
     };
-    let ask = Ask::get(path::labelled_pods(namespace, APP, app));
-    match patiently(LAST_LOOK, |time| client.object::<Pods>(&ask, time)).await {
-        Ok(pods) => of_newest(&own, &pods.items),
-        Err(error) => unread(error),
+    let request = ApiRequest::get(api_path::labelled_pods(namespace, APP, app));
+    match with_retries(LAST_CHECK_TIMEOUT, |time| {
+        client.object::<Pods>(&request, time)
+    })
+    .await
+    {
+        Ok(pods) => successor_among(&own, &pods.items),
+        Err(error) => by_failure(error),
     }
 }
 
 /// Returns what the newest pod of another revision runs; pods older than our own do not count.
-fn of_newest(own: &Pod, pods: &[Pod]) -> Successor {
+fn successor_among(own: &Pod, pods: &[Pod]) -> Successor {
     let revision = |pod: &Pod| pod.metadata.labels.get(REVISION).cloned();
     let owner = |pod: &Pod| {
         pod.metadata
@@ -270,15 +283,15 @@ fn of_newest(own: &Pod, pods: &[Pod]) -> Successor {
     match newest.and_then(|pod| pod.spec.as_ref()) {
         Some(spec) if spec.containers.iter().any(is_daemon) => Successor::Daemon,
         Some(_) => Successor::Thin,
-        None => Successor::NotThereYet,
+        None => Successor::NotYet,
     }
 }
 
-fn is_refusal(failure: &Failure) -> bool {
+fn is_refusal(failure: &ApiError) -> bool {
     matches!(failure.code(), Some(UNAUTHORIZED | FORBIDDEN))
 }
 
-/// A list of them, as much of each as is needed.
+/// A list of `DaemonSet`s, with the fields that are read here.
 #[derive(Deserialize)]
 struct DaemonSets {
     #[serde(default)]
@@ -312,7 +325,7 @@ struct OwnerReference {
     uid: String,
 }
 
-/// A list of pods, as much of each as is needed.
+/// A list of pods, with the fields that are read here.
 #[derive(Deserialize)]
 struct Pods {
     #[serde(default)]
@@ -350,9 +363,9 @@ struct Container {
     command: Option<Vec<String>>,
 }
 
-/// Whether it is being deleted, or has become one without a daemon: who comes then serves no shim, so that a configuration which
-/// is left to the next one would keep every pod waiting.
-fn goes(object: &DaemonSet) -> bool {
+/// Whether the `DaemonSet` is being deleted, or runs no daemon any longer. In the second case its next pods serve no shim, and a
+/// configuration that stays would keep every pod of the node waiting.
+fn is_daemon_set_ending(object: &DaemonSet) -> bool {
     let pods = object
         .spec
         .as_ref()
@@ -361,9 +374,9 @@ fn goes(object: &DaemonSet) -> bool {
         || pods.is_some_and(|pods| !pods.containers.iter().any(is_daemon))
 }
 
-/// An image whose own command runs may be a daemon's.
+/// Whether the container may run a daemon. Without a command the image's own runs, which may be a daemon.
 fn is_daemon(container: &Container) -> bool {
-    let command = container.command.as_ref().and_then(|words| words.first());
+    let command = container.command.as_ref().and_then(|args| args.first());
     command.is_none_or(|program| Path::new(program).file_name() == Some(DAEMON.as_ref()))
 }
 
@@ -374,45 +387,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_seen_and_gone() {
+    fn a_daemon_set_ends_when_it_was_present_and_is_deleted() {
         let ownership = Ownership::default();
-        for (looked, ends) in [
-            (Look::Absent, false),
-            (Look::Seen { goes: false }, false),
-            (Look::Failed, false),
-            (Look::Refused, false),
-            (Look::Absent, true),
-            (Look::Failed, true),
-            (Look::Seen { goes: false }, false),
-            (Look::Seen { goes: true }, true),
+        for (checked, ends) in [
+            (Check::Absent, false),
+            (Check::Found { is_ending: false }, false),
+            (Check::Failed, false),
+            (Check::Refused, false),
+            (Check::Absent, true),
+            (Check::Failed, true),
+            (Check::Found { is_ending: false }, false),
+            (Check::Found { is_ending: true }, true),
         ] {
-            ownership.learn(looked);
-            assert_eq!(ownership.ends(), ends, "{looked:?}");
+            ownership.learn(checked);
+            assert_eq!(ownership.is_ending(), ends, "{checked:?}");
         }
     }
 
     #[test]
     fn a_refusal_is_the_end_unless_a_daemon_follows() {
-        let check = |known: &[Look], pod_is_there, successor| {
+        let ends = |checks: &[Check], has_pod, successor| {
             let ownership = Ownership::default();
-            for looked in known {
-                ownership.learn(*looked);
+            for checked in checks {
+                ownership.learn(*checked);
             }
-            ownership.refusal_ends(Refusal {
-                pod_is_there,
-                successor,
-            })
+            ownership.refusal_means_ending(Refusal { has_pod, successor })
         };
-        let seen = [Look::Seen { goes: false }, Look::Refused];
-        assert!(check(&seen, true, Successor::Nothing), "an uninstall");
-        assert!(check(&seen, true, Successor::Thin), "back to thin plugins");
-        assert!(check(&seen, true, Successor::NotThereYet), "the first node");
-        assert!(!check(&seen, true, Successor::Daemon), "back to daemons");
-        assert!(!check(&seen, true, Successor::Unknown), "no answer");
-        let deleted = check(&seen, false, Successor::Nothing);
+        let present = [Check::Found { is_ending: false }, Check::Refused];
+        assert!(ends(&present, true, Successor::Nothing), "an uninstall");
+        assert!(
+            ends(&present, true, Successor::Thin),
+            "back to thin plugins"
+        );
+        assert!(ends(&present, true, Successor::NotYet), "the first node");
+        assert!(!ends(&present, true, Successor::Daemon), "back to daemons");
+        assert!(!ends(&present, true, Successor::Unknown), "no answer");
+        let deleted = ends(&present, false, Successor::Nothing);
         assert!(!deleted, "the pod was deleted by force");
-        let unseen = check(&[Look::Refused], true, Successor::Nothing);
-        assert!(!unseen, "it was never seen");
+        let never_present = ends(&[Check::Refused], true, Successor::Nothing);
+        assert!(!never_present, "it was never present");
     }
 
     #[test]
@@ -430,18 +443,18 @@ mod tests {
         };
         let own = || pod("ours", "set", 10, "/multus-daemon");
         for (others, expected) in [
-            (vec![], Successor::NotThereYet),
+            (vec![], Successor::NotYet),
             (
                 vec![pod("ours", "set", 20, "/multus-daemon")],
-                Successor::NotThereYet,
+                Successor::NotYet,
             ),
             (
                 vec![pod("before", "set", 5, "/thin_entrypoint")],
-                Successor::NotThereYet,
+                Successor::NotYet,
             ),
             (
                 vec![pod("other", "another", 20, "/thin_entrypoint")],
-                Successor::NotThereYet,
+                Successor::NotYet,
             ),
             (
                 vec![pod("thin", "set", 20, "/thin_entrypoint")],
@@ -456,12 +469,12 @@ mod tests {
             ),
         ] {
             let all: Vec<_> = others.into_iter().chain([own()]).collect();
-            assert_eq!(of_newest(&own(), &all), expected);
+            assert_eq!(successor_among(&own(), &all), expected);
         }
     }
 
     #[test]
-    fn a_set_goes_when_it_is_deleted_or_runs_no_daemon() {
+    fn a_daemon_set_is_ending_when_it_is_deleted_or_runs_no_daemon() {
         let with = |containers: Value| json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": {"containers": containers}}}});
         let daemon = json!({"name": "a", "command": ["/usr/src/multus-cni/bin/multus-daemon"]});
         let other = json!({"name": "b", "command": ["/thin_entrypoint"]});
@@ -477,7 +490,7 @@ mod tests {
             (with(json!([other])), true),
         ] {
             let set = serde_json::from_value(object.clone()).unwrap();
-            assert_eq!(goes(&set), expected, "{object}");
+            assert_eq!(is_daemon_set_ending(&set), expected, "{object}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether and when a request is sent again: a function of what happened so far, and the loop that does what it says.
+//! Retries of requests to the API server: a function that decides whether and when to try again, and the loop that follows it.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -7,94 +7,94 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::access::{Failure, FailureKind};
+use crate::access::{ApiError, ApiErrorKind};
 
-/// One of the first tries has this time, up to half of it more. A server that is well answers in milliseconds; one that hangs is left
-/// early.
+/// The time limit of each of the first tries; up to half of it is added. A healthy server answers in milliseconds, and a hanging one is
+/// given up early.
 const TRY: Duration = Duration::from_secs(1);
-/// From this try on each has twice the time, for a server that is slow and not hung: it would never be heard otherwise.
+/// From this try on the time limit doubles with each: a server that is slow but does not hang would never get to answer otherwise.
 const SLOW_FROM: u32 = 3;
 const LONGEST_TRY: Duration = Duration::from_secs(6);
 /// The pause before the second try, doubled with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// No `Retry-After` counts for more.
+/// A longer `Retry-After` counts as this one.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(10);
-/// A try that would have less time than this is not made.
+/// With less time than this left there is no further try.
 const SHORTEST_TRY: Duration = Duration::from_millis(200);
 
 const CONFLICT: u16 = 409;
 const TOO_MANY_REQUESTS: u16 = 429;
 
-/// What happened so far.
+/// The tries so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tried {
-    /// How many tries failed.
+    /// The number of failed tries.
     pub(crate) tries: u32,
-    /// Since the first began.
+    /// The time since the first try began.
     pub(crate) elapsed: Duration,
 }
 
-/// Returns the pause before the next try, or `None` when there is none. `random` is from 0 to 1.
+/// Returns the pause before the next try, or `None` when there is no further try. `random` is from 0 to 1.
 pub(crate) fn next(
     tried: Tried,
-    kind: FailureKind,
+    kind: ApiErrorKind,
     retry_after: Option<Duration>,
-    patience: Duration,
+    time_limit: Duration,
     random: f64,
 ) -> Option<Duration> {
     let is_temporary = match kind {
-        FailureKind::Broken | FailureKind::Silent => true,
-        FailureKind::Unusable => false,
-        FailureKind::Refused(code) => {
+        ApiErrorKind::Broken | ApiErrorKind::TimedOut => true,
+        ApiErrorKind::Invalid => false,
+        ApiErrorKind::Refused(code) => {
             matches!(code, CONFLICT | TOO_MANY_REQUESTS | 500..=599)
         }
     };
-    let left = patience
+    let left = time_limit
         .checked_sub(tried.elapsed)
         .filter(|left| is_temporary && *left >= SHORTEST_TRY)?;
     let pause = match retry_after {
-        // Never earlier, and not all at the same moment.
+        // Never earlier than the server wants, and not all daemons at the same moment.
         Some(wanted) => wanted.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random / 4.0),
         None => backoff(tried.tries, FIRST_PAUSE, LONGEST_PAUSE, random),
     };
-    // The patience is used to its end: the last pause leaves time for one more try.
+    // The last pause is shortened, so that one more try fits into the time limit.
     let last = left.saturating_sub(TRY + TRY / 2);
     Some(pause.min(last.max(left.saturating_sub(SHORTEST_TRY) / 2)))
 }
 
-/// Returns the time of one try after so many failed ones.
+/// Returns the time limit of one try after `failed` failed ones.
 pub(crate) fn time_of_try(failed: u32, random: f64) -> Duration {
     let time = TRY.mul_f64(1.0 + random / 2.0);
     let doublings = (failed + 1).saturating_sub(SLOW_FROM).min(8);
     (time * (1 << doublings)).min(LONGEST_TRY)
 }
 
-/// Returns a pause that doubles with each failure, somewhere in the upper half of what it may be.
+/// Returns a pause that doubles with each failure up to `longest`, reduced by a random part of at most half.
 pub(crate) fn backoff(failures: u32, first: Duration, longest: Duration, random: f64) -> Duration {
     let doublings = failures.saturating_sub(1).min(20);
     let full = first.saturating_mul(1 << doublings).min(longest);
     full.mul_f64(0.5 + random / 2.0)
 }
 
-/// Tries until there is an answer, an error that will not go away, or the patience has ended. Each try gets its time.
-pub(crate) async fn patiently<T, F>(
-    patience: Duration,
+/// Tries until there is an answer, a permanent error, or `time_limit` has ended. `attempt` gets the time limit of each try.
+pub(crate) async fn with_retries<T, F>(
+    time_limit: Duration,
     attempt: impl Fn(Duration) -> F,
-) -> Result<T, Failure>
+) -> Result<T, ApiError>
 where
-    F: Future<Output = Result<T, Failure>>,
+    F: Future<Output = Result<T, ApiError>>,
 {
     let start = Instant::now();
     let mut tries = 0;
     loop {
-        let left = patience.saturating_sub(start.elapsed());
+        let left = time_limit.saturating_sub(start.elapsed());
         let time = time_of_try(tries, random()).min(left);
         let answer = timeout(left, attempt(time)).await;
         let failure = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::silent(patience),
+            Err(_) => ApiError::timed_out(time_limit),
         };
         tries += 1;
         let so_far = Tried {
@@ -105,12 +105,12 @@ where
             so_far,
             failure.kind,
             failure.retry_after,
-            patience,
+            time_limit,
             random(),
         ) {
             Some(pause) => sleep(pause).await,
-            None if failure.kind == FailureKind::Silent => {
-                return Err(Failure::silent(patience));
+            None if failure.kind == ApiErrorKind::TimedOut => {
+                return Err(ApiError::timed_out(time_limit));
             }
             None => return Err(failure),
         }
@@ -129,19 +129,19 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(25);
+    const TIME_LIMIT: Duration = Duration::from_secs(25);
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
     #[test]
-    fn what_may_pass_is_tried_again() {
-        use FailureKind::{Broken, Refused, Silent, Unusable};
+    fn temporary_failures_are_retried() {
+        use ApiErrorKind::{Broken, Invalid, Refused, TimedOut};
         for (kind, expected) in [
             (Broken, true),
-            (Silent, true),
-            (Unusable, false),
+            (TimedOut, true),
+            (Invalid, false),
             (Refused(400), false),
             (Refused(401), false),
             (Refused(403), false),
@@ -156,25 +156,25 @@ mod tests {
                 tries: 1,
                 elapsed: ms(1),
             };
-            let pause = next(tried, kind, None, PATIENCE, 0.5);
+            let pause = next(tried, kind, None, TIME_LIMIT, 0.5);
             assert_eq!(pause.is_some(), expected, "{kind:?}");
         }
     }
 
     #[test]
-    fn pauses_double_within_bounds_and_fill_the_patience() {
-        let silent = FailureKind::Silent;
+    fn pauses_double_within_bounds_and_fit_into_the_time_limit() {
+        let silent = ApiErrorKind::TimedOut;
         for (tries, elapsed, retry_after, random, expected) in [
             (1, 0, None, 1.0, Some(ms(20))),
             (1, 0, None, 0.0, Some(ms(10))),
             (3, 0, None, 1.0, Some(ms(80))),
             (30, 0, None, 1.0, Some(ms(2000))),
-            // Retry-After is the least, and bounded.
+            // Retry-After is a lower bound, and is itself limited.
             (1, 0, Some(3000), 0.0, Some(ms(3000))),
             (1, 0, Some(3000), 1.0, Some(ms(3750))),
             (1, 0, Some(600_000), 0.0, Some(ms(10_000))),
             (9, 0, Some(0), 1.0, Some(ms(0))),
-            // The last ones are shortened, so that something is left for the try.
+            // The last pauses are shortened, so that time is left for the try.
             (30, 23_000, None, 1.0, Some(ms(900))),
             (30, 24_000, Some(5000), 1.0, Some(ms(400))),
             (30, 24_801, None, 1.0, None),
@@ -185,13 +185,13 @@ mod tests {
                 tries,
                 elapsed: ms(elapsed),
             };
-            let pause = next(tried, silent, retry_after.map(ms), PATIENCE, random);
+            let pause = next(tried, silent, retry_after.map(ms), TIME_LIMIT, random);
             assert_eq!(pause, expected, "{tried:?} {retry_after:?} {random}");
         }
     }
 
     #[test]
-    fn tries_are_short_at_first_and_longer_for_a_slow_server() {
+    fn time_limits_of_tries_grow_for_a_slow_server() {
         for (failed, random, expected) in [
             (0, 0.0, 1000),
             (0, 1.0, 1500),
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_try_that_failed_is_followed_by_another() {
+    async fn failed_tries_are_repeated() {
         let tries = &Cell::new(0);
-        let answer = patiently(PATIENCE, |time| async move {
+        let answer = with_retries(TIME_LIMIT, |time| async move {
             tries.set(tries.get() + 1);
             match tries.get() {
-                1 => Err(Failure::silent(time)),
-                2 => Err(Failure::refused(503, None, b"busy")),
+                1 => Err(ApiError::timed_out(time)),
+                2 => Err(ApiError::refused(503, None, b"busy")),
                 tries => Ok(tries),
             }
         });
@@ -228,15 +228,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_whole_patience_is_used_and_no_more() {
-        let patience = ms(900);
+    async fn retries_end_with_the_time_limit() {
+        let time_limit = ms(900);
         let start = Instant::now();
-        let failed = patiently(patience, |_| async {
-            Err::<(), _>(Failure::refused(503, None, b"busy"))
+        let failed = with_retries(time_limit, |_| async {
+            Err::<(), _>(ApiError::refused(503, None, b"busy"))
         });
         assert_eq!(failed.await.unwrap_err().to_string(), "busy (code 503)");
-        assert!(start.elapsed() + SHORTEST_TRY > patience);
-        let failed = patiently(patience, |_| std::future::pending::<Result<(), _>>());
+        assert!(start.elapsed() + SHORTEST_TRY > time_limit);
+        let failed = with_retries(time_limit, |_| std::future::pending::<Result<(), _>>());
         let failed = failed.await.unwrap_err().to_string();
         assert_eq!(failed, "no answer within 0.9 s");
     }

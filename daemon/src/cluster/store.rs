@@ -1,4 +1,4 @@
-//! What watches keep: pods of this node and definitions of the cluster, in the smallest form that a plan can use.
+//! The stores that the watches fill: this node's pods and the cluster's definitions, reduced to the fields that planning reads.
 
 use std::{
     collections::HashMap,
@@ -14,12 +14,12 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 type Key = (String, String);
 
-/// Pods of this node.
+/// The pods of this node.
 #[derive(Debug, Default)]
 pub struct Pods {
     known: Mutex<HashMap<Key, Arc<PodView>>>,
     changed: Condvar,
-    /// Who hears of pods whose networks annotation has another text than before.
+    /// Receives the pods whose networks annotation has changed.
     listener: OnceLock<UnboundedSender<PodKey>>,
 }
 
@@ -27,36 +27,36 @@ pub struct Pods {
 pub type PodKey = (String, String);
 
 impl Pods {
-    /// From now on, pods that ask for other networks than before. There is one listener.
+    /// Returns the receiver of pods whose networks annotation changes from now on. Only the first caller gets any.
     pub fn listen(&self) -> UnboundedReceiver<PodKey> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        // Whoever comes second hears nothing.
+        // A second listener receives nothing.
         let _ = self.listener.set(sender);
         receiver
     }
 
-    /// The listener is to look at this pod.
-    pub fn point_at(&self, namespace: &str, name: &str) {
+    /// Sends this pod to the listener.
+    pub fn notify_listener(&self, namespace: &str, name: &str) {
         if let Some(listener) = self.listener.get() {
-            // Nobody listens any more when the daemon ends.
+            // The receiver is dropped when the daemon ends.
             let _ = listener.send(key(namespace, name));
         }
     }
 
-    /// One pod.
+    /// Returns one pod.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<PodView>> {
         self.lock().get(&key(namespace, name)).cloned()
     }
 
-    /// One pod that is as wanted, waited for.
+    /// Waits for a pod that is as wanted, and returns `None` after `time_limit`.
     pub fn wait(
         &self,
         namespace: &str,
         name: &str,
-        patience: Duration,
+        time_limit: Duration,
         wanted: impl Fn(&PodView) -> bool,
     ) -> Option<Arc<PodView>> {
-        let (key, end) = (key(namespace, name), Instant::now() + patience);
+        let (key, end) = (key(namespace, name), Instant::now() + time_limit);
         let mut pods = self.lock();
         loop {
             if let Some(pod) = pods.get(&key).filter(|pod| wanted(pod)) {
@@ -74,24 +74,24 @@ impl Pods {
         }
     }
 
-    /// The pod is as it stands here.
+    /// Adds or replaces a pod.
     pub fn put(&self, pod: PodView) {
         let pod = Arc::new(pod);
         let before = self
             .lock()
             .insert(key(&pod.namespace, &pod.name), Arc::clone(&pod));
         self.changed.notify_all();
-        if before.is_some_and(|before| asks_anew(&before, &pod)) {
-            self.point_at(&pod.namespace, &pod.name);
+        if before.is_some_and(|before| networks_changed(&before, &pod)) {
+            self.notify_listener(&pod.namespace, &pod.name);
         }
     }
 
-    /// The pod is gone.
+    /// Removes a deleted pod.
     pub fn remove(&self, namespace: &str, name: &str) {
         self.lock().remove(&key(namespace, name));
     }
 
-    /// These are all pods.
+    /// Replaces all pods.
     pub fn replace(&self, pods: Vec<PodView>) {
         let pods: HashMap<Key, Arc<PodView>> = pods
             .into_iter()
@@ -100,13 +100,16 @@ impl Pods {
         let before = std::mem::replace(&mut *self.lock(), pods.clone());
         self.changed.notify_all();
         for (key, pod) in &pods {
-            if before.get(key).is_some_and(|before| asks_anew(before, pod)) {
-                self.point_at(&pod.namespace, &pod.name);
+            if before
+                .get(key)
+                .is_some_and(|before| networks_changed(before, pod))
+            {
+                self.notify_listener(&pod.namespace, &pod.name);
             }
         }
     }
 
-    /// All of them.
+    /// Returns all pods.
     pub fn all(&self) -> Vec<Arc<PodView>> {
         self.lock().values().map(Arc::clone).collect()
     }
@@ -116,21 +119,21 @@ impl Pods {
     }
 }
 
-fn asks_anew(before: &PodView, now: &PodView) -> bool {
+fn networks_changed(before: &PodView, now: &PodView) -> bool {
     before.uid == now.uid && before.networks() != now.networks()
 }
 
-/// Definitions of the cluster.
+/// The definitions of the cluster.
 #[derive(Debug, Default)]
 pub struct Definitions {
     nads: RwLock<HashMap<Key, Arc<Nad>>>,
-    /// The chart that brings the kind, for messages.
+    /// The chart that installs the CRD, for messages.
     crd_chart: String,
     lacks_crd: AtomicBool,
 }
 
 impl Definitions {
-    /// None yet.
+    /// Creates an empty store.
     pub fn new(crd_chart: String) -> Self {
         Self {
             crd_chart,
@@ -138,23 +141,23 @@ impl Definitions {
         }
     }
 
-    /// The cluster does not know the kind.
+    /// Records that the cluster has no such kind.
     pub fn unknown_kind(&self) {
         self.write().clear();
         self.lacks_crd.store(true, Ordering::Relaxed);
     }
 
-    /// The definition is as it stands here.
+    /// Adds or replaces a definition.
     pub fn put(&self, nad: Arc<Nad>) {
         self.write().insert(key(&nad.namespace, &nad.name), nad);
     }
 
-    /// The definition is gone.
+    /// Removes a deleted definition.
     pub fn remove(&self, namespace: &str, name: &str) {
         self.write().remove(&key(namespace, name));
     }
 
-    /// These are all definitions.
+    /// Replaces all definitions.
     pub fn replace(&self, nads: Vec<Arc<Nad>>) {
         *self.write() = nads
             .into_iter()
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_comes_late_is_waited_for() {
+    fn wait_returns_a_pod_that_appears_later() {
         let pods = Arc::new(Pods::default());
         pods.put(pod("old"));
         let writer = Arc::clone(&pods);
@@ -215,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn missing_crd_is_known_until_there_are_definitions() {
+    fn a_missing_crd_is_reported_until_definitions_arrive() {
         let definitions = Definitions::new("rke2-multus-crd".to_owned());
         let missing = || plan::Definitions::missing_crd(&definitions);
-        assert_eq!(missing(), None, "nothing was heard yet");
+        assert_eq!(missing(), None, "no list has arrived yet");
         definitions.unknown_kind();
         assert_eq!(missing().as_deref(), Some("rke2-multus-crd"));
         definitions.replace(Vec::new());
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends() {
+    fn wait_ends_with_its_timeout() {
         let pods = Pods::default();
         assert!(
             pods.wait("shop", "cart", Duration::from_millis(5), |_| true)

@@ -1,45 +1,45 @@
-//! The two watches of a node: its pods, and the definitions of the cluster.
+//! The two watches of a node: its own pods and the cluster's definitions.
 
 use std::sync::Arc;
 
 use plan::objects::{self, Definition, PodMetadata};
 
 use super::{
-    reflect::{Event, Resource, follow, selector},
+    reflector::{self, Event, Resource, selector},
     store::{Definitions, Pods},
 };
 use crate::access::Client;
 
-/// Keeps this node's pods; `synced` is called after each complete list.
-pub async fn follow_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
+/// Keeps `pods` up to date with this node's pods. It calls `synced` after each complete list.
+pub async fn watch_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
     let resource = Resource {
         what: "pods",
         path: "/api/v1/pods",
         field_selector: Some(selector("spec.nodeName", node)),
         metadata_only: true,
     };
-    follow(client, resource, |event| match event {
+    reflector::run(client, resource, |event| match event {
         Event::Put(PodMetadata(pod)) => pods.put(pod),
         Event::Remove(PodMetadata(pod)) => pods.remove(&pod.namespace, &pod.name),
         Event::All(all) => {
             pods.replace(all.into_iter().map(|PodMetadata(pod)| pod).collect());
             synced();
         }
-        // Every cluster knows pods; where the path leads elsewhere, nothing is known of any.
+        // Every cluster has pods. Where the path leads to something else, the pods stay unknown.
         Event::UnknownKind => {}
     })
     .await;
 }
 
-/// Keeps the cluster's definitions; `synced` is called after each complete list, and when the cluster does not know the kind.
-pub async fn follow_definitions(client: Client, definitions: Arc<Definitions>, synced: impl Fn()) {
+/// Keeps `definitions` up to date. It calls `synced` after each complete list, and when the cluster has no such kind.
+pub async fn watch_definitions(client: Client, definitions: Arc<Definitions>, synced: impl Fn()) {
     let resource = Resource {
         what: "network-attachment-definitions",
         path: "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
         field_selector: None,
         metadata_only: false,
     };
-    follow(client, resource, |event: Event<Definition>| match event {
+    reflector::run(client, resource, |event: Event<Definition>| match event {
         Event::Put(definition) => definitions.put(objects::nad(definition)),
         Event::Remove(definition) => {
             let nad = objects::nad(definition);

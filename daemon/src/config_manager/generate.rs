@@ -1,4 +1,4 @@
-//! What our configuration says: a function over values.
+//! Generates the content of our configuration, as a function over values.
 
 use std::path::Path;
 
@@ -6,25 +6,29 @@ use cni::version::Version;
 use plan::daemon_config::Config;
 use serde_json::{Map, Value, json};
 
-use super::Primary;
+use super::DefaultNetwork;
 
-/// The primary has no name to take over.
+/// The configuration of the default network has no name that ours could have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("overrideNetworkName is set, but {file} has no name: give it one, or unset the key")]
+#[error("overrideNetworkName is set, but {file} has no name: add a name to it, or unset the key")]
 pub struct NoName {
-    /// The primary's file.
+    /// The file of the default network.
     pub file: String,
 }
 
-/// Our configuration. `dir` is the primary's directory on the node, `accepted` the highest version that the runtime accepts.
+/// Returns our configuration. `dir` is the directory of the default network's file on the node, and `accepted` the highest version that
+/// the runtime accepts.
 pub fn generate(
     config: &Config,
     dir: &Path,
-    primary: &Primary,
+    default_network: &DefaultNetwork,
     accepted: Option<&str>,
 ) -> Result<Vec<u8>, NoName> {
-    let own_version = primary.value.get("cniVersion").and_then(Value::as_str);
-    // With another one the shim itself would refuse, and no pod would start.
+    let own_version = default_network
+        .value
+        .get("cniVersion")
+        .and_then(Value::as_str);
+    // With an unsupported version the shim would refuse every request, and no pod would start.
     let own_version = own_version
         .filter(|version| !version.is_empty() && version.parse().is_ok_and(Version::is_supported));
     let version = config
@@ -33,7 +37,7 @@ pub fn generate(
         .or(accepted)
         .or(own_version)
         .unwrap_or("0.4.0");
-    let name = match primary
+    let name = match default_network
         .value
         .get("name")
         .and_then(Value::as_str)
@@ -41,7 +45,7 @@ pub fn generate(
     {
         Some(name) if config.override_network_name => name,
         None if config.override_network_name => {
-            let file = primary.file.clone();
+            let file = default_network.file.clone();
             return Err(NoName { file });
         }
         _ => "multus-cni-network",
@@ -50,11 +54,14 @@ pub fn generate(
     out.insert("cniVersion".into(), json!(version));
     out.insert("name".into(), json!(name));
     out.insert("type".into(), json!("multus-shim"));
-    let capabilities = capabilities(&config.raw, &primary.value);
+    let capabilities = capabilities(&config.raw, &default_network.value);
     if !capabilities.is_empty() {
         out.insert("capabilities".into(), Value::Object(capabilities));
     }
-    out.insert("clusterNetwork".into(), json!(dir.join(&primary.file)));
+    out.insert(
+        "clusterNetwork".into(),
+        json!(dir.join(&default_network.file)),
+    );
     for key in [
         "namespaceIsolation",
         "globalNamespaces",
@@ -83,14 +90,17 @@ pub fn generate(
     Ok(bytes)
 }
 
-/// What the daemon's file and any plugin of the primary ask the runtime for; only `true` counts.
-fn capabilities(own: &Map<String, Value>, primary: &Map<String, Value>) -> Map<String, Value> {
-    let mut lists: Vec<&Value> = match primary.get("plugins") {
+/// Returns the capabilities that the daemon's file and the plugins of the default network declare; only `true` counts.
+fn capabilities(
+    own: &Map<String, Value>,
+    default_network: &Map<String, Value>,
+) -> Map<String, Value> {
+    let mut lists: Vec<&Value> = match default_network.get("plugins") {
         Some(Value::Array(plugins)) => plugins
             .iter()
             .filter_map(|plugin| plugin.get("capabilities"))
             .collect(),
-        _ => primary.get("capabilities").into_iter().collect(),
+        _ => default_network.get("capabilities").into_iter().collect(),
     };
     lists.extend(api::options::get(own, "capabilities"));
     let on = lists
@@ -110,14 +120,19 @@ mod tests {
 
     fn try_generate(
         config: &Config,
-        primary: &str,
+        default_network: &str,
         accepted: Option<&str>,
     ) -> Result<Value, NoName> {
-        let primary = Primary {
+        let default_network = DefaultNetwork {
             file: "10-flannel.conflist".into(),
-            value: serde_json::from_str(primary).unwrap(),
+            value: serde_json::from_str(default_network).unwrap(),
         };
-        let bytes = generate(config, Path::new("/etc/cni/net.d"), &primary, accepted)?;
+        let bytes = generate(
+            config,
+            Path::new("/etc/cni/net.d"),
+            &default_network,
+            accepted,
+        )?;
         Ok(serde_json::from_slice(&bytes).unwrap())
     }
 
@@ -130,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_version_wins_and_only_true_capabilities_count() {
+    fn the_runtimes_version_takes_precedence_and_only_true_capabilities_count() {
         let expected = json!({"cniVersion":"1.1.0","name":"multus-cni-network","type":"multus-shim","capabilities":{"portMappings":true},"clusterNetwork":"/etc/cni/net.d/10-flannel.conflist"});
         assert_eq!(generated(&plain(), Some("1.1.0")), expected);
         assert_eq!(generated(&plain(), None)["cniVersion"], "1.0.0");
@@ -144,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_nobody_speaks_is_not_taken_over() {
+    fn an_unsupported_version_is_not_taken_over() {
         for (version, expected) in [
             (json!(""), "0.4.0"),
             (json!("1.2.0"), "0.4.0"),
@@ -152,14 +167,14 @@ mod tests {
             (json!(1), "0.4.0"),
             (json!("0.3.1"), "0.3.1"),
         ] {
-            let primary = json!({"cniVersion": version, "type": "bridge"}).to_string();
-            let value = try_generate(&plain(), &primary, None).unwrap();
+            let default_network = json!({"cniVersion": version, "type": "bridge"}).to_string();
+            let value = try_generate(&plain(), &default_network, None).unwrap();
             assert_eq!(value["cniVersion"], expected, "{version}");
         }
     }
 
     #[test]
-    fn capabilities_are_those_of_the_file_and_of_the_primary() {
+    fn capabilities_come_from_the_daemons_file_and_the_default_network() {
         let raw = json!({"Capabilities": {"bandwidth": true, "mac": false, "ips": "yes"}});
         let config = Config::parse(raw.as_object().unwrap().clone()).unwrap();
         assert_eq!(
@@ -170,7 +185,7 @@ mod tests {
         assert_eq!(
             try_generate(&config, without, None).unwrap()["capabilities"],
             json!({"bandwidth": true}),
-            "what the primary no longer has is gone"
+            "capabilities that the default network no longer has are removed"
         );
         let single = r#"{"name":"n","type":"bridge","capabilities":{"ips":true}}"#;
         assert_eq!(
@@ -180,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_primarys_name_is_taken_over_only_when_it_has_one() {
+    fn overriding_the_name_needs_a_named_default_network() {
         let config = Config {
             override_network_name: true,
             ..plain()
@@ -194,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_only_where_they_differ() {
+    fn paths_are_written_only_where_they_differ_from_the_default() {
         let config = Config {
             socket_dir: "/run/other".into(),
             cni_dir: "/state".into(),

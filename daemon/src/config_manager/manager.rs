@@ -1,4 +1,5 @@
-//! Keeps our configuration in the runtime's directory: whole or not at all, put back when someone takes it away, followed by the next directory.
+//! Keeps our configuration in the runtime's directory. The file is always complete; it is restored when another program removes it, and
+//! moves when the runtime's directory does.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,21 +14,23 @@ use tokio::{sync::watch::Receiver, time::sleep};
 use tracing::{info, warn};
 
 use super::{
-    FILE_NAME, Known, NoName, Primary, PrimaryError, choose, generate, ready_made,
-    rivalry::Rivalry,
-    written::{self, Before, MAX_FILE},
+    Constraints, DefaultNetwork, DefaultNetworkError, FILE_NAME, NoName,
+    backoff::Backoff,
+    choose, generate,
+    installed::{self, MAX_FILE, Previous},
+    static_config,
 };
 use crate::{
-    host::dir_watch::{DirectoryWatch, heard},
-    readiness::{self, Part, Readiness},
+    host::dir_watch::{DirectoryWatch, changed_or_never},
+    readiness::{self, Gate, Readiness},
 };
 
-/// How often is looked again even when nothing is heard.
+/// The longest time between two reconciliations, when no change is notified.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Several changes in a row are looked at once.
+/// The pause after a change, so that several changes in a row are reconciled once.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Where the configuration goes and what its reader accepts.
+/// The runtime's configuration directory and the version that the runtime accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The runtime's configuration directory.
@@ -36,22 +39,22 @@ pub struct Target {
     pub accepted: Option<&'static str>,
 }
 
-/// The configuration could not be brought up to date; what was there still is.
+/// The configuration could not be updated; the previous one stays.
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
-    /// There is nothing to make it from.
+    /// The default network has no usable configuration.
     #[error(transparent)]
-    Primary(#[from] PrimaryError),
-    /// It cannot be called as it should be.
+    DefaultNetwork(#[from] DefaultNetworkError),
+    /// The default network's configuration has no name to take over.
     #[error(transparent)]
     NoName(#[from] NoName),
-    /// The node's file system refused.
+    /// A file cannot be read or written.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// The ready-made file cannot be used.
+    /// The static configuration cannot be used.
     #[error("multusConfigFile {}: {reason}", path.display())]
-    ReadyMade {
-        /// The file.
+    StaticConfig {
+        /// The path of the file.
         path: PathBuf,
         /// Why not.
         reason: String,
@@ -59,49 +62,49 @@ pub enum ManageError {
     /// The default network is not ready.
     #[error("{}", readiness::waiting_for(indicator))]
     Waiting {
-        /// The file that will tell that it is.
+        /// The file that appears when the default network is ready.
         indicator: PathBuf,
     },
 }
 
-/// Brings the file up to date, and again whenever something changes.
+/// Updates the configuration at the start and whenever something changes.
 #[derive(Debug)]
 pub struct Manager {
     root: Arc<Root>,
     config: Arc<Config>,
     readiness: Arc<Readiness>,
-    /// The last good configuration, and where it is.
-    good: Option<Good>,
-    rivalry: Rivalry,
-    /// What became of the file when it was last lost.
+    /// The last valid configuration with its path.
+    valid: Option<ValidConfig>,
+    backoff: Backoff,
+    /// How the file was last changed by another program.
     loss: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Good {
+struct ValidConfig {
     path: PathBuf,
     bytes: Vec<u8>,
-    /// The primary's file, unless the configuration was ready-made.
-    primary: Option<String>,
+    /// The file of the default network, unless the configuration is a static one.
+    default_network: Option<String>,
 }
 
 impl Manager {
-    /// Tells `readiness` whether there is a configuration.
+    /// Creates a manager, which reports to `readiness` whether there is a configuration.
     pub fn new(root: Arc<Root>, config: Arc<Config>, readiness: Arc<Readiness>) -> Self {
         Self {
             root,
             config,
             readiness,
-            good: None,
-            rivalry: Rivalry::default(),
+            valid: None,
+            backoff: Backoff::default(),
             loss: String::new(),
         }
     }
 
-    /// Runs for ever. While another daemon of the node has the socket, the file is its business.
+    /// Runs for ever. While another daemon of the node has the socket, that daemon manages the file.
     pub async fn run(mut self, mut targets: Receiver<Option<Target>>) {
         loop {
-            self.readiness.wait_for(&[Part::Socket]).await;
+            self.readiness.wait_open(&[Gate::Socket]).await;
             let target = targets.borrow_and_update().clone();
             let Some(target) = target else {
                 if targets.changed().await.is_err() {
@@ -109,91 +112,93 @@ impl Manager {
                 }
                 continue;
             };
-            // Watched before it is looked at, so that no change falls between the two.
-            let primary_dir = self.primary_dir(&target);
-            let mut dirs = vec![target.dir.as_path(), &primary_dir];
+            // Watched before they are read, so that no change falls between the two.
+            let source_dir = self.source_dir(&target);
+            let mut dirs = vec![target.dir.as_path(), &source_dir];
             let indicator = self.config.readiness_file.as_deref();
             dirs.extend(indicator.and_then(Path::parent));
             let watch = DirectoryWatch::with_parents(&self.root, &dirs);
-            let pause = self.look(&target);
+            let pause = self.update(&target);
             tokio::select! {
-                () = async { heard(watch).await; sleep(pause).await } => {}
+                () = async { changed_or_never(watch).await; sleep(pause).await } => {}
                 () = sleep(PERIOD) => {}
                 changed = targets.changed() => if changed.is_err() { return },
             }
         }
     }
 
-    /// Does what there is to do, and says how long to let things settle after the next change.
-    pub(super) fn look(&mut self, target: &Target) -> Duration {
+    /// Reconciles the configuration, reports the outcome to `readiness`, and returns the pause after the next change.
+    pub(super) fn update(&mut self, target: &Target) -> Duration {
         let problem = self.reconcile(target).err().map(|error| error.to_string());
-        let pause = self.rivalry.pause(Instant::now());
+        let pause = self.backoff.pause(Instant::now());
         let problem = problem.or_else(|| {
             pause.map(|_| {
                 format!(
-                    "another program keeps taking {} away ({}): tell it to leave that file alone, as Cilium is told by cni.exclusive=false",
+                    "another program keeps changing {} ({}): configure it to leave that file alone, as cni.exclusive=false does for Cilium",
                     target.dir.join(FILE_NAME).display(), self.loss
                 )
             })
         });
-        self.readiness.set(Part::Configuration, problem);
+        self.readiness.set(Gate::Configuration, problem);
         pause.unwrap_or(SETTLE)
     }
 
-    /// Brings the file up to date and gives up those that it replaces. What is good stays, however this ends.
+    /// Installs the current configuration and then removes those that it replaces. The last valid one stays whenever this fails.
     fn reconcile(&mut self, target: &Target) -> Result<(), ManageError> {
         let waiting = self.waiting();
-        if self.good.is_none() && waiting.is_some() {
+        if self.valid.is_none() && waiting.is_some() {
             return waiting.map_or(Ok(()), Err);
         }
         let wanted = match self.wanted(target) {
             Ok(wanted) => wanted,
             Err(error) => {
-                if let Some(good) = self.good.clone() {
-                    self.put(&good)?;
+                if let Some(valid) = self.valid.clone() {
+                    self.put(&valid)?;
                 }
                 return Err(error);
             }
         };
         self.put(&wanted)?;
-        // Only now that there is another one.
-        match written::remove_others(&self.root, Some(&wanted.path), Some(&target.dir)) {
+        // The former ones go only now that the new one is installed.
+        match installed::remove_others(&self.root, Some(&wanted.path), Some(&target.dir)) {
             Ok(removed) if removed.is_empty() => {}
             Ok(removed) => info!(?removed, "removed former CNI configurations"),
             Err(error) => warn!(%error, "cannot remove a former CNI configuration"),
         }
-        self.good = Some(wanted);
+        self.valid = Some(wanted);
         waiting.map_or(Ok(()), Err)
     }
 
-    /// Who takes the directory away takes our file with it; the one above it is the runtime's or the administrator's to make.
-    fn put(&mut self, wanted: &Good) -> Result<(), RootError> {
+    /// Writes the file. A missing directory, with which our file was removed, is created again, but not its parent, which belongs to the
+    /// runtime or the administrator.
+    fn put(&mut self, wanted: &ValidConfig) -> Result<(), RootError> {
         if let Some(dir) = wanted.path.parent()
             && !self.root.is_dir(dir)
-            && dir.parent().is_some_and(|above| self.root.is_dir(above))
+            && dir.parent().is_some_and(|parent| self.root.is_dir(parent))
         {
             self.root.make_dirs(dir, 0o755)?;
         }
-        let Some(before) = written::put(&self.root, &wanted.path, &wanted.bytes)? else {
+        let Some(before) = installed::put(&self.root, &wanted.path, &wanted.bytes)? else {
             return Ok(());
         };
         info!(file = %wanted.path.display(), "wrote the CNI configuration");
-        let is_back = |good: &Good| (&good.path, &good.bytes) == (&wanted.path, &wanted.bytes);
-        if self.good.as_ref().is_some_and(is_back) {
-            self.rivalry.lost(Instant::now());
+        let is_same =
+            |valid: &ValidConfig| (&valid.path, &valid.bytes) == (&wanted.path, &wanted.bytes);
+        if self.valid.as_ref().is_some_and(is_same) {
+            self.backoff.lost(Instant::now());
             self.loss = self.loss(wanted, before);
         }
         Ok(())
     }
 
-    /// What someone else did to the file.
-    fn loss(&self, lost: &Good, before: Before) -> String {
-        if before == Before::Other {
+    /// Describes how another program changed the file.
+    fn loss(&self, lost: &ValidConfig, before: Previous) -> String {
+        if before == Previous::Other {
             return "its content is replaced".to_owned();
         }
         let dir = lost.path.parent().unwrap_or(Path::new("/"));
         let names = self.root.list(dir).unwrap_or_default();
-        let is_it = |name: &&String| {
+        let is_renamed = |name: &&String| {
             let path = dir.join(name);
             path != lost.path
                 && self
@@ -201,42 +206,42 @@ impl Manager {
                     .read(&path, MAX_FILE)
                     .is_ok_and(|bytes| bytes == lost.bytes)
         };
-        names.iter().find(is_it).map_or_else(
+        names.iter().find(is_renamed).map_or_else(
             || "it is removed".to_owned(),
             |name| format!("it is renamed to {name}"),
         )
     }
 
-    fn wanted(&self, target: &Target) -> Result<Good, ManageError> {
+    fn wanted(&self, target: &Target) -> Result<ValidConfig, ManageError> {
         match &self.config.config_file {
-            Some(path) => self.ready_made(path, target),
+            Some(path) => self.static_config(path, target),
             None => self.generated(target),
         }
     }
 
-    fn ready_made(&self, path: &Path, target: &Target) -> Result<Good, ManageError> {
-        let read = ready_made::read(&self.root, path);
-        let made = read.and_then(|bytes| ready_made::check(path, bytes));
-        let made = made.map_err(|reason| ManageError::ReadyMade {
+    fn static_config(&self, path: &Path, target: &Target) -> Result<ValidConfig, ManageError> {
+        let read = static_config::read(&self.root, path);
+        let config = read.and_then(|bytes| static_config::check(path, bytes));
+        let config = config.map_err(|reason| ManageError::StaticConfig {
             path: path.to_owned(),
             reason,
         })?;
-        let wanted = Good {
-            path: target.dir.join(made.name),
-            bytes: made.bytes,
-            primary: None,
+        let wanted = ValidConfig {
+            path: target.dir.join(config.name),
+            bytes: config.bytes,
+            default_network: None,
         };
-        if made.calls_thin && self.good.as_ref() != Some(&wanted) {
-            warn!(file = %path.display(), "multusConfigFile names plugin multus, which is upstream's own program and does not ask this daemon: write \"type\": \"multus-shim\"");
+        if config.calls_thin && self.valid.as_ref() != Some(&wanted) {
+            warn!(file = %path.display(), "multusConfigFile names plugin multus, which is upstream's own program and does not use this daemon: write \"type\": \"multus-shim\"");
         }
-        if !made.calls_multus && self.good.as_ref() != Some(&wanted) {
-            warn!(file = %path.display(), "no plugin of multusConfigFile is multus-shim: pods get what it says and no further networks");
+        if !config.calls_multus && self.valid.as_ref() != Some(&wanted) {
+            warn!(file = %path.display(), "no plugin of multusConfigFile is multus-shim: pods get the networks of this file and no others");
         }
         Ok(wanted)
     }
 
-    fn generated(&self, target: &Target) -> Result<Good, ManageError> {
-        let dir = self.primary_dir(target);
+    fn generated(&self, target: &Target) -> Result<ValidConfig, ManageError> {
+        let dir = self.source_dir(target);
         let names = match self.root.list(&dir) {
             Ok(names) => names,
             Err(error) if error.is_not_found() => Vec::new(),
@@ -248,31 +253,32 @@ impl Manager {
                 .map_err(|error| error.to_string())
         };
         let present = self.present(target, &dir);
-        let known = Known {
-            wanted: self.config.primary_file.as_deref(),
+        let known = Constraints {
+            wanted: self.config.default_network_file.as_deref(),
             present: present.as_deref(),
         };
-        let primary: Primary = choose(&dir, &names, known, read)?;
-        Ok(Good {
+        let source: DefaultNetwork = choose(&dir, &names, known, read)?;
+        Ok(ValidConfig {
             path: target.dir.join(FILE_NAME),
-            bytes: generate(&self.config, &dir, &primary, target.accepted)?,
-            primary: Some(primary.file),
+            bytes: generate(&self.config, &dir, &source, target.accepted)?,
+            default_network: Some(source.file),
         })
     }
 
-    /// The primary's file until now; after a start it is the one that the configuration of the last run leads to.
+    /// Returns the present file of the default network. After a start it is the one that the configuration of the last run names.
     fn present(&self, target: &Target, dir: &Path) -> Option<String> {
-        if let Some(good) = &self.good {
-            return good.primary.clone();
+        if let Some(valid) = &self.valid {
+            return valid.default_network.clone();
         }
         let bytes = self.root.read(target.dir.join(FILE_NAME), MAX_FILE).ok()?;
         let config: Map<String, Value> = serde_json::from_slice(&bytes).ok()?;
-        let primary = node_path(config.get("clusterNetwork")?.as_str()?);
-        let name = primary.file_name()?.to_str()?.to_owned();
-        (primary.parent() == Some(dir)).then_some(name)
+        let path = node_path(config.get("clusterNetwork")?.as_str()?);
+        let name = path.file_name()?.to_str()?.to_owned();
+        (path.parent() == Some(dir)).then_some(name)
     }
 
-    fn primary_dir(&self, target: &Target) -> PathBuf {
+    /// Returns the directory of the default network's configuration.
+    fn source_dir(&self, target: &Target) -> PathBuf {
         self.config
             .autoconfig_dir
             .clone()

@@ -1,18 +1,19 @@
-//! The configuration that makes the runtime call us: made from the primary's, written last, kept while it is right.
+//! The configuration manager. It generates the CNI configuration that makes the runtime call Multus from that of the default network,
+//! installs it last, and keeps it in place.
 
-mod primary;
+mod default_network;
 
+mod backoff;
 mod generate;
+mod installed;
 mod manager;
-mod ready_made;
-mod rivalry;
-mod written;
+mod static_config;
 
+pub use default_network::{Constraints, DefaultNetwork, DefaultNetworkError, choose};
 pub use generate::{NoName, generate};
+pub use installed::{all_installed_in, any_installed, remove_others};
 pub use manager::{ManageError, Manager, Target};
-pub use primary::{Known, Primary, PrimaryError, choose};
-pub use ready_made::{standing_netconf, state_dirs};
-pub use written::{any, are_all_in, remove_others};
+pub use static_config::{effective_netconf, state_dirs};
 
 /// The file's name: the first by byte, so that the runtime takes it.
 pub const FILE_NAME: &str = api::CONF_NAME;

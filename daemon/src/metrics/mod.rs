@@ -1,6 +1,6 @@
-//! What the daemon counts and measures: for Prometheus, and for `multus-daemon status`.
+//! The daemon's metrics, for Prometheus and for `multus-daemon status`.
 //!
-//! All labels are bounded: their values come from the program, or are limited in number where they come from users.
+//! All labels are bounded: their values come from the program, or their number is limited where they come from users.
 
 mod queue;
 mod registry;
@@ -20,15 +20,15 @@ use node::dirs::CniDirs;
 
 pub use queue::{Queued, Working};
 pub(crate) use requests::Pending;
-pub use snapshot::{OnNode, Process, Snapshot};
-pub use status::{Lane, Requests, SCHEMA, Status, Timed};
+pub use snapshot::{NodeValues, Process, Snapshot};
+pub use status::{DurationSummary, Lane, Requests, SCHEMA, Status};
 
 use registry::{Counter, Family, Gauge, Histogram};
 
-/// Networks are made of a handful of plugins, and nobody may fill the memory with names of others.
+/// The number of plugin names that become labels. Networks need a handful, and users must not be able to fill the memory with names.
 const PLUGINS: usize = 32;
 
-/// Everything that is counted. Observing is cheap and never blocks for long.
+/// All counters and measurements. Observing is cheap and never blocks for long.
 #[derive(Debug)]
 pub struct Metrics {
     requests: Family<3, Counter>,
@@ -44,15 +44,15 @@ pub struct Metrics {
     events: Family<2, Counter>,
     replayed: Family<1, Counter>,
     given_up: Family<0, Counter>,
-    /// CPU time of plugins in microseconds, as far as whoever started them reported it.
+    /// CPU time of plugins in microseconds, as reported by the process that starts them.
     plugin_cpu: Counter,
-    /// Where the runtime looks.
-    place: Mutex<Option<Place>>,
+    /// The runtime's directories.
+    runtime_dirs: Mutex<Option<RuntimeDirs>>,
 }
 
-/// Where the runtime looks, and who says so.
+/// The runtime's directories, and the source of this information.
 #[derive(Debug, Clone)]
-struct Place {
+struct RuntimeDirs {
     runtime: String,
     bin_dir: String,
     conf_dir: String,
@@ -69,12 +69,12 @@ impl Default for Metrics {
             ),
             verbs: Family::new(
                 "multus_cni_duration_seconds",
-                "Time that CNI verbs took, without their time in the queue",
+                "Duration of CNI verbs without their time in the queue",
                 ["command", "outcome"],
             ),
             delegates: Family::limited(
                 "multus_delegate_duration_seconds",
-                "Time that delegates took, by the type of their first plugin",
+                "Duration of delegates, by the type of their first plugin",
                 ["plugin", "command", "outcome"],
                 PLUGINS,
             ),
@@ -95,12 +95,12 @@ impl Default for Metrics {
             ),
             abandoned: Family::new(
                 "multus_queue_abandoned_total",
-                "Requests whose caller had gone before their turn came",
+                "Requests whose caller disconnected before their turn",
                 ["lane"],
             ),
             api_requests: Family::new(
                 "multus_api_requests_total",
-                "Requests to the API server by status code; error is a failed connection, canceled a request that was given up",
+                "Requests to the API server by status code; error stands for a failed connection, canceled for an abandoned request",
                 ["verb", "resource", "code"],
             ),
             api_durations: Family::new(
@@ -125,20 +125,20 @@ impl Default for Metrics {
             ),
             given_up: Family::new(
                 "multus_networks_given_up_total",
-                "Networks that stay attached because nobody will detach them any more",
+                "Networks that stay attached because detaching them was given up",
                 [],
             ),
             plugin_cpu: Counter::default(),
-            place: Mutex::default(),
+            runtime_dirs: Mutex::default(),
         };
-        // An alert on the first one needs a zero before it.
+        // An alert on the first increment needs a zero before it.
         metrics.given_up.with([]);
         metrics
     }
 }
 
 impl Metrics {
-    /// A request of the socket was answered.
+    /// Counts a request to the socket that was answered.
     pub fn request(&self, handler: &str, status: StatusCode, method: &Method) {
         let method = match *method {
             Method::GET => "get",
@@ -153,12 +153,12 @@ impl Metrics {
             .increment();
     }
 
-    /// A verb has ended.
+    /// Counts a verb that has ended.
     pub fn verb(&self, command: &str, done: bool, took: Duration) {
         self.verbs.with([command, outcome(done)]).observe(took);
     }
 
-    /// A delegate has ended; `plugin` is the type of its first plugin.
+    /// Counts a delegate that has ended. `plugin` is the type of its first plugin.
     pub fn delegate(&self, plugin: &str, command: &str, done: bool, took: Duration) {
         self.delegates
             .with([plugin, command, outcome(done)])
@@ -178,13 +178,13 @@ impl Metrics {
         answer
     }
 
-    /// Plugins used that much CPU time. Only for those that are not children of this process: the kernel counts these.
+    /// Adds CPU time of plugins that are not children of this process. The kernel counts that of children.
     pub fn plugin_cpu(&self, used: Duration) {
         let microseconds = u64::try_from(used.as_micros()).unwrap_or(u64::MAX);
         self.plugin_cpu.add(microseconds);
     }
 
-    /// A request waits for its turn, as long as what is returned lives.
+    /// Counts a request as waiting until the returned value is dropped or started.
     pub fn queue_enter(&self, lane: &'static str) -> Queued {
         Queued::new(queue::Lane {
             waiting: self.waiting.with([lane]),
@@ -194,50 +194,53 @@ impl Metrics {
         })
     }
 
-    /// A request to the API server has ended: with a status code, `error` for a connection that failed, or `canceled`.
+    /// Counts a request to the API server that has ended. `code` is a status code, `error` for a failed connection, or `canceled`.
     pub fn api_request(&self, verb: &str, resource: &str, code: &str, took: Duration) {
         self.api_requests.with([verb, resource, code]).increment();
         self.api_durations.with([verb, resource]).observe(took);
     }
 
-    /// A request to the API server is sent again.
+    /// Counts a request to the API server that is sent again.
     pub fn api_retry(&self, verb: &str, resource: &str) {
         self.api_retries.with([verb, resource]).increment();
     }
 
-    /// An event was sent, or dropped.
+    /// Counts an event that was sent or dropped.
     pub fn event(&self, reason: &'static str, is_sent: bool) {
         let outcome = if is_sent { "sent" } else { "dropped" };
         self.events.with([reason, outcome]).increment();
     }
 
-    /// A deletion from the journal was tried.
+    /// Counts an attempt at a deletion from the journal.
     pub fn replayed(&self, done: bool) {
         self.replayed.with([outcome(done)]).increment();
     }
 
-    /// A network stays attached that nobody will detach any more.
+    /// Counts a network that stays attached because detaching it was given up.
     pub fn network_given_up(&self) {
         self.given_up.with([]).increment();
     }
 
-    /// The runtime looks there now.
-    pub fn place(&self, runtime: &str, dirs: &CniDirs) {
-        let place = Place {
+    /// Sets the runtime's current directories.
+    pub fn set_runtime_dirs(&self, runtime: &str, dirs: &CniDirs) {
+        let current = RuntimeDirs {
             runtime: runtime.to_owned(),
             bin_dir: dirs.install_dir.to_string_lossy().into_owned(),
             conf_dir: dirs.conf_dir.to_string_lossy().into_owned(),
             source: dirs.source.as_str(),
         };
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        *self
+            .runtime_dirs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(current);
     }
 
-    fn placed(&self) -> Option<Place> {
-        let place = self.place.lock();
-        place.unwrap_or_else(PoisonError::into_inner).clone()
+    fn runtime_dirs(&self) -> Option<RuntimeDirs> {
+        let current = self.runtime_dirs.lock();
+        current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All that was counted in Prometheus' text format, version 0.0.4.
+    /// Returns all counters in Prometheus' text format, version 0.0.4.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.requests.write(&mut out);
@@ -253,15 +256,15 @@ impl Metrics {
         self.events.write(&mut out);
         self.replayed.write(&mut out);
         self.given_up.write(&mut out);
-        if let Some(place) = self.placed() {
+        if let Some(current) = self.runtime_dirs() {
             let name = "multus_node_directories";
-            let help = "Where the container runtime looks for CNI plugins and configurations";
+            let help = "The container runtime's directories of CNI plugins and configurations";
             registry::head(&mut out, name, help, "gauge");
             let labels = registry::labels([
-                ("bin_dir", &*place.bin_dir),
-                ("conf_dir", &*place.conf_dir),
-                ("runtime", &*place.runtime),
-                ("source", place.source),
+                ("bin_dir", &*current.bin_dir),
+                ("conf_dir", &*current.conf_dir),
+                ("runtime", &*current.runtime),
+                ("source", current.source),
             ]);
             registry::sample(&mut out, name, &labels, 1);
         }

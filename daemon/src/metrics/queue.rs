@@ -1,4 +1,4 @@
-//! Where a request is: waiting for its turn, or at work. Both states are values that end when they are dropped, so that no
+//! Counts requests that wait for their turn or are being served. Both states are values that end when they are dropped, so that no
 //! count is lost however a request ends.
 
 use std::{sync::Arc, time::Instant};
@@ -14,7 +14,7 @@ pub(super) struct Lane {
     pub(super) abandoned: Arc<Counter>,
 }
 
-/// A request that waits. Dropped before its turn has come, it was abandoned.
+/// A request that waits. When this is dropped before the request's turn, the request counts as abandoned.
 #[derive(Debug)]
 pub struct Queued {
     lane: Lane,
@@ -22,7 +22,7 @@ pub struct Queued {
     has_started: bool,
 }
 
-/// A request that is served until this is dropped.
+/// A request that is being served until this is dropped.
 #[derive(Debug)]
 pub struct Working(Arc<Gauge>);
 
@@ -36,7 +36,7 @@ impl Queued {
         }
     }
 
-    /// Its turn has come.
+    /// Counts the request as being served.
     pub fn start(mut self) -> Working {
         self.has_started = true;
         self.lane.waited.observe(self.since.elapsed());

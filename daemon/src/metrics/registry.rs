@@ -1,5 +1,5 @@
-//! Counters, gauges and histograms, and families of them by labels. An observation is a few atomic additions: no allocation,
-//! and no lock but a shared one that nothing holds for long.
+//! Counters, gauges and histograms, and families of them by labels. An observation is a few atomic additions: without allocation, and
+//! with no lock but a shared one that is never held for long.
 
 use std::{
     fmt::Write as _,
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Upper bounds of the buckets in seconds, from plugins that answer at once to runtimes that give up.
+/// Upper bounds of the buckets in seconds, from plugins that answer at once to the timeouts of runtimes.
 pub(crate) const BOUNDS: [(f64, &str); 16] = [
     (0.001, "0.001"),
     (0.0025, "0.0025"),
@@ -34,29 +34,26 @@ pub(crate) const OTHER: &str = "other";
 
 /// One metric without its labels.
 pub(crate) trait Metric: Default {
-    /// The type as Prometheus names it.
+    /// The type's name in Prometheus.
     const TYPE: &'static str;
 
-    /// Appends the samples; `labels` are those within the braces, without them.
+    /// Appends the samples. `labels` is the text within the braces.
     fn write(&self, out: &mut String, name: &str, labels: &str);
 }
 
-/// A number that only grows.
+/// A number that only increases.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one.
     pub(crate) fn increment(&self) {
         self.add(1);
     }
 
-    /// Adds that many.
     pub(crate) fn add(&self, count: u64) {
         self.0.fetch_add(count, Relaxed);
     }
 
-    /// Its value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -75,12 +72,10 @@ impl Metric for Counter {
 pub(crate) struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// Adds, or takes away.
     pub(crate) fn add(&self, difference: i64) {
         self.0.fetch_add(difference, Relaxed);
     }
 
-    /// Its value.
     pub(crate) fn get(&self) -> i64 {
         self.0.load(Relaxed)
     }
@@ -97,13 +92,12 @@ impl Metric for Gauge {
 /// Durations, counted in buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// By the first bound that is not exceeded; the last one is for what exceeds all.
+    /// The counts by the first bound that a duration does not exceed; the last one is for longer durations.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanoseconds: AtomicU64,
 }
 
 impl Histogram {
-    /// Counts one duration.
     pub(crate) fn observe(&self, took: Duration) {
         let seconds = took.as_secs_f64();
         let bucket = BOUNDS.partition_point(|(bound, _)| *bound < seconds);
@@ -112,18 +106,18 @@ impl Histogram {
         self.nanoseconds.fetch_add(nanoseconds, Relaxed);
     }
 
-    /// How many were counted.
+    /// Returns the number of durations.
     pub(crate) fn count(&self) -> u64 {
         self.counts().iter().sum()
     }
 
-    /// The sum of all of them in seconds.
+    /// Returns the sum of all durations in seconds.
     pub(crate) fn sum(&self) -> f64 {
         Duration::from_nanos(self.nanoseconds.load(Relaxed)).as_secs_f64()
     }
 
-    /// The duration in seconds that the given share did not exceed, as Prometheus' `histogram_quantile` estimates it: on a
-    /// line through its bucket, and at most the last bound. `None` while nothing is counted.
+    /// Returns the duration in seconds that this share of all durations did not exceed, or `None` without any duration. The estimate is
+    /// that of Prometheus' `histogram_quantile`: linear within the bucket, and at most the last bound.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts beyond 2^52 do not happen, and it is an estimate"
@@ -162,7 +156,7 @@ impl Metric for Histogram {
         let mut total = 0;
         for (count, bound) in self.counts().into_iter().zip(bounds) {
             total += count;
-            // Writing into a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 out,
                 "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {total}"
@@ -173,13 +167,13 @@ impl Metric for Histogram {
     }
 }
 
-/// The metrics of one name, by the values of its labels.
+/// The metrics of one name by the values of their labels.
 #[derive(Debug)]
 pub(crate) struct Family<const N: usize, M> {
     name: &'static str,
     help: &'static str,
     labels: [&'static str; N],
-    /// How many values of the first label are told apart.
+    /// The number of distinct values of the first label.
     limit: usize,
     /// Sorted by the values.
     series: RwLock<Vec<Series<N, M>>>,
@@ -192,12 +186,12 @@ struct Series<const N: usize, M> {
 }
 
 impl<const N: usize, M: Metric> Family<N, M> {
-    /// A family whose labels have values that the program chooses.
+    /// Creates a family whose label values come from the program.
     pub(crate) fn new(name: &'static str, help: &'static str, labels: [&'static str; N]) -> Self {
         Self::limited(name, help, labels, usize::MAX)
     }
 
-    /// A family whose first label has values that others choose: from the limit on, new ones are all [`OTHER`].
+    /// Creates a family whose first label has values from users. Beyond the limit, all new values become [`OTHER`].
     pub(crate) fn limited(
         name: &'static str,
         help: &'static str,
@@ -213,7 +207,7 @@ impl<const N: usize, M: Metric> Family<N, M> {
         }
     }
 
-    /// The metric with these values of the labels, made if need be.
+    /// Returns the metric with these label values, which is created if necessary.
     pub(crate) fn with(&self, mut values: [&str; N]) -> Arc<M> {
         {
             let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
@@ -242,7 +236,7 @@ impl<const N: usize, M: Metric> Family<N, M> {
         }
     }
 
-    /// Calls `f` with the values of the labels and the metric, for each of them in order.
+    /// Calls `f` with the label values and the metric of each series, in their order.
     pub(crate) fn for_each(&self, mut f: impl FnMut([&str; N], &M)) {
         let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
         for one in &*series {
@@ -250,7 +244,7 @@ impl<const N: usize, M: Metric> Family<N, M> {
         }
     }
 
-    /// Appends the whole family, or nothing while it has no series.
+    /// Appends the family's text, or nothing while it has no series.
     pub(crate) fn write(&self, out: &mut String) {
         let mut is_first = true;
         self.for_each(|values, metric| {
@@ -263,7 +257,7 @@ impl<const N: usize, M: Metric> Family<N, M> {
     }
 }
 
-/// Appends the lines above the samples of a family.
+/// Appends the comment lines before the samples of a family.
 pub(crate) fn head(out: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
@@ -277,7 +271,7 @@ pub(crate) fn sample(out: &mut String, name: &str, labels: &str, value: impl std
     };
 }
 
-/// Labels as they stand within braces.
+/// Returns the text of labels within braces.
 pub(crate) fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = String::new();
     for (name, value) in pairs {
@@ -298,7 +292,7 @@ fn position<const N: usize, M>(series: &[Series<N, M>], values: [&str; N]) -> Re
     series.binary_search_by(|one| one.values.iter().map(|value| &**value).cmp(values))
 }
 
-/// The values of the first label.
+/// Returns the distinct values of the first label.
 fn distinct<const N: usize, M>(series: &[Series<N, M>]) -> Vec<&str> {
     let first = series.iter().filter_map(|one| one.values.first());
     let mut values: Vec<&str> = first.map(|value| &**value).collect();
@@ -311,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_counted_in_the_first_bucket_that_holds_it() {
+    fn a_duration_is_counted_in_the_first_bucket_that_includes_it() {
         let histogram = Histogram::default();
         for milliseconds in [1, 2, 3, 200_000] {
             histogram.observe(Duration::from_millis(milliseconds));
@@ -332,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_are_sorted_and_written_as_they_are() {
+    fn the_bounds_are_sorted_and_match_their_text() {
         assert!(BOUNDS.is_sorted_by(|(a, _), (b, _)| a < b));
         for (bound, text) in BOUNDS {
             assert_eq!(bound.to_string(), text);

@@ -1,4 +1,4 @@
-//! Requests to the API server, counted as they leave: every request of the daemon's client, watches included.
+//! Counts every request of the daemon's client to the API server, watches included.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,7 +6,7 @@ use hyper::Method;
 
 use super::Metrics;
 
-/// Resources that are told apart; all others are `other`.
+/// Resources with a label of their own; all others are `other`.
 const RESOURCES: [&str; 13] = [
     "certificatesigningrequests",
     "daemonsets",
@@ -23,13 +23,13 @@ const RESOURCES: [&str; 13] = [
     "tokenreviews",
 ];
 
-/// How a request ended that got no answer.
+/// The codes of requests without an answer.
 const CONNECTION_FAILED: &str = "error";
 const CANCELED: &str = "canceled";
-/// The code of every success: the daemon tells no kinds of success apart.
+/// The code of every success: the daemon does not distinguish kinds of success.
 const OK: &str = "200";
 
-/// A request to the API server without an answer. Dropped like that, it was canceled.
+/// A request to the API server that has no answer yet. When this is dropped, the request counts as canceled.
 pub(crate) struct Pending {
     metrics: Arc<Metrics>,
     verb: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn new(metrics: Arc<Metrics>, method: &Method, path: &str) -> Self {
-        let (verb, resource) = meaning(method, path);
+        let (verb, resource) = verb_and_resource(method, path);
         Self {
             metrics,
             verb,
@@ -74,8 +74,8 @@ impl Drop for Pending {
     }
 }
 
-/// What a request does to what: the verb as in roles, and the resource with its subresource.
-fn meaning(method: &Method, path: &str) -> (&'static str, &'static str) {
+/// Returns the verb of a request as in roles, and the resource with its subresource.
+fn verb_and_resource(method: &Method, path: &str) -> (&'static str, &'static str) {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut path = path.split('/').filter(|part| !part.is_empty());
     // /api/v1/..., /apis/GROUP/VERSION/...
@@ -91,11 +91,11 @@ fn meaning(method: &Method, path: &str) -> (&'static str, &'static str) {
         }
         [] => ("", None, None),
     };
-    let is_meant = |known: &&str| match subresource {
+    let matches = |known: &&str| match subresource {
         Some(subresource) => known.split_once('/') == Some((resource, subresource)),
         None => **known == *resource,
     };
-    let resource = RESOURCES.into_iter().find(is_meant);
+    let resource = RESOURCES.into_iter().find(matches);
     let pairs = || query.split('&');
     let verb = match *method {
         Method::GET if pairs().any(|pair| pair == "watch=true" || pair == "watch=1") => "watch",
@@ -115,10 +115,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verbs_and_resources_are_those_of_roles() {
+    fn verbs_and_resources_are_named_as_in_roles() {
         const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
         let check = |method: Method, path: &str, expected: (&str, &str)| {
-            assert_eq!(meaning(&method, path), expected, "{path}");
+            assert_eq!(verb_and_resource(&method, path), expected, "{path}");
         };
         check(Method::GET, "/api/v1/pods?limit=500", ("list", "pods"));
         check(Method::GET, "/api/v1/pods?&watch=true", ("watch", "pods"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_with_their_end() {
+    fn requests_are_counted_by_outcome() {
         let metrics = Arc::new(Metrics::default());
         let pending = |path: &str| Pending::new(Arc::clone(&metrics), &Method::GET, path);
         pending("/api/v1/pods").ended(Ok(()));

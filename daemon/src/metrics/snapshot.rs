@@ -1,14 +1,14 @@
-//! The daemon at one moment: what was counted, and what only a look at the node tells. It is written as Prometheus' text, and
+//! A snapshot of the daemon: its metrics, and values that are read from the node at that moment. It is rendered as Prometheus' text and
 //! as the JSON that `multus-daemon status` reads.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Lane, Metrics, SCHEMA, Status, Timed,
+    DurationSummary, Lane, Metrics, SCHEMA, Status,
     registry::{self, Histogram},
 };
 
-/// Units of times in `/proc/PID/stat`: a constant of the kernel's interface on every architecture that is built for.
+/// Units of times in `/proc/PID/stat`: a constant of the kernel's interface on every supported architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The daemon at one moment.
@@ -16,27 +16,27 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Snapshot {
     /// Why pods are not served.
     pub problem: Option<String>,
-    /// What a look at the node told.
-    pub on_node: OnNode,
+    /// The values from the node.
+    pub node: NodeValues,
 }
 
-/// What a look at the node tells; what is missing could not be read in time.
+/// The values that are read from the node. Those that cannot be read in time are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct OnNode {
-    /// Containers with state.
+pub struct NodeValues {
+    /// The number of containers with state.
     pub containers: Option<usize>,
-    /// Deletions in the journals.
+    /// The number of deletions in the journals.
     pub journal: Option<usize>,
-    /// The daemon's own use of the machine.
+    /// The daemon's own use of resources.
     pub process: Option<Process>,
 }
 
-/// What a process uses.
+/// A process's use of resources.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Process {
     /// CPU time in seconds.
     pub cpu: f64,
-    /// CPU time of the children that have ended, in seconds.
+    /// CPU time of ended children in seconds.
     pub children_cpu: f64,
     /// Resident memory in bytes.
     pub memory: Option<u64>,
@@ -45,7 +45,7 @@ pub struct Process {
 }
 
 impl Snapshot {
-    /// Everything as Prometheus reads it.
+    /// Returns metrics and values from the node in Prometheus' text format.
     pub fn text(&self, metrics: &Metrics) -> String {
         let mut out = metrics.text();
         let mut gauge = |name: &str, help: &str, kind: &str, labels: &str, value: Option<f64>| {
@@ -69,11 +69,11 @@ impl Snapshot {
             "",
             Some(f64::from(u8::from(self.problem.is_none()))),
         );
-        let OnNode {
+        let NodeValues {
             containers,
             journal,
             process,
-        } = self.on_node;
+        } = self.node;
         gauge(
             "multus_state_containers",
             "Containers with state on the node",
@@ -120,29 +120,31 @@ impl Snapshot {
         out
     }
 
-    /// The same for people.
+    /// Returns the status for `multus-daemon status`.
     pub fn status(&self, metrics: &Metrics) -> Status {
-        let place = metrics.placed();
+        let current = metrics.runtime_dirs();
         let mut status = Status {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             problem: self.problem.clone(),
-            containers: self.on_node.containers,
-            journal_pending: self.on_node.journal,
+            containers: self.node.containers,
+            journal_pending: self.node.journal,
             ..Status::default()
         };
-        if let Some(place) = place {
-            status.runtime = Some(place.runtime).filter(|name| !name.is_empty());
-            status.bin_dir = Some(place.bin_dir);
-            status.conf_dir = Some(place.conf_dir);
+        if let Some(current) = current {
+            status.runtime = Some(current.runtime).filter(|name| !name.is_empty());
+            status.bin_dir = Some(current.bin_dir);
+            status.conf_dir = Some(current.conf_dir);
         }
         metrics.verbs.for_each(|[command, outcome], histogram| {
-            status.verbs.push(timed(None, command, outcome, histogram));
+            status
+                .verbs
+                .push(summary(None, command, outcome, histogram));
         });
         metrics
             .delegates
             .for_each(|[plugin, command, outcome], histogram| {
-                let one = timed(Some(plugin), command, outcome, histogram);
+                let one = summary(Some(plugin), command, outcome, histogram);
                 status.delegates.push(one);
             });
         let mut lanes: BTreeMap<String, Lane> = BTreeMap::new();
@@ -189,20 +191,20 @@ impl Snapshot {
 }
 
 impl Process {
-    /// Reads the daemon's own use from `/proc/self`; `None` when the kernel's text cannot be read.
+    /// Reads the daemon's own use of resources from `/proc/self`, or returns `None` when that cannot be parsed.
     pub(crate) fn own() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         let status = std::fs::read_to_string("/proc/self/status").ok();
         let files = std::fs::read_dir("/proc/self/fd").ok();
         let mut process = Self::parse(&stat, &status.unwrap_or_default())?;
-        // The directory itself is one of them.
+        // One of them is the descriptor of the directory itself.
         process.files = files.map(|files| files.count().saturating_sub(1));
         Some(process)
     }
 
-    /// Times from `stat`, memory from `status` (proc(5)).
+    /// Parses times from `stat` and memory from `status` (proc(5)).
     fn parse(stat: &str, status: &str) -> Option<Self> {
-        // The name in parentheses may hold anything.
+        // The name in parentheses may have any characters.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace().skip(11);
         let mut seconds = || {
@@ -224,8 +226,13 @@ impl Process {
     }
 }
 
-fn timed(plugin: Option<&str>, command: &str, outcome: &str, histogram: &Histogram) -> Timed {
-    Timed {
+fn summary(
+    plugin: Option<&str>,
+    command: &str,
+    outcome: &str,
+    histogram: &Histogram,
+) -> DurationSummary {
+    DurationSummary {
         plugin: plugin.map(str::to_owned),
         command: command.to_owned(),
         outcome: outcome.to_owned(),
@@ -254,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn a_process_is_parsed_whatever_its_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 20 5 20 0 1 0 9 1 1";
         let process = Process::parse(stat, "Name:\ta\nVmRSS:\t    12 kB\n").unwrap();
         let expected = Process {
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_told_in_lines() {
+    fn a_status_is_rendered_in_lines() {
         let metrics = Metrics::default();
         metrics.verb("ADD", true, Duration::from_millis(15));
         metrics.delegate("bridge", "ADD", true, Duration::from_secs(2));
@@ -282,7 +289,7 @@ mod tests {
         let working = metrics.queue_enter("add").start();
         let snapshot = Snapshot {
             problem: Some("watches: no answer".to_owned()),
-            on_node: OnNode {
+            node: NodeValues {
                 containers: Some(3),
                 journal: Some(2),
                 process: None,

@@ -1,55 +1,55 @@
-//! What `multus-daemon status` shows: as JSON from the daemon's socket, and in a few lines for people.
+//! The status that `multus-daemon status` shows: JSON from the daemon's socket, rendered as a few lines.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// What changes the meaning of known fields raises it.
+/// The version of the JSON. It rises when the meaning of a field changes.
 pub const SCHEMA: u32 = 1;
-/// What `multus-daemon status` reads. Fields that a reader does not know are those of a newer daemon.
+/// The daemon's status. Fields that a reader does not know come from a newer daemon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// [`SCHEMA`].
+    /// The version, which is [`SCHEMA`].
     pub schema: u32,
     /// The program's version.
     pub version: String,
     /// Why pods are not served; absent when they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The runtime that is served, once it is known.
+    /// The container runtime, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// Where the runtime looks for plugins; the shim is there.
+    /// The runtime's plugin directory with the shim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bin_dir: Option<String>,
-    /// Where the runtime looks for configurations.
+    /// The runtime's directory of configurations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf_dir: Option<String>,
-    /// The verbs so far.
-    pub verbs: Vec<Timed>,
-    /// The delegates so far.
-    pub delegates: Vec<Timed>,
+    /// The verbs since the start.
+    pub verbs: Vec<DurationSummary>,
+    /// The delegates since the start.
+    pub delegates: Vec<DurationSummary>,
     /// The lanes of the queue.
     pub queue: Vec<Lane>,
     /// Requests to the API server.
     pub api: Requests,
     /// Events that could not be sent.
     pub events_dropped: u64,
-    /// Networks that stay attached because nobody will detach them any more.
+    /// Networks that stay attached because detaching them was given up.
     pub networks_given_up: u64,
-    /// Containers with networks; absent when the node could not be asked.
+    /// Containers with networks; absent when the node's state could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub containers: Option<usize>,
-    /// Deletions that wait in the journal; absent when the node could not be asked.
+    /// Deletions that wait in the journal; absent when it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal_pending: Option<usize>,
 }
 
-/// How often something ended like this, and how long it took.
+/// The number and durations of verbs or delegates with the same outcome.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Timed {
+pub struct DurationSummary {
     /// The type of a delegate's first plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
@@ -57,15 +57,15 @@ pub struct Timed {
     pub command: String,
     /// `done` or `failed`.
     pub outcome: String,
-    /// How often.
+    /// The number of them.
     pub count: u64,
     /// The median in seconds, estimated from buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_seconds: Option<f64>,
-    /// What 99 of 100 did not exceed, in seconds, estimated from buckets.
+    /// The 99th percentile in seconds, estimated from buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_seconds: Option<f64>,
-    /// All of them together in seconds.
+    /// The sum of all durations in seconds.
     pub total_seconds: f64,
 }
 
@@ -73,15 +73,15 @@ pub struct Timed {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lane {
-    /// Its name.
+    /// The lane's name.
     pub lane: String,
     /// Requests that wait for their turn.
     pub waiting: i64,
     /// Requests that are being served.
     pub working: i64,
-    /// Requests whose caller had gone before their turn came.
+    /// Requests whose caller disconnected before their turn.
     pub abandoned: u64,
-    /// What 99 of 100 did not wait longer, in seconds, estimated from buckets.
+    /// The 99th percentile of waiting times in seconds, estimated from buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_wait_seconds: Option<f64>,
 }
@@ -90,20 +90,20 @@ pub struct Lane {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requests {
-    /// All that have ended.
+    /// All ended requests.
     pub requests: u64,
-    /// Those that got no answer, or one from 400 on.
+    /// Requests without an answer, or with a status from 400 on.
     pub failed: u64,
-    /// Those that were sent again.
+    /// Requests that were sent again.
     pub retries: u64,
 }
 
 impl Status {
-    /// A few lines for people.
+    /// Renders the status in a few lines.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         let mut line = |name: &str, text: String| {
-            // Writing into a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(out, "{name:<12}{text}");
         };
         line("version", self.version.clone());
@@ -161,7 +161,7 @@ impl Status {
     }
 }
 
-impl Timed {
+impl DurationSummary {
     fn to_text(&self) -> String {
         let Self {
             plugin,
@@ -170,7 +170,7 @@ impl Timed {
             count,
             ..
         } = self;
-        let who = match plugin {
+        let subject = match plugin {
             Some(plugin) => format!("{plugin} {command}"),
             None => command.clone(),
         };
@@ -180,14 +180,14 @@ impl Timed {
             })
         };
         format!(
-            "{who} {outcome}: {count}{}{}",
+            "{subject} {outcome}: {count}{}{}",
             quantile("p50", self.p50_seconds),
             quantile("p99", self.p99_seconds)
         )
     }
 }
 
-/// An estimate for people: three digits are more than it is worth.
+/// Renders an estimated duration. More digits would pretend a precision that it does not have.
 fn duration(seconds: f64) -> String {
     if seconds < 1.0 {
         format!("{:.1} ms", seconds * 1000.0)

@@ -1,4 +1,4 @@
-//! The text as a strict reader takes it, and what dashboards and rules of the chart use of it.
+//! Checks the metrics' text with a strict parser, and the chart's dashboard and alerts against it.
 
 mod chart;
 mod exposition;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use node::dirs::{CniDirs, Source};
 
-use super::snapshot::{OnNode, Process};
+use super::snapshot::{NodeValues, Process};
 use super::*;
 
-/// The text of a daemon that has counted one of everything.
+/// Returns the text of a daemon in which every metric has a sample.
 fn complete_text() -> String {
     let metrics = Metrics::default();
     for status in [200, 400, 200] {
@@ -36,7 +36,7 @@ fn complete_text() -> String {
         conf_dir: "/c\"\\".into(),
         source: Source::File,
     };
-    metrics.place("containerd 2.4.2", &dirs);
+    metrics.set_runtime_dirs("containerd 2.4.2", &dirs);
     let process = Process {
         cpu: 1.5,
         children_cpu: 2.0,
@@ -45,7 +45,7 @@ fn complete_text() -> String {
     };
     let snapshot = Snapshot {
         problem: None,
-        on_node: OnNode {
+        node: NodeValues {
             containers: Some(3),
             journal: Some(1),
             process: Some(process),
@@ -55,7 +55,7 @@ fn complete_text() -> String {
 }
 
 #[test]
-fn everything_counted_is_in_the_text() {
+fn all_metrics_are_in_the_text() {
     let text = complete_text();
     for line in [
         "multus_server_request_total{code=\"200\",handler=\"/cni\",method=\"post\"} 2\n",
@@ -85,9 +85,9 @@ fn everything_counted_is_in_the_text() {
     }
 }
 
-/// An alert on the first one needs a zero before it.
+/// An alert on the first increment needs a zero before it.
 #[test]
-fn what_alerts_watch_is_there_from_the_beginning() {
+fn counters_of_alerts_start_at_zero() {
     let text = Metrics::default().text();
     assert!(
         text.contains("multus_networks_given_up_total 0\n"),

@@ -1,4 +1,4 @@
-//! Takes the snapshot that `/metrics` and `/status` report: what is counted, and what the node's files hold.
+//! Takes the snapshot for `/metrics` and `/status`: counters, and the content of the node's files.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,36 +7,36 @@ use api::journal;
 use super::service::Service;
 use crate::{
     config_manager,
-    metrics::{OnNode, Process, Snapshot},
+    metrics::{NodeValues, Process, Snapshot},
     state::Store,
 };
 
-/// The longest time that reading the node's files may take; a snapshot does not wait for a disk that hangs.
+/// Limit for reading the node's files; a snapshot does not wait for a hanging disk.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Looks at the daemon and its node, for a bounded time.
+/// Takes a snapshot of the daemon and its node, in a limited time.
 pub(super) async fn take(service: &Arc<Service>) -> Snapshot {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let own = Arc::clone(service);
-    // Not on the runtime's threads for blocking work: verbs may hold all of them.
+    // On a thread of its own: verbs may occupy all threads for blocking work.
     let look = move || {
-        // Nobody listens any more when it took too long.
-        let _ = sender.send(on_node(&own));
+        // The receiver is dropped after the time limit.
+        let _ = sender.send(node(&own));
     };
     let started = std::thread::Builder::new()
         .name("snapshot".to_owned())
         .spawn(look);
-    let on_node = match started {
+    let node = match started {
         Ok(_) => tokio::time::timeout(PATIENCE, receiver).await,
-        Err(_) => Ok(Ok(OnNode::default())),
+        Err(_) => Ok(Ok(NodeValues::default())),
     };
     Snapshot {
         problem: service.readiness.problem(),
-        on_node: on_node.map(Result::unwrap_or_default).unwrap_or_default(),
+        node: node.map(Result::unwrap_or_default).unwrap_or_default(),
     }
 }
 
-fn on_node(service: &Service) -> OnNode {
+fn node(service: &Service) -> NodeValues {
     let root = service.engine.shared_root();
     let (mut containers, mut entries) = (Some(0), Some(0));
     for dir in config_manager::state_dirs(&root, &service.config) {
@@ -50,7 +50,7 @@ fn on_node(service: &Service) -> OnNode {
         };
         entries = entries.zip(pending).map(|(sum, count)| sum + count);
     }
-    OnNode {
+    NodeValues {
         containers,
         journal: entries,
         process: Process::own(),

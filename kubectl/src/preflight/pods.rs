@@ -3,7 +3,7 @@
 use cni::config::NetworkConfig;
 use plan::{
     Attachment, PlanError,
-    netconf::{Netconf, Unserved},
+    netconf::{Netconf, UnsupportedRequests},
 };
 
 use super::{
@@ -113,7 +113,7 @@ fn text(diagnostic: &Diagnostic) -> String {
         } => format!(
             "network {namespace}/{name}: its definition was not read, so it was not validated"
         ),
-        Diagnostic::NotServed(PlanError::Unserved { network, requests }) => format!(
+        Diagnostic::UnsupportedRequest(PlanError::Unsupported { network, requests }) => format!(
             "network {network}: no plugin serves the request for {requests}; the pod starts without it, and the daemon reports that in an event: add the capability to the definition, or drop the request"
         ),
         diagnostic => diagnostic.to_string(),
@@ -123,7 +123,7 @@ fn text(diagnostic: &Diagnostic) -> String {
 /// Returns the verdict of a diagnostic for a pod that exists already.
 fn verdict(diagnostic: &Diagnostic) -> Verdict {
     match (diagnostic, diagnostic.severity()) {
-        (Diagnostic::NotServed(_), _) => Verdict::Changes,
+        (Diagnostic::UnsupportedRequest(_), _) => Verdict::Changes,
         // Such a pod has no additional networks now, and will have none.
         (
             Diagnostic::HostNetwork { .. }
@@ -149,12 +149,12 @@ fn changes(pod: &ClusterPod, attachments: &[Attachment], netconf: &Netconf) -> V
         }
         let has_ips = selection.is_some_and(|one| !one.ips.is_empty());
         if has_ips && !is_address_served(&attachment.config) {
-            let outcome = match netconf.unserved {
-                Unserved::Error => "the pod fails",
-                Unserved::Event => {
+            let outcome = match netconf.unsupported_requests {
+                UnsupportedRequests::Error => "the pod fails",
+                UnsupportedRequests::Event => {
                     "the pod starts with another one, and the daemon reports that in an event"
                 }
-                Unserved::Silent => continue,
+                UnsupportedRequests::Silent => continue,
             };
             changes.push(format!(
                 "network {network}: no plugin declares the capability ips; if the network assigns another address than the requested one, {outcome}: add \"capabilities\": {{\"ips\": true}} to the definition if its plugin supports it, or drop the request"

@@ -469,7 +469,7 @@ fn refused_options(values: &Values) -> Vec<ValueProblem> {
                 option.name
             ))
         } else {
-            daemon_config::meant(key).map(|meant| {
+            daemon_config::suggestion(key).map(|meant| {
                 format!("{path} is set, but there is no such key: did you mean {meant}?")
             })
         };

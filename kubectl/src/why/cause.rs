@@ -33,7 +33,8 @@ pub(super) enum Cause {
     /// The pod may not use a definition of another namespace.
     NamespaceIsolation,
     /// No plugin serves a request of the pod.
-    RequestUnserved,
+    #[serde(rename = "request-unserved")]
+    RequestUnsupported,
     /// Two networks of the pod exclude each other.
     NetworksConflict,
     /// The pod has fewer devices than its networks need.
@@ -106,7 +107,7 @@ impl Cause {
             Self::AddressMissing => {
                 "write \"addresses\" into the definition's ipam, or declare \"capabilities\": {\"ips\": true} in the definition and request \"ips\" in the pod's annotation"
             }
-            Self::RequestUnserved => {
+            Self::RequestUnsupported => {
                 "declare the capability in the definition, as in \"capabilities\": {\"ips\": true}, if its plugin supports it, or drop the request from the pod's annotation"
             }
             Self::MasterMissing => {
@@ -160,7 +161,7 @@ const MESSAGES: &[(Cause, &[&str])] = &[
     (Cause::NamespaceIsolation, &["namespace isolation enabled"]),
     (Cause::PluginNotAllowed, &["allowedplugins"]),
     (
-        Cause::RequestUnserved,
+        Cause::RequestUnsupported,
         &[
             "no plugin serves the request",
             "serves the pod's request",

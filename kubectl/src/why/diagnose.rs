@@ -206,7 +206,7 @@ fn of_plan(error: &PlanError) -> Cause {
         }
         PlanError::Isolation { .. } => Cause::NamespaceIsolation,
         PlanError::NotAllowed { .. } => Cause::PluginNotAllowed,
-        PlanError::Unserved { .. } => Cause::RequestUnserved,
+        PlanError::Unsupported { .. } => Cause::RequestUnsupported,
         PlanError::NoDevice { .. } | PlanError::Device { .. } | PlanError::Devices { .. } => {
             Cause::DeviceMissing
         }

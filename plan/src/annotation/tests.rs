@@ -1,4 +1,4 @@
-//! The grammar of annotations, case by case, and that no text whatsoever makes the parser panic.
+//! The grammar of annotations, case by case; no text makes the parser panic.
 
 use super::*;
 
@@ -39,9 +39,9 @@ fn short_form() {
 fn short_form_errors() {
     check_error("a/b/c", "failed at '/'");
     check_error("a@b@c", "failed at '@'");
-    check_error("a.b", "\"a.b\" in \"a.b\" is no valid name");
+    check_error("a.b", "\"a.b\" in \"a.b\" is not a valid name");
     check_error("Infra/a", "\"Infra\"");
-    check_error("-a", "no valid name");
+    check_error("-a", "not a valid name");
     check_error("a,,b", "entry 1 names no network");
     check_error("a,", "entry 1 names no network");
     check_error(" ", "entry 0 names no network");
@@ -105,8 +105,11 @@ fn json_errors() {
     check_error("[", "not valid JSON");
     check_error(r#"{"name":"a"}"#, "must be a list of objects");
     check_error(r#""a""#, "must be a list of objects");
-    check_error("[null]", "entry 0 of the list is no object");
-    check_error(r#"[{"name":"a"},"b"]"#, "entry 1 of the list is no object");
+    check_error("[null]", "entry 0 of the list is not an object");
+    check_error(
+        r#"[{"name":"a"},"b"]"#,
+        "entry 1 of the list is not an object",
+    );
     check_error("[{}]", "entry 0 names no network");
     check_error(r#"[{"name":1}]"#, "\"name\" must be a string");
     check_error(
@@ -115,7 +118,7 @@ fn json_errors() {
     );
     check_error(
         r#"[{"name":"a","ips":["x"]}]"#,
-        "ips: \"x\" is no valid address",
+        "ips: \"x\" is not a valid address",
     );
     check_error(r#"[{"name":"a","mac":"x"}]"#, "mac: \"x\"");
     check_error(
@@ -139,7 +142,7 @@ fn json_errors() {
 }
 
 #[test]
-fn ports_are_ports_and_protocols_are_known() {
+fn port_mappings_need_valid_ports_and_protocols() {
     let ports = |mapping: &str| format!(r#"[{{"name":"a","portMappings":[{mapping}]}}]"#);
     for (written, protocol) in [
         ("", "tcp"),
@@ -173,7 +176,7 @@ fn ports_are_ports_and_protocols_are_known() {
 }
 
 #[test]
-fn a_rate_has_a_burst_and_neither_is_nothing() {
+fn bandwidth_needs_a_positive_rate_and_burst_per_direction() {
     let limits = |limits: &str| format!(r#"[{{"name":"a","bandwidth":{limits}}}]"#);
     for good in [
         r#"{"ingressRate":1,"ingressBurst":2}"#,
@@ -204,14 +207,14 @@ fn a_rate_has_a_burst_and_neither_is_nothing() {
 }
 
 #[test]
-fn an_empty_list_of_addresses_is_no_request() {
+fn an_empty_list_of_addresses_is_an_error() {
     check_error(r#"[{"name":"a","ips":[]}]"#, "ips has no entry");
     check(r#"[{"name":"a","ips":null}]"#, &[short("shop", "a", None)]);
 }
 
-/// Every prefix of, and every one-byte change to, texts that reach all branches; plus pseudo-random texts.
+/// Parses every prefix of, and every one-character change to, texts that reach all branches, and pseudo-random texts.
 #[test]
-fn no_text_makes_it_panic() {
+fn no_text_makes_the_parser_panic() {
     let seeds = [
         "infra/a@ext0,b",
         r#"[{"name":"a","namespace":"b","interface":"c","ips":["10.0.0.1/8"],"mac":"02:00:00:00:00:01"}]"#,

@@ -1,4 +1,4 @@
-//! The key `perNodeCertificate` of the daemon's file.
+//! Reads the key `perNodeCertificate` of the daemon's file.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,44 +9,44 @@ use crate::{
     json,
 };
 
-/// The shortest life that an API server accepts.
+/// The shortest validity that an API server accepts.
 pub const SHORTEST: Duration = Duration::from_mins(10);
-/// The longest that the approver lets pass: a year.
+/// The longest validity that the approver accepts: a year.
 pub const LONGEST: Duration = Duration::from_hours(365 * 24);
-/// How long a certificate is to be valid unless a time is named. Each renewal is a request that stays in the cluster for an hour.
+/// The default validity. Each renewal is a request that stays in the cluster for an hour.
 const DEFAULT_DURATION: Duration = Duration::from_hours(24);
-/// Where key and certificate are kept unless a directory is named.
+/// The default directory of key and certificate.
 const DEFAULT_DIR: &str = "/var/lib/multus/certs";
 
 const KEYS: [&str; 4] = ["enabled", "bootstrapKubeconfig", "certDir", "certDuration"];
 
-/// How this node's daemon gets its certificate. Paths are those of the node.
+/// How this node's daemon obtains its certificate. Paths are those of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The kubeconfig that certificates are asked for with; `None` is the identity that the daemon would have without any of this:
-    /// its pod's service account.
+    /// The kubeconfig with which certificates are requested. `None` stands for the identity that the daemon would have without a
+    /// certificate: its pod's service account.
     pub bootstrap: Option<PathBuf>,
-    /// Where key and certificate are kept.
+    /// The directory of key and certificate.
     pub dir: PathBuf,
-    /// How long a certificate shall be valid.
+    /// The requested validity of a certificate.
     pub duration: Duration,
 }
 
-/// What is wrong with the key.
+/// The reason why the key's value is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// A key inside that does not exist.
-    #[error("key \"perNodeCertificate\" knows no \"{0}\", but only {known}", known = KEYS.join(", "))]
+    /// The value has a key that does not exist.
+    #[error("key \"perNodeCertificate\" has no \"{0}\": its keys are {known}", known = KEYS.join(", "))]
     Unknown(String),
-    /// No duration, or one that nobody grants.
+    /// The value is not a duration, or one out of range.
     #[error(
-        "key \"certDuration\" is `{0}`, but must be a duration from 10m to 8760h, as 24h or 1h30m"
+        "key \"certDuration\" is `{0}`, but must be a duration from 10m to 8760h, such as 24h or 1h30m"
     )]
     Duration(String),
 }
 
 impl Settings {
-    /// Reads the key; `None` where it is absent or not enabled.
+    /// Reads the key. Returns `None` where it is absent or not enabled.
     pub(crate) fn read(config: &Map<String, Value>) -> Result<Option<Self>, ConfigError> {
         let Some(keys) = json::object(config, "perNodeCertificate")? else {
             return Ok(None);
@@ -63,11 +63,11 @@ impl Settings {
                 Some(text) => duration(&text).ok_or(SettingsError::Duration(text))?,
             },
         };
-        Ok(json::switch(keys, "enabled")?.then_some(settings))
+        Ok(json::boolean(keys, "enabled")?.then_some(settings))
     }
 }
 
-/// Whole hours, minutes and seconds as Go writes them, within what an API server and the approver accept.
+/// Parses hours, minutes and seconds as Go writes them, without fractions, within the range that an API server and the approver accept.
 fn duration(text: &str) -> Option<Duration> {
     let mut seconds = 0_u64;
     let mut rest = text;
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn off_unless_enabled() {
+    fn certificates_are_off_by_default() {
         assert_eq!(read(json!(null)), Ok(None));
         assert_eq!(read(json!({})), Ok(None));
         assert_eq!(read(json!({"enabled": false, "certDir": "/x"})), Ok(None));
     }
 
     #[test]
-    fn upstreams_keys_are_understood() {
+    fn upstreams_keys_are_read() {
         let settings = read(json!({
             "enabled": true, "bootstrapKubeconfig": "/hostroot/var/lib/kubelet/kubeconfig",
             "certDir": "/hostroot/etc/certs", "certDuration": "24h"
@@ -130,9 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
+    fn invalid_values_are_reported_with_their_key() {
         for (value, part) in [
-            (json!({"enable": true}), "knows no \"enable\""),
+            (json!({"enable": true}), "has no \"enable\""),
             (json!({"certDir": "certs"}), "\"certDir\" is `certs`"),
             (
                 json!({"enabled": "yes"}),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_gos() {
+    fn durations_are_parsed_like_gos() {
         for (text, expected) in [
             ("10m", Some(600)),
             ("600s", Some(600)),

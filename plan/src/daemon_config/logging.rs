@@ -1,4 +1,4 @@
-//! The keys of the daemon's file about its own log.
+//! Reads the options of the daemon's own log.
 
 use std::path::PathBuf;
 
@@ -9,27 +9,27 @@ use crate::{
     json::{self, WrongType},
 };
 
-/// What the daemon's file says of its log.
+/// The options of the log in the daemon's file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Logging {
     /// `debug`, `verbose`, `error`, `panic`, or empty.
     pub level: String,
-    /// Whether it goes to stderr.
+    /// Whether to log to stderr.
     pub to_stderr: bool,
     /// A file of the node.
     pub file: Option<PathBuf>,
-    /// When that file is rotated.
+    /// The rotation of that file.
     pub rotation: Rotation,
 }
 
-/// When a log file is rotated, and what becomes of the old ones; upstream's words and defaults.
+/// The rotation of a log file, with upstream's options and defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotation {
-    /// Size in megabytes from which on a new file is begun.
+    /// Size in megabytes at which a new file begins.
     pub max_size: u32,
-    /// Days after which an old file is removed; 0 is never.
+    /// Days after which an old file is removed; 0 means never.
     pub max_age: u32,
-    /// Number of old files that are kept; 0 is all.
+    /// Number of old files to keep; 0 means all.
     pub max_backups: u32,
     /// Whether old files are compressed.
     pub compress: bool,
@@ -48,37 +48,37 @@ impl Default for Rotation {
 
 impl Rotation {
     fn read(raw: &Map<String, Value>) -> Result<Self, WrongType> {
-        let usual = Self::default();
+        let defaults = Self::default();
         let Some(options) = json::object(raw, "logOptions")? else {
-            return Ok(usual);
+            return Ok(defaults);
         };
-        let number = |key, usual| match json::get(options, key) {
-            None | Some(Value::Null) => Ok(usual),
+        let number = |key, default| match json::get(options, key) {
+            None | Some(Value::Null) => Ok(default),
             Some(value) => {
                 let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-                number.ok_or_else(|| json::wrong(key, "a whole number from 0 on"))
+                number.ok_or_else(|| json::wrong_type(key, "a whole number from 0 on"))
             }
         };
-        let compress = json::decided(options, "compress")?;
+        let compress = json::optional_boolean(options, "compress")?;
         Ok(Self {
-            // Nought is the usual size, as upstream has it.
-            max_size: match number("maxSize", usual.max_size)? {
-                0 => usual.max_size,
+            // As with upstream, 0 stands for the default size.
+            max_size: match number("maxSize", defaults.max_size)? {
+                0 => defaults.max_size,
                 size => size,
             },
-            max_age: number("maxAge", usual.max_age)?,
-            max_backups: number("maxBackups", usual.max_backups)?,
-            compress: compress.unwrap_or(usual.compress),
+            max_age: number("maxAge", defaults.max_age)?,
+            max_backups: number("maxBackups", defaults.max_backups)?,
+            compress: compress.unwrap_or(defaults.compress),
         })
     }
 }
 
 impl Logging {
-    /// Reads the keys of the daemon's file; its log goes to stderr unless that is switched off.
+    /// Reads the keys of the daemon's file. The log goes to stderr unless that is switched off.
     pub fn read(raw: &Map<String, Value>, level: String) -> Result<Self, config::ConfigError> {
         Ok(Self {
             level,
-            to_stderr: json::decided(raw, "logToStderr")?.unwrap_or(true),
+            to_stderr: json::optional_boolean(raw, "logToStderr")?.unwrap_or(true),
             file: config::path(raw, "logFile")?,
             rotation: Rotation::read(raw)?,
         })
@@ -96,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_read_with_upstreams_defaults() {
-        let usual = read(&json!({})).unwrap();
-        assert!(usual.to_stderr && usual.file.is_none());
-        assert_eq!(usual.rotation, Rotation::default());
+    fn log_options_have_upstreams_defaults() {
+        let defaults = read(&json!({})).unwrap();
+        assert!(defaults.to_stderr && defaults.file.is_none());
+        assert_eq!(defaults.rotation, Rotation::default());
         let logging = read(
             &json!({"logToStderr": false, "logFile": "/host/var/log/multus.log",
             "logOptions": {"maxSize": 1, "maxAge": 0, "maxBackups": 2, "compress": false}}),

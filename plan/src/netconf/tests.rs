@@ -1,4 +1,4 @@
-//! The effective configuration, key by key.
+//! Tests of the effective configuration, key by key.
 
 use super::*;
 use serde_json::json;
@@ -12,7 +12,7 @@ fn effective(request: Value, daemon: Value, auto: bool) -> Result<Netconf, Netco
 }
 
 #[test]
-fn the_daemon_wins_key_by_key() {
+fn the_daemons_file_overrides_key_by_key() {
     let netconf = effective(
         json!({"cniVersion":"0.3.1","name":"n","type":"multus-shim","namespaceIsolation":true,"clusterNetwork":"/a","runtimeConfig":{"a":1}}),
         json!({"cniVersion":"0.4.0","namespaceIsolation":false,"chrootDir":"/hostroot"}),
@@ -41,21 +41,27 @@ fn keys_match_in_any_case_in_both_files() {
 #[test]
 fn unserved_requests_are_reported_in_an_event_by_default() {
     let read = |daemon| effective(json!({"clusterNetwork":"/a"}), daemon, true).unwrap();
-    assert_eq!(read(json!({})).unserved, Unserved::Event);
-    let default = api::options::find(Unserved::KEY).unwrap().default.unwrap();
+    assert_eq!(
+        read(json!({})).unsupported_requests,
+        UnsupportedRequests::Event
+    );
+    let default = api::options::find(UnsupportedRequests::KEY)
+        .unwrap()
+        .default
+        .unwrap();
     let default: Value = serde_json::from_str(default).unwrap();
     assert_eq!(
-        read(json!({"unservedRequests": default})).unserved,
-        Unserved::Event
+        read(json!({"unservedRequests": default})).unsupported_requests,
+        UnsupportedRequests::Event
     );
     assert_eq!(
-        read(json!({"unservedRequests": "Error"})).unserved,
-        Unserved::Error
+        read(json!({"unservedRequests": "Error"})).unsupported_requests,
+        UnsupportedRequests::Error
     );
 }
 
 #[test]
-fn version_auto_leaves_the_request_s() {
+fn version_auto_leaves_the_requests_version() {
     for version in [json!("auto"), json!("Auto"), json!(""), json!(null)] {
         let netconf = effective(
             json!({"cniVersion":"1.0.0","clusterNetwork":"/a"}),
@@ -68,7 +74,7 @@ fn version_auto_leaves_the_request_s() {
 }
 
 #[test]
-fn auto_drops_the_readiness_indicator_of_both_sides() {
+fn auto_drops_the_readiness_indicator_of_request_and_file() {
     let request = json!({"clusterNetwork":"/a","readinessIndicatorFile":"/r"});
     let daemon = json!({"readinessindicatorfile":"/d"});
     let auto = effective(request.clone(), daemon.clone(), true).unwrap();
@@ -152,7 +158,7 @@ fn switches_of_deleting_and_checking() {
 }
 
 #[test]
-fn what_cannot_be_used_says_why() {
+fn unusable_configurations_have_a_reason() {
     let text = |request: Value| effective(request, json!({}), true).unwrap_err().to_string();
     assert!(text(json!({"name":"n"})).contains("at least one delegate/clusterNetwork"));
     assert!(text(json!({"clusterNetwork":3})).contains("\"clusterNetwork\" must be a string"));
@@ -161,7 +167,7 @@ fn what_cannot_be_used_says_why() {
 }
 
 #[test]
-fn attachments_of_gc_are_read_from_either_key() {
+fn valid_attachments_of_gc_are_read_from_either_key() {
     let entry = json!([{"containerID":"c1","ifname":"eth0"}]);
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         let netconf =
@@ -183,7 +189,7 @@ fn attachments_of_gc_are_read_from_either_key() {
 }
 
 #[test]
-fn a_previous_result_must_be_one() {
+fn an_unreadable_previous_result_is_an_error() {
     let check = |previous: Value| {
         let request = json!({"clusterNetwork": "x", "cniVersion": "1.0.0", "prevResult": previous});
         let netconf = Netconf::effective(request.to_string().as_bytes(), &Map::new(), true);

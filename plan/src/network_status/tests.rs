@@ -1,15 +1,15 @@
-//! Status for results of every shape; the whole text is compared where its form matters.
+//! The status for results of every shape. The complete text is compared where its form matters.
 
 use super::*;
 use serde_json::{Value, json};
 
-fn attached(name: &str, master: bool, result: Value) -> Attached {
+fn attached(name: &str, is_default: bool, result: Value) -> Attached {
     Attached {
         name: name.to_owned(),
         ifname: "eth0".to_owned(),
-        master,
+        is_default,
         result: serde_json::from_value(result).unwrap(),
-        unserved: Vec::new(),
+        unsupported: Vec::new(),
         device_info: None,
     }
 }
@@ -18,14 +18,14 @@ fn attached(name: &str, master: bool, result: Value) -> Attached {
     clippy::needless_pass_by_value,
     reason = "cases write json!() in place"
 )]
-fn check(result: Value, master: bool, expected: Value) {
-    let text = build(&[attached("n", master, result)]).unwrap_or_else(|| "[]".to_owned());
+fn check(result: Value, is_default: bool, expected: Value) {
+    let text = build(&[attached("n", is_default, result)]).unwrap_or_else(|| "[]".to_owned());
     let got: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(got, expected);
 }
 
 #[test]
-fn the_text_is_as_consumers_know_it() {
+fn the_text_has_the_form_that_consumers_know() {
     let first = json!({
         "cniVersion": "1.1.0",
         "interfaces": [
@@ -102,7 +102,7 @@ fn without_a_gateway_the_first_interface_inside_is_the_default_one() {
 }
 
 #[test]
-fn default_routes_without_gateway_name_nothing() {
+fn default_routes_without_gateway_are_omitted() {
     check(
         json!({
             "interfaces": [{"name": "a", "sandbox": "/n"}],
@@ -114,7 +114,7 @@ fn default_routes_without_gateway_name_nothing() {
 }
 
 #[test]
-fn a_result_without_interfaces_is_told_of_under_the_name_that_was_asked_for() {
+fn a_result_without_interfaces_is_reported_for_the_requested_interface() {
     let with_address = json!({"ips": [{"address": "10.0.0.1/8"}]});
     let entry = |default: bool| json!([{"name": "n", "interface": "eth0", "ips": ["10.0.0.1"], "default": default, "dns": {}}]);
     check(with_address.clone(), true, entry(true));
@@ -123,14 +123,14 @@ fn a_result_without_interfaces_is_told_of_under_the_name_that_was_asked_for() {
     check(json!({}), true, bare.clone());
     let outside = json!({"interfaces": [{"name": "veth1"}, {"name": "br0"}]});
     check(outside.clone(), true, bare);
-    // A network that gave nothing to the pod, as passthru.
+    // A network that gives the pod neither interface nor address, as passthru.
     check(json!({}), false, json!([]));
     check(outside, false, json!([]));
     assert_eq!(build(&[]), None);
 }
 
 #[test]
-fn addresses_are_told_in_their_canonical_text() {
+fn addresses_are_reported_in_canonical_form() {
     check(
         json!({
             "interfaces": [{"name": "a", "sandbox": "/n"}],
@@ -143,7 +143,7 @@ fn addresses_are_told_in_their_canonical_text() {
 }
 
 #[test]
-fn a_device_is_told_of_at_each_interface() {
+fn each_interface_reports_the_device() {
     let result =
         json!({"interfaces": [{"name": "a", "sandbox": "/n"}, {"name": "b", "sandbox": "/n"}]});
     let info = json!({"type": "pci"});
@@ -151,9 +151,9 @@ fn a_device_is_told_of_at_each_interface() {
         device_info: info.as_object().cloned(),
         ..attached("n", false, result)
     };
-    let told: Value = serde_json::from_str(&build(&[one]).unwrap()).unwrap();
+    let status: Value = serde_json::from_str(&build(&[one]).unwrap()).unwrap();
     assert_eq!(
-        told,
+        status,
         json!([
             {"name": "n", "interface": "a", "default": false, "dns": {}, "device-info": info},
             {"name": "n", "interface": "b", "default": false, "dns": {}, "device-info": info},

@@ -1,31 +1,31 @@
-//! Who may ask for default routes.
+//! Which selections of default routes are accepted.
 
-use super::world::{World, pod, with_default};
+use super::fixture::{Fixture, pod, with_default};
 
-fn world() -> World {
-    World::new()
+fn fixture() -> Fixture {
+    Fixture::new()
         .bridge("shop", "a")
         .bridge("shop", "b")
         .bridge("kube-system", "d")
 }
 
 #[test]
-fn one_gateway_a_family_is_fine_wherever_it_is() {
+fn one_gateway_per_family_is_accepted_on_any_network() {
     for networks in [
         r#"[{"name":"a","default-route":["10.0.0.1"]},{"name":"b"}]"#,
         r#"[{"name":"a","default-route":["10.0.0.1","fd00::1"]},{"name":"b"}]"#,
         r#"[{"name":"a","default-route":["10.0.0.1"]},{"name":"b","default-route":["fd00::1"]}]"#,
         r#"[{"name":"a","default-route":[]},{"name":"b"}]"#,
     ] {
-        world().check(&pod(networks), "cbr0=eth0 shop/a=net1 shop/b=net2");
+        fixture().check(&pod(networks), "cbr0=eth0 shop/a=net1 shop/b=net2");
     }
     let with_default = with_default(pod(""), r#"[{"name":"d","default-route":["10.0.0.1"]}]"#);
-    world().check(&with_default, "kube-system/d=eth0");
+    fixture().check(&with_default, "kube-system/d=eth0");
 }
 
 #[test]
 fn two_gateways_of_one_family_are_refused() {
-    world().check_error(
+    fixture().check_error(
         &pod(r#"[{"name":"a","default-route":["10.0.0.1","10.0.0.2"]}]"#),
         &[
             "does not support ECMP for default-route",
@@ -33,7 +33,7 @@ fn two_gateways_of_one_family_are_refused() {
             "IPv4",
         ],
     );
-    world().check_error(
+    fixture().check_error(
         &pod(r#"[{"name":"a","default-route":["fd00::1"]},{"name":"b","default-route":["fd00::2"]}]"#),
         &["does not support ECMP for default-route", "shop/a and shop/b", "IPv6"],
     );
@@ -41,15 +41,15 @@ fn two_gateways_of_one_family_are_refused() {
         pod(r#"[{"name":"a","default-route":["10.0.0.1"]}]"#),
         r#"[{"name":"d","default-route":["10.0.0.2"]}]"#,
     );
-    world().check_error(&chosen, &["ECMP", "kube-system/d and shop/a"]);
+    fixture().check_error(&chosen, &["ECMP", "kube-system/d and shop/a"]);
 }
 
 #[test]
-fn an_empty_list_stands_alone() {
+fn an_empty_list_excludes_other_default_routes() {
     for other in ["[]", r#"["10.0.0.1"]"#] {
         let networks = format!(
             r#"[{{"name":"a","default-route":[]}},{{"name":"b","default-route":{other}}}]"#
         );
-        world().check_error(&pod(&networks), &["shop/a and shop/b", "empty list"]);
+        fixture().check_error(&pod(&networks), &["shop/a and shop/b", "empty list"]);
     }
 }

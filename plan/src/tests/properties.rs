@@ -1,16 +1,16 @@
-//! What holds for every pod of every small cluster: properties of the plan, over generated pods, definitions and configurations.
+//! Properties of the plan that hold for every pod, tested over generated pods, definitions and configurations.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::world::{PRIMARY, World, pod, with_default};
+use super::fixture::{DEFAULT_NETWORK, Fixture, pod, with_default};
 use crate::{Attachment, PodView};
 
 /// One entry of an annotation.
 #[derive(Debug, Clone)]
-struct Wish {
+struct Entry {
     namespace: &'static str,
     name: &'static str,
     interface: Option<&'static str>,
@@ -18,18 +18,18 @@ struct Wish {
     route: Option<&'static [&'static str]>,
 }
 
-/// A cluster's switches and the wishes of a pod in it.
+/// A cluster's options and a pod's annotations.
 #[derive(Debug, Clone)]
-struct Situation {
+struct Case {
     isolated: bool,
     globals: &'static str,
     further: Vec<&'static str>,
     default: Option<&'static str>,
-    wishes: Vec<Wish>,
+    entries: Vec<Entry>,
 }
 
-fn wishes() -> impl Strategy<Value = Vec<Wish>> {
-    let wish = (
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    let entry = (
         prop::sample::select(vec!["", "shop", "infra", "default"]),
         prop::sample::select(vec!["a", "b", "list", "absent"]),
         prop::option::weighted(0.3, prop::sample::select(vec!["ext0", "ext1", "net1"])),
@@ -39,17 +39,17 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
             prop::sample::select(vec![&["10.0.0.1"][..], &["fd00::1"], &[]]),
         ),
     );
-    let wish = wish.prop_map(|(namespace, name, interface, mac, route)| Wish {
+    let entry = entry.prop_map(|(namespace, name, interface, mac, route)| Entry {
         namespace,
         name,
         interface,
         mac,
         route,
     });
-    prop::collection::vec(wish, 0..6)
+    prop::collection::vec(entry, 0..6)
 }
 
-fn situations() -> impl Strategy<Value = Situation> {
+fn cases() -> impl Strategy<Value = Case> {
     let further = prop::collection::vec(prop::sample::select(vec!["central", "disk"]), 0..3);
     let default = prop::option::weighted(
         0.3,
@@ -60,21 +60,21 @@ fn situations() -> impl Strategy<Value = Situation> {
         prop::sample::select(vec!["", "infra", "default, infra"]),
         further,
         default,
-        wishes(),
+        entries(),
     )
-        .prop_map(|(isolated, globals, further, default, wishes)| Situation {
+        .prop_map(|(isolated, globals, further, default, entries)| Case {
             isolated,
             globals,
             further,
             default,
-            wishes,
+            entries,
         })
 }
 
-impl Situation {
-    fn world(&self) -> World {
+impl Case {
+    fn fixture(&self) -> Fixture {
         let list = r#"{"cniVersion":"1.0.0","plugins":[{"type":"bridge"},{"type":"tuning"}]}"#;
-        let mut world = World::new()
+        let mut fixture = Fixture::new()
             .file(
                 "/etc/cni/multus/net.d/disk.conf",
                 r#"{"cniVersion":"1.0.0","name":"disk","type":"macvlan"}"#,
@@ -84,16 +84,16 @@ impl Situation {
             .with("globalNamespaces", json!(self.globals))
             .with("defaultNetworks", json!(self.further));
         for namespace in ["shop", "infra", "default"] {
-            world = world
+            fixture = fixture
                 .bridge(namespace, "a")
                 .bridge(namespace, "b")
                 .nad(namespace, "list", list);
         }
-        world
+        fixture
     }
 
     fn annotation(&self) -> String {
-        let entries: Vec<Value> = self.wishes.iter().map(Wish::json).collect();
+        let entries: Vec<Value> = self.entries.iter().map(Entry::json).collect();
         json!(entries).to_string()
     }
 
@@ -106,7 +106,7 @@ impl Situation {
     }
 }
 
-impl Wish {
+impl Entry {
     fn json(&self) -> Value {
         let mut entry = json!({"name": self.name});
         for (key, value) in [
@@ -129,7 +129,7 @@ impl Wish {
         !self.mac && self.route.is_none()
     }
 
-    /// The same in the short form.
+    /// The entry in the short form.
     fn short(&self) -> String {
         let mut text = self.name.to_owned();
         if !self.namespace.is_empty() {
@@ -151,14 +151,14 @@ impl Wish {
     }
 }
 
-/// A plan as text, for comparison.
+/// Renders a plan as text, for comparison.
 fn text(plan: &[Attachment]) -> Vec<String> {
     let one = |(index, attachment): (usize, &Attachment)| {
         format!(
             "{} {} {} {}",
             attachment.name,
             attachment.ifname(index, "eth0"),
-            attachment.master,
+            attachment.is_default,
             String::from_utf8_lossy(attachment.config.bytes())
         )
     };
@@ -168,58 +168,58 @@ fn text(plan: &[Attachment]) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// All that was asked for, in that order and nothing else, or an error: never less.
+    /// The plan has all requested networks in their order and nothing else, or it is an error.
     #[test]
-    fn a_pod_gets_all_that_it_asks_for_or_an_error(situation in situations()) {
-        let world = situation.world();
-        let Ok(plan) = world.plan(Some(&situation.pod())) else {
+    fn a_pod_gets_all_requested_networks_or_an_error(case in cases()) {
+        let fixture = case.fixture();
+        let Ok(plan) = fixture.plan(Some(&case.pod())) else {
             return Ok(());
         };
-        let further = situation.further.len();
-        prop_assert_eq!(plan.len(), 1 + further + situation.wishes.len());
-        for (attachment, wish) in plan[1 + further..].iter().zip(&situation.wishes) {
-            prop_assert_eq!(&attachment.name, &wish.full_name());
+        let further = case.further.len();
+        prop_assert_eq!(plan.len(), 1 + further + case.entries.len());
+        for (attachment, entry) in plan[1 + further..].iter().zip(&case.entries) {
+            prop_assert_eq!(&attachment.name, &entry.full_name());
             prop_assert_eq!(attachment.selection.is_some(), true);
         }
-        prop_assert!(plan[0].master && plan[1..].iter().all(|one| !one.master));
-        if situation.default.is_none() {
-            prop_assert_eq!(plan[0].config.bytes(), PRIMARY.as_bytes());
+        prop_assert!(plan[0].is_default && plan[1..].iter().all(|one| !one.is_default));
+        if case.default.is_none() {
+            prop_assert_eq!(plan[0].config.bytes(), DEFAULT_NETWORK.as_bytes());
         }
     }
 
-    /// Whatever fails is a reason that is there to be seen.
+    /// The plan fails exactly in the cases that are listed here.
     #[test]
-    fn an_error_has_a_reason(situation in situations()) {
-        let world = situation.world();
-        let outcome = world.plan(Some(&situation.pod()));
-        let of_wishes = |meant: &dyn Fn(&Wish) -> bool| situation.wishes.iter().any(meant);
-        let is_absent = of_wishes(&|wish| wish.name == "absent") || situation.default == Some("absent");
-        let open = |namespace: &str| {
-            let globals = if situation.globals.is_empty() { "default" } else { situation.globals };
+    fn the_plan_fails_only_for_known_reasons(case in cases()) {
+        let fixture = case.fixture();
+        let outcome = fixture.plan(Some(&case.pod()));
+        let any_entry = |matches: &dyn Fn(&Entry) -> bool| case.entries.iter().any(matches);
+        let is_absent = any_entry(&|entry| entry.name == "absent") || case.default == Some("absent");
+        let is_open = |namespace: &str| {
+            let globals = if case.globals.is_empty() { "default" } else { case.globals };
             namespace == "shop" || globals.split(',').any(|one| one.trim() == namespace)
         };
-        let is_closed = situation.isolated
-            && (of_wishes(&|wish| !wish.namespace.is_empty() && !open(wish.namespace))
-                || situation.default == Some("infra/a") && !open("infra"));
-        let many = situation.default == Some("a,b");
-        let routes: Vec<_> = situation.wishes.iter().filter_map(|wish| wish.route).collect();
+        let is_closed = case.isolated
+            && (any_entry(&|entry| !entry.namespace.is_empty() && !is_open(entry.namespace))
+                || case.default == Some("infra/a") && !is_open("infra"));
+        let many = case.default == Some("a,b");
+        let routes: Vec<_> = case.entries.iter().filter_map(|entry| entry.route).collect();
         let different: BTreeSet<_> = routes.iter().collect();
         let is_contested = different.len() < routes.len()
             || routes.len() > 1 && routes.iter().any(|route| route.is_empty());
         prop_assert_eq!(outcome.is_err(), is_absent || is_closed || many || is_contested, "{:?}", outcome.err());
     }
 
-    /// An interface without a name of its own is numbered by its place; a name that was asked for is used.
+    /// An interface without a requested name is numbered by its position.
     #[test]
-    fn interfaces_are_numbered_by_their_place(situation in situations()) {
-        let world = situation.world();
-        let Ok(plan) = world.plan(Some(&situation.pod())) else {
+    fn interfaces_are_numbered_by_position(case in cases()) {
+        let fixture = case.fixture();
+        let Ok(plan) = fixture.plan(Some(&case.pod())) else {
             return Ok(());
         };
-        let first = 1 + situation.further.len();
+        let first = 1 + case.further.len();
         for (index, attachment) in plan.iter().enumerate().skip(1) {
-            let wish = index.checked_sub(first).map(|place| &situation.wishes[place]);
-            let expected = match wish.and_then(|wish| wish.interface) {
+            let entry = index.checked_sub(first).map(|position| &case.entries[position]);
+            let expected = match entry.and_then(|entry| entry.interface) {
                 Some(name) => name.to_owned(),
                 None => format!("net{index}"),
             };
@@ -227,29 +227,29 @@ proptest! {
         }
     }
 
-    /// The same input gives the same plan, and both forms of an annotation mean the same.
+    /// The same input gives the same plan, and both forms of an annotation give the same plan.
     #[test]
-    fn the_plan_is_a_function_and_both_forms_agree(mut situation in situations()) {
-        let world = situation.world();
-        let plan = |pod: &PodView| world.plan(Some(pod)).map(|plan| text(&plan)).map_err(|error| error.to_string());
-        prop_assert_eq!(plan(&situation.pod()), plan(&situation.pod()));
-        situation.wishes.retain(Wish::is_simple);
-        situation.default = None;
-        let short: Vec<_> = situation.wishes.iter().map(Wish::short).collect();
+    fn the_plan_is_deterministic_and_both_forms_agree(mut case in cases()) {
+        let fixture = case.fixture();
+        let plan = |pod: &PodView| fixture.plan(Some(pod)).map(|plan| text(&plan)).map_err(|error| error.to_string());
+        prop_assert_eq!(plan(&case.pod()), plan(&case.pod()));
+        case.entries.retain(Entry::is_simple);
+        case.default = None;
+        let short: Vec<_> = case.entries.iter().map(Entry::short).collect();
         let of_short = plan(&pod(&short.join(",")));
-        prop_assert_eq!(plan(&situation.pod()), of_short);
+        prop_assert_eq!(plan(&case.pod()), of_short);
     }
 
-    /// One more network at the end changes nothing of those before it.
+    /// One more network at the end changes nothing for the networks before it.
     #[test]
-    fn a_further_network_changes_no_other(mut situation in situations()) {
-        let world = situation.world();
-        let Ok(before) = world.plan(Some(&situation.pod())) else {
+    fn an_additional_network_changes_no_other(mut case in cases()) {
+        let fixture = case.fixture();
+        let Ok(before) = fixture.plan(Some(&case.pod())) else {
             return Ok(());
         };
-        let last = Wish { namespace: "", name: "b", interface: None, mac: false, route: None };
-        situation.wishes.push(last);
-        let after = world.plan(Some(&situation.pod())).unwrap();
+        let last = Entry { namespace: "", name: "b", interface: None, mac: false, route: None };
+        case.entries.push(last);
+        let after = fixture.plan(Some(&case.pod())).unwrap();
         prop_assert_eq!(text(&after[..before.len()]), text(&before));
     }
 }

@@ -1,19 +1,19 @@
-//! A manager and a node's directories.
+//! Tests of a manager over a node's directories.
 
 use serde_json::json;
 
 use super::*;
 
-const PRIMARY: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"bridge","capabilities":{"portMappings":true}}]}"#;
+const DEFAULT_NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"bridge","capabilities":{"portMappings":true}}]}"#;
 const OURS: &str = "/net.d/00-multus.conf";
 
-struct World {
+struct Fixture {
     dir: tempfile::TempDir,
     root: Arc<Root>,
     manager: Manager,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self::with(&json!({}))
     }
@@ -30,13 +30,13 @@ impl World {
         self.manager = manager(&self.root, config);
     }
 
-    /// What is missing after a look.
-    fn look(&mut self) -> Option<String> {
-        self.look_at("/net.d")
+    /// Updates the configuration and returns the problem, if any.
+    fn update(&mut self) -> Option<String> {
+        self.update_in("/net.d")
     }
 
-    fn look_at(&mut self, dir: &str) -> Option<String> {
-        self.manager.look(&target(dir));
+    fn update_in(&mut self, dir: &str) -> Option<String> {
+        self.manager.update(&target(dir));
         self.manager.readiness.problem()
     }
 
@@ -58,7 +58,7 @@ impl World {
         self.root.list(dir).unwrap()
     }
 
-    /// A file outside the node's tree, as a mounted ConfigMap is.
+    /// Creates a file outside the node's tree, as in a mounted ConfigMap.
     fn mount(&self, name: &str, text: &str) -> String {
         let path = self.dir.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -68,7 +68,7 @@ impl World {
 
 fn manager(root: &Arc<Root>, config: &Value) -> Manager {
     let config = Config::parse(config.as_object().unwrap().clone()).unwrap();
-    let readiness = Readiness::new(&[Part::Configuration]);
+    let readiness = Readiness::new(&[Gate::Configuration]);
     Manager::new(Arc::clone(root), Arc::new(config), Arc::new(readiness))
 }
 
@@ -80,235 +80,244 @@ fn target(dir: &str) -> Target {
 }
 
 #[test]
-fn nothing_is_written_without_a_primary_and_the_last_good_file_stays() {
-    let mut world = World::new();
-    let problem = world.look().unwrap();
+fn without_a_default_network_nothing_is_written_and_the_last_file_stays() {
+    let mut fixture = Fixture::new();
+    let problem = fixture.update().unwrap();
     assert!(
-        problem.contains("no primary CNI configuration in /net.d"),
+        problem.contains("no CNI configuration of a default network in /net.d"),
         "{problem}"
     );
-    assert!(world.names("/net.d").is_empty());
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
-    let good = world.read(OURS);
+    assert!(fixture.names("/net.d").is_empty());
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    let valid = fixture.read(OURS);
     for broken in ["", "{\"half", "{}", r#"{"type":"multus-shim","name":"x"}"#] {
-        world.write("/net.d/10-a.conflist", broken);
-        let problem = world.look().unwrap();
+        fixture.write("/net.d/10-a.conflist", broken);
+        let problem = fixture.update().unwrap();
         assert!(
-            problem.contains("10-a.conflist cannot be used"),
+            problem.contains("10-a.conflist can no longer be used"),
             "{problem}"
         );
-        assert_eq!(world.read(OURS), good);
+        assert_eq!(fixture.read(OURS), valid);
     }
-    world.root.remove("/net.d/10-a.conflist").unwrap();
-    assert!(world.look().unwrap().contains("no primary"));
-    assert_eq!(world.read(OURS), good, "pods are not to go without us");
-    world.root.remove(OURS).unwrap();
-    assert!(world.look().unwrap().contains("no primary"));
-    assert_eq!(world.read(OURS), good, "it is put back even then");
+    fixture.root.remove("/net.d/10-a.conflist").unwrap();
+    let missing = "no CNI configuration of a default network";
+    assert!(fixture.update().unwrap().contains(missing));
+    assert_eq!(fixture.read(OURS), valid, "no pod may start without us");
+    fixture.root.remove(OURS).unwrap();
+    assert!(fixture.update().unwrap().contains(missing));
+    assert_eq!(fixture.read(OURS), valid, "it is restored even then");
 }
 
 #[test]
-fn another_primary_is_taken_when_it_comes_first_or_the_present_one_is_gone() {
-    let mut world = World::new();
-    let uses = |world: &World| world.config()["clusterNetwork"].clone();
-    world.write("/net.d/10-flannel.conflist", PRIMARY);
-    world.write("/net.d/20-other.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
-    assert_eq!(uses(&world), "/net.d/10-flannel.conflist");
-    world.write("/net.d/05-cilium.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
-    assert_eq!(uses(&world), "/net.d/05-cilium.conflist");
-    world.write("/net.d/05-cilium.conflist", "{\"half");
-    assert!(world.look().unwrap().contains("05-cilium"));
-    assert_eq!(uses(&world), "/net.d/05-cilium.conflist");
-    // The next daemon has not seen the file when it was whole.
-    world.restart(&json!({}));
-    assert!(world.look().unwrap().contains("05-cilium"));
-    assert_eq!(uses(&world), "/net.d/05-cilium.conflist");
-    world.root.remove("/net.d/05-cilium.conflist").unwrap();
-    assert_eq!(world.look(), None);
-    assert_eq!(uses(&world), "/net.d/10-flannel.conflist");
+fn another_default_network_is_taken_when_it_is_first_or_the_present_one_is_deleted() {
+    let mut fixture = Fixture::new();
+    let uses = |fixture: &Fixture| fixture.config()["clusterNetwork"].clone();
+    fixture.write("/net.d/10-flannel.conflist", DEFAULT_NETWORK);
+    fixture.write("/net.d/20-other.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    assert_eq!(uses(&fixture), "/net.d/10-flannel.conflist");
+    fixture.write("/net.d/05-cilium.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    assert_eq!(uses(&fixture), "/net.d/05-cilium.conflist");
+    fixture.write("/net.d/05-cilium.conflist", "{\"half");
+    assert!(fixture.update().unwrap().contains("05-cilium"));
+    assert_eq!(uses(&fixture), "/net.d/05-cilium.conflist");
+    // The next daemon has never seen the file complete.
+    fixture.restart(&json!({}));
+    assert!(fixture.update().unwrap().contains("05-cilium"));
+    assert_eq!(uses(&fixture), "/net.d/05-cilium.conflist");
+    fixture.root.remove("/net.d/05-cilium.conflist").unwrap();
+    assert_eq!(fixture.update(), None);
+    assert_eq!(uses(&fixture), "/net.d/10-flannel.conflist");
 }
 
 #[test]
-fn capabilities_and_name_follow_the_primary() {
-    let mut world = World::with(&json!({"overrideNetworkName": true}));
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+fn capabilities_and_name_follow_the_default_network() {
+    let mut fixture = Fixture::with(&json!({"overrideNetworkName": true}));
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
     assert_eq!(
-        world.config()["capabilities"],
+        fixture.config()["capabilities"],
         json!({"portMappings": true})
     );
-    assert_eq!(world.config()["name"], "cbr0");
+    assert_eq!(fixture.config()["name"], "cbr0");
     let next = r#"{"name":"next","plugins":[{"type":"bridge"}]}"#;
-    world.write("/net.d/10-a.conflist", next);
-    assert_eq!(world.look(), None);
-    assert_eq!(world.config().get("capabilities"), None);
-    assert_eq!(world.config()["name"], "next");
-    world.write("/net.d/10-a.conflist", r#"{"plugins":[{"type":"bridge"}]}"#);
-    assert!(world.look().unwrap().contains("10-a.conflist has no name"));
-    assert_eq!(world.config()["name"], "next");
+    fixture.write("/net.d/10-a.conflist", next);
+    assert_eq!(fixture.update(), None);
+    assert_eq!(fixture.config().get("capabilities"), None);
+    assert_eq!(fixture.config()["name"], "next");
+    fixture.write("/net.d/10-a.conflist", r#"{"plugins":[{"type":"bridge"}]}"#);
+    assert!(
+        fixture
+            .update()
+            .unwrap()
+            .contains("10-a.conflist has no name")
+    );
+    assert_eq!(fixture.config()["name"], "next");
 }
 
 #[test]
-fn a_new_directory_is_served_before_the_old_one_is_given_up() {
-    let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
-    world.root.make_dirs("/new.d", 0o755).unwrap();
-    assert!(world.look_at("/new.d").is_some());
-    assert!(world.root.exists(OURS));
-    world.restart(&json!({}));
-    world.write("/new.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look_at("/new.d"), None);
-    assert!(world.root.exists("/new.d/00-multus.conf") && !world.root.exists(OURS));
+fn a_new_directory_gets_the_file_before_the_old_one_loses_it() {
+    let mut fixture = Fixture::new();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    fixture.root.make_dirs("/new.d", 0o755).unwrap();
+    assert!(fixture.update_in("/new.d").is_some());
+    assert!(fixture.root.exists(OURS));
+    fixture.restart(&json!({}));
+    fixture.write("/new.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update_in("/new.d"), None);
+    assert!(fixture.root.exists("/new.d/00-multus.conf") && !fixture.root.exists(OURS));
 }
 
 #[test]
-fn a_ready_made_file_takes_the_place_of_ours_and_the_reverse() {
-    let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
+fn a_static_configuration_replaces_the_generated_one_and_the_reverse() {
+    let mut fixture = Fixture::new();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
     let text =
         r#"{ "name": "mine", "type": "multus-shim", "clusterNetwork": "/net.d/10-a.conflist" }"#;
-    let path = world.mount("10-my.conf", text);
-    world.restart(&json!({"multusConfigFile": path}));
-    assert_eq!(world.look(), None);
-    assert_eq!(world.read("/net.d/10-my.conf"), text);
-    assert_eq!(world.names("/net.d"), ["10-a.conflist", "10-my.conf"]);
-    let other = world.mount("20-my.conf", text);
-    world.restart(&json!({"multusConfigFile": other}));
-    assert_eq!(world.look(), None);
-    assert_eq!(world.names("/net.d"), ["10-a.conflist", "20-my.conf"]);
-    world.root.make_dirs("/made", 0o755).unwrap();
-    world.write("/made/30-my.conf", text);
-    world.restart(&json!({"multusConfigFile": "/host/made/30-my.conf"}));
-    assert_eq!(world.look(), None);
-    assert_eq!(world.names("/net.d"), ["10-a.conflist", "30-my.conf"]);
-    world.restart(&json!({"multusConfigFile": "auto"}));
-    assert_eq!(world.look(), None);
-    assert_eq!(world.names("/net.d"), ["00-multus.conf", "10-a.conflist"]);
+    let path = fixture.mount("10-my.conf", text);
+    fixture.restart(&json!({"multusConfigFile": path}));
+    assert_eq!(fixture.update(), None);
+    assert_eq!(fixture.read("/net.d/10-my.conf"), text);
+    assert_eq!(fixture.names("/net.d"), ["10-a.conflist", "10-my.conf"]);
+    let other = fixture.mount("20-my.conf", text);
+    fixture.restart(&json!({"multusConfigFile": other}));
+    assert_eq!(fixture.update(), None);
+    assert_eq!(fixture.names("/net.d"), ["10-a.conflist", "20-my.conf"]);
+    fixture.root.make_dirs("/made", 0o755).unwrap();
+    fixture.write("/made/30-my.conf", text);
+    fixture.restart(&json!({"multusConfigFile": "/host/made/30-my.conf"}));
+    assert_eq!(fixture.update(), None);
+    assert_eq!(fixture.names("/net.d"), ["10-a.conflist", "30-my.conf"]);
+    fixture.restart(&json!({"multusConfigFile": "auto"}));
+    assert_eq!(fixture.update(), None);
+    assert_eq!(fixture.names("/net.d"), ["00-multus.conf", "10-a.conflist"]);
 }
 
 #[test]
-fn a_ready_made_file_that_runtimes_cannot_use_is_not_installed() {
-    let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
-    let path = world.mount("10-my.conf", "{}");
-    world.restart(&json!({"multusConfigFile": path}));
-    let problem = world.look().unwrap();
+fn a_static_configuration_that_runtimes_cannot_use_is_not_installed() {
+    let mut fixture = Fixture::new();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    let path = fixture.mount("10-my.conf", "{}");
+    fixture.restart(&json!({"multusConfigFile": path}));
+    let problem = fixture.update().unwrap();
     assert!(
         problem.contains("multusConfigFile") && problem.contains(&path),
         "{problem}"
     );
-    assert_eq!(world.names("/net.d"), ["00-multus.conf", "10-a.conflist"]);
-    let good = r#"{"name":"mine","type":"multus-shim"}"#;
-    world.mount("10-my.conf", good);
-    assert_eq!(world.look(), None);
-    world.mount("10-my.conf", "");
-    assert!(world.look().is_some());
-    assert_eq!(world.read("/net.d/10-my.conf"), good);
+    assert_eq!(fixture.names("/net.d"), ["00-multus.conf", "10-a.conflist"]);
+    let valid = r#"{"name":"mine","type":"multus-shim"}"#;
+    fixture.mount("10-my.conf", valid);
+    assert_eq!(fixture.update(), None);
+    fixture.mount("10-my.conf", "");
+    assert!(fixture.update().is_some());
+    assert_eq!(fixture.read("/net.d/10-my.conf"), valid);
 }
 
 #[test]
-fn the_indicator_holds_back_the_first_write_and_nothing_else() {
+fn the_readiness_indicator_delays_only_the_first_write() {
     let config = json!({"readinessindicatorfile": "/host/run/ready"});
-    let mut world = World::with(&config);
-    world.root.make_dirs("/run", 0o755).unwrap();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    let waits = |world: &mut World| {
-        let problem = world.look().unwrap();
+    let mut fixture = Fixture::with(&config);
+    fixture.root.make_dirs("/run", 0o755).unwrap();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    let waits = |fixture: &mut Fixture| {
+        let problem = fixture.update().unwrap();
         assert!(
             problem.contains("still waiting for readinessindicatorfile @ /run/ready"),
             "{problem}"
         );
     };
-    waits(&mut world);
-    assert!(!world.root.exists(OURS));
-    world.write("/run/ready", "");
-    assert_eq!(world.look(), None);
-    world.root.remove("/run/ready").unwrap();
-    waits(&mut world);
-    assert!(world.root.exists(OURS));
-    world.root.remove(OURS).unwrap();
-    waits(&mut world);
+    waits(&mut fixture);
+    assert!(!fixture.root.exists(OURS));
+    fixture.write("/run/ready", "");
+    assert_eq!(fixture.update(), None);
+    fixture.root.remove("/run/ready").unwrap();
+    waits(&mut fixture);
+    assert!(fixture.root.exists(OURS));
+    fixture.root.remove(OURS).unwrap();
+    waits(&mut fixture);
     assert!(
-        world.root.exists(OURS),
-        "without it pods would go to the primary"
+        fixture.root.exists(OURS),
+        "without it pods would have the default network only"
     );
-    world.restart(&config);
-    waits(&mut world);
-    assert!(world.root.exists(OURS));
+    fixture.restart(&config);
+    waits(&mut fixture);
+    assert!(fixture.root.exists(OURS));
 }
 
 #[test]
-fn what_someone_does_to_the_file_is_undone_and_told_once_it_is_a_habit() {
-    let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
-    let good = world.read(OURS);
-    let at = |name: &str| world.dir.path().join("net.d").join(name);
+fn changes_by_other_programs_are_undone_and_reported_when_they_repeat() {
+    let mut fixture = Fixture::new();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    let valid = fixture.read(OURS);
+    let at = |name: &str| fixture.dir.path().join("net.d").join(name);
     let (ours, theirs) = (at("00-multus.conf"), at("00-multus.conf.cilium_bak"));
     let mut problems = Vec::new();
     for _ in 0..6 {
         std::fs::rename(&ours, &theirs).unwrap();
-        problems.push(world.look());
-        assert_eq!(world.read(OURS), good);
+        problems.push(fixture.update());
+        assert_eq!(fixture.read(OURS), valid);
     }
     assert_eq!(problems[..4], [const { None }; 4]);
     for problem in &problems[4..] {
         let problem = problem.as_deref().unwrap();
         assert!(
-            problem.contains(
-                "/net.d/00-multus.conf away (it is renamed to 00-multus.conf.cilium_bak)"
-            ),
+            problem.contains("/net.d/00-multus.conf (it is renamed to 00-multus.conf.cilium_bak)"),
             "{problem}"
         );
     }
-    world.write(OURS, "{}");
-    assert!(world.look().unwrap().contains("its content is replaced"));
-    world.root.remove(OURS).unwrap();
+    fixture.write(OURS, "{}");
+    assert!(
+        fixture
+            .update()
+            .unwrap()
+            .contains("its content is replaced")
+    );
+    fixture.root.remove(OURS).unwrap();
     std::fs::remove_file(&theirs).unwrap();
-    assert!(world.look().unwrap().contains("it is removed"));
-    assert!(world.manager.look(&target("/net.d")) > SETTLE);
+    assert!(fixture.update().unwrap().contains("it is removed"));
+    assert!(fixture.manager.update(&target("/net.d")) > SETTLE);
 }
 
 #[test]
-fn a_disk_that_takes_nothing_more_leaves_what_was_there() {
-    let mut world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
-    assert_eq!(world.look(), None);
-    let good = world.read(OURS);
-    // The hidden file that a write begins with cannot be made.
-    world
+fn a_failed_write_leaves_the_previous_file() {
+    let mut fixture = Fixture::new();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    let valid = fixture.read(OURS);
+    // The temporary file of a write cannot be created.
+    fixture
         .root
         .make_dirs("/net.d/.multus-rs-00-multus.conf.tmp", 0o755)
         .unwrap();
-    world.write("/net.d/05-b.conflist", PRIMARY);
+    fixture.write("/net.d/05-b.conflist", DEFAULT_NETWORK);
     assert!(
-        world
-            .look()
+        fixture
+            .update()
             .unwrap()
             .contains("cannot write /net.d/00-multus.conf")
     );
-    assert_eq!(world.read(OURS), good);
+    assert_eq!(fixture.read(OURS), valid);
 }
 
 #[tokio::test]
-async fn a_file_that_someone_removes_or_renames_comes_back() {
-    let world = World::new();
-    world.write("/net.d/10-a.conflist", PRIMARY);
+async fn a_removed_or_renamed_file_is_restored() {
+    let fixture = Fixture::new();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
     let (sender, receiver) = tokio::sync::watch::channel(Some(target("/net.d")));
-    let running = tokio::spawn(world.manager.run(receiver));
-    let ours = world.dir.path().join("net.d/00-multus.conf");
-    let takes: [fn(&Path); 3] = [
+    let running = tokio::spawn(fixture.manager.run(receiver));
+    let ours = fixture.dir.path().join("net.d/00-multus.conf");
+    let removals: [fn(&Path); 3] = [
         |path| std::fs::remove_file(path).unwrap(),
         |path| std::fs::rename(path, path.with_extension("bak")).unwrap(),
         |_| {},
     ];
-    for take in takes {
+    for remove in removals {
         let written = async {
             while !ours.exists() {
                 tokio::task::yield_now().await;
@@ -316,7 +325,7 @@ async fn a_file_that_someone_removes_or_renames_comes_back() {
         };
         let written = tokio::time::timeout(Duration::from_secs(20), written).await;
         written.expect("written within 20 s");
-        take(&ours);
+        remove(&ours);
     }
     drop(sender);
     running.abort();

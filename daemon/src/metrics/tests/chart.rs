@@ -1,4 +1,4 @@
-//! The chart's dashboard and rules: they are files that Grafana and Prometheus read, and ask for nothing that is not served.
+//! Checks that the chart's dashboard for Grafana and alerts for Prometheus query only metrics that the daemon serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +9,21 @@ use super::{complete_text, exposition};
 const DASHBOARD: &str = include_str!("../../../../chart/template/main/files/dashboard.json");
 const RULES: &str = include_str!("../../../../chart/template/main/files/rules.yaml");
 
-/// The names that queries may use, with the labels that their samples have.
+/// Returns the names that queries may use, with the labels of their samples.
 fn served() -> BTreeMap<String, BTreeSet<String>> {
     let mut served = BTreeMap::<String, BTreeSet<String>>::new();
     for block in exposition::parse(&complete_text()).unwrap() {
         for sample in block.samples {
             let labels = served.entry(sample.name).or_default();
             labels.extend(sample.labels.into_keys());
-            // Prometheus' own.
+            // Prometheus adds this label.
             labels.insert("instance".to_owned());
         }
     }
     served
 }
 
-/// Metrics in a query with the labels that it selects them by.
+/// Returns the metrics of a query with the labels by which it selects them.
 fn selectors(expr: &str) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     let mut rest = expr;
@@ -34,7 +34,7 @@ fn selectors(expr: &str) -> Vec<(String, Vec<String>)> {
         let (name, behind) = word.split_at(end);
         rest = behind;
         if !(name.starts_with("multus_") || name.starts_with("process_")) {
-            // Words in quotes are values.
+            // Words in quotes are values of labels.
             continue;
         }
         let mut labels = Vec::new();
@@ -51,7 +51,7 @@ fn selectors(expr: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Labels that an expression groups by.
+/// Returns the labels by which an expression groups.
 fn groups(expr: &str) -> Vec<&str> {
     let parts = expr.split(" by (").skip(1);
     let lists = parts.filter_map(|part| part.split_once(')'));
@@ -83,12 +83,12 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn the_dashboard_asks_for_what_is_served() {
+fn the_dashboard_queries_only_served_metrics() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let served = served();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut ids = BTreeSet::new();
-    let mut asked = String::new();
+    let mut queries = String::new();
     for panel in panels {
         let title = text(&panel["title"]);
         assert!(
@@ -101,8 +101,8 @@ fn the_dashboard_asks_for_what_is_served() {
         for target in panel["targets"].as_array().unwrap() {
             let expr = text(&target["expr"]);
             check(title, expr, &served);
-            asked.push_str(expr);
-            asked.push('\n');
+            queries.push_str(expr);
+            queries.push('\n');
             let is_heatmap = panel["type"] == "heatmap";
             assert_eq!(target["format"] == "heatmap", is_heatmap, "{title}");
             for part in text(&target["legendFormat"]).split("{{").skip(1) {
@@ -118,14 +118,14 @@ fn the_dashboard_asks_for_what_is_served() {
             .find_map(|suffix| name.strip_suffix(suffix))
             .unwrap_or(name);
         assert!(
-            asked.contains(family) || name == "process_open_fds",
+            queries.contains(family) || name == "process_open_fds",
             "no panel shows {name}"
         );
     }
 }
 
 #[test]
-fn the_dashboard_has_what_one_looks_for() {
+fn the_dashboard_has_a_panel_for_every_important_metric() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let shows = |kind: &str, part: &str| {
@@ -165,7 +165,7 @@ fn the_dashboard_has_what_one_looks_for() {
 }
 
 #[test]
-fn the_rules_ask_for_what_is_served() {
+fn the_alerts_query_only_served_metrics() {
     let rules: Value = serde_yaml::from_str(RULES).unwrap();
     let served = served();
     let mut names = BTreeSet::new();

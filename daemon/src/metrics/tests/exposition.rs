@@ -1,5 +1,5 @@
-//! A strict reader of Prometheus' text format, version 0.0.4: names, labels, escapes, types before samples, one block for
-//! each name, buckets that add up.
+//! A strict parser of Prometheus' text format, version 0.0.4. It checks names, labels, escapes, types before samples, one block for each
+//! name, and buckets that add up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) struct Block {
     pub(super) samples: Vec<Sample>,
 }
 
-/// All families, or the first line that is wrong and why.
+/// Returns all families, or the first invalid line with the reason.
 pub(super) fn parse(text: &str) -> Result<Vec<Block>, String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the last line has no end".to_owned());
@@ -76,7 +76,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Block>, String> {
 }
 
 impl Block {
-    /// Whether a sample of that name belongs to it.
+    /// Whether a sample of that name belongs to this family.
     fn holds(&self, name: &str) -> bool {
         match name.strip_prefix(&self.name) {
             Some("") => self.kind != "histogram",
@@ -161,7 +161,7 @@ fn sample(line: &str) -> Result<Sample, String> {
     })
 }
 
-/// Labels up to the closing brace, and what follows it.
+/// Returns the labels up to the closing brace, and the rest of the line.
 fn labels(mut rest: &str) -> Result<(BTreeMap<String, String>, &str), String> {
     let mut labels = BTreeMap::new();
     loop {
@@ -211,14 +211,14 @@ fn number(text: &str) -> Option<f64> {
 }
 
 #[test]
-fn the_text_is_what_prometheus_reads() {
+fn the_text_is_valid_for_prometheus() {
     let blocks = parse(&complete_text()).unwrap();
     assert!(blocks.len() > 15, "{blocks:?}");
     assert_eq!(parse(""), Ok(Vec::new()));
 }
 
 #[test]
-fn the_reader_is_strict() {
+fn the_parser_is_strict() {
     let head = "# HELP x_total X\n# TYPE x_total counter\n";
     assert!(parse(&format!("{head}x_total{{a=\"b\"}} 1\n")).is_ok());
     for (text, why) in [

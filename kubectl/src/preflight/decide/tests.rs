@@ -176,11 +176,11 @@ fn options_of_the_values_decide() {
     );
     check_with(&with("silent"), &objects, &[]);
     // Without the option the daemon's default applies.
-    let default = validate::netconf(Map::new()).unwrap().unserved;
+    let default = validate::netconf(Map::new()).unwrap().unsupported_requests;
     let expected = match default {
-        plan::netconf::Unserved::Error => FAILS,
-        plan::netconf::Unserved::Event => CHANGES,
-        plan::netconf::Unserved::Silent => NOTE,
+        plan::netconf::UnsupportedRequests::Error => FAILS,
+        plan::netconf::UnsupportedRequests::Event => CHANGES,
+        plan::netconf::UnsupportedRequests::Silent => NOTE,
     };
     assert_eq!(decided(&objects, &json!({})).verdict, Some(expected));
 

@@ -126,7 +126,7 @@ fn errors_of_the_daemons_rules_are_found_without_any_event() {
     option(&mut unserved, "unservedRequests", json!("error"));
     check(
         &unserved,
-        Cause::RequestUnserved,
+        Cause::RequestUnsupported,
         &["bandwidth", "add the capability"],
     );
     for action in ["event", "silent"] {
@@ -474,7 +474,7 @@ fn causes_of_addresses_and_capabilities_have_a_hint() {
         ),
         (
             "network shop/storage: no plugin serves the request for ips: add the capability, drop the request, or set unservedRequests to event",
-            Cause::RequestUnserved,
+            Cause::RequestUnsupported,
             "\"capabilities\": {\"ips\": true}",
         ),
         (
