@@ -42,11 +42,11 @@ const WORDS: &[(&[&str], &[&str])] = &[
             "--set=perNodeCertificate.enabled=true",
             "--set=perNodeCertificate.approver.enabled=false",
         ],
-        &["somebody else has to"],
+        &["approve them by other means"],
     ),
     (
         &["--set=definitionValidation.enabled=true"],
-        &["are met with Deny"],
+        &["could use is Deny"],
     ),
     (
         &["--set=architectures={arm64}"],
@@ -54,7 +54,7 @@ const WORDS: &[(&[&str], &[&str])] = &[
     ),
     (
         &["--set=config.cni_conf.confDir=/etc/x"],
-        &["confDir puts /etc/x on every node"],
+        &["confDir sets /etc/x on every node"],
     ),
     (
         &["--set=config.cni_conf.binDir=/host/opt/x"],
@@ -64,14 +64,14 @@ const WORDS: &[(&[&str], &[&str])] = &[
         &["--set=config.cni_conf.shimDir=/host/opt/x"],
         &[
             "shimDir is /host/opt/x; it names a path on the node, so /opt/x is used",
-            "shimDir puts /opt/x on every node",
+            "shimDir sets /opt/x on every node",
         ],
     ),
     (
         &["--set=config.daemon_conf.cniConfigDir=/host/etc/x"],
         &[
             "daemon_conf.cniConfigDir is /host/etc/x",
-            "cniConfigDir puts /etc/x on every node",
+            "cniConfigDir sets /etc/x on every node",
         ],
     ),
     (
@@ -88,7 +88,7 @@ const WORDS: &[(&[&str], &[&str])] = &[
     ),
     (
         &["--set=manifests.customResourceDefinition=true"],
-        &["it comes with rke2-multus-crd"],
+        &["the CRD is in the chart rke2-multus-crd"],
     ),
 ];
 

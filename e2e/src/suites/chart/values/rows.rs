@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Row] = &[
         ..row(
             "image.digest",
             DIGEST,
-            Refused("set thickPlugin.image.digest, or remove one of both"),
+            Refused("set thickPlugin.image.digest, or remove one of them"),
         )
     },
     row("image.tag", "''", Refused("image.tag is empty")),
@@ -215,7 +215,7 @@ pub(super) const ROWS: &[Row] = &[
         ..row(
             "updateStrategy.rollingUpdate.maxUnavailable",
             "1",
-            Refused("Kubernetes wants one of them to be 0"),
+            Refused("Kubernetes requires one of them to be 0"),
         )
     },
     row(

@@ -1,21 +1,27 @@
-//! `Chart.yaml` of our charts: what Helm, Artifact Hub and the catalog of Rancher show of them, and which clusters they are for.
+//! Writes `Chart.yaml` of our charts: the metadata that Helm, Artifact Hub and Rancher's catalog show, and the clusters that they support.
 
-use crate::{Identity, pack::Chart, values::ARCHITECTURES};
+use crate::{Chart, Identity, values::ARCHITECTURES};
 
-/// Rolling updates of a DaemonSet with `maxSurge` are stable from here on. The `-0` lets versions with a suffix of their vendor pass.
-pub const KUBE_VERSION: &str = ">= 1.25.0-0";
+/// The first version of Kubernetes in which rolling updates of a `DaemonSet` with `maxSurge` are stable. The `-0` includes versions with a vendor's
+/// suffix.
+const KUBE_VERSION: &str = ">= 1.25.0-0";
 
 const HOME: &str = env!("CARGO_PKG_REPOSITORY");
 const ICON: &str = "https://raw.githubusercontent.com/multus-rs/multus-rs/main/docs/icon.svg";
-/// Where the distros install charts of this kind.
+/// The namespace where the distros install their charts.
 const NAMESPACE: &str = "kube-system";
 
-/// The text of `Chart.yaml`.
-pub fn chart_yaml(chart: Chart, identity: Identity, version: &str, is_prerelease: bool) -> String {
+/// Returns the text of `Chart.yaml`.
+pub(crate) fn chart_yaml(
+    chart: Chart,
+    identity: Identity,
+    version: &str,
+    is_prerelease: bool,
+) -> String {
     let name = chart.name(identity);
-    let what = match chart {
+    let description = match chart {
         Chart::Main => "Several network interfaces for pods, on every node of a mixed cluster",
-        Chart::Crd => "The definition of NetworkAttachmentDefinition",
+        Chart::Crd => "The CRD of NetworkAttachmentDefinition",
     };
     let mut text = format!(
         "apiVersion: v2
@@ -24,7 +30,7 @@ version: {version}
 appVersion: {version}
 kubeVersion: \"{KUBE_VERSION}\"
 type: application
-description: {what}
+description: {description}
 home: {HOME}
 icon: {ICON}
 sources:
@@ -45,12 +51,12 @@ annotations:
     text
 }
 
-/// A value after its key: lists for Artifact Hub have several lines.
+/// Writes a value after its key; lists for Artifact Hub have several lines.
 fn value_of(value: &str) -> String {
     if value.contains('\n') {
         return format!(": |\n    {}\n", value.trim_end().replace('\n', "\n    "));
     }
-    // What YAML would take for a truth value or a comparison stays a text.
+    // Quotes keep values as text that YAML would read as booleans or operators.
     if value.starts_with(|first: char| first.is_ascii_alphabetic())
         && value.parse::<bool>().is_err()
     {
@@ -60,7 +66,7 @@ fn value_of(value: &str) -> String {
     }
 }
 
-/// Annotations, sorted by key.
+/// Returns the annotations, sorted by key.
 fn annotations(
     chart: Chart,
     identity: Identity,
@@ -103,7 +109,7 @@ fn annotations(
         Chart::Crd => found.extend([
             (
                 "artifacthub.io/crds",
-                "- kind: NetworkAttachmentDefinition\n  version: v1\n  name: network-attachment-definitions.k8s.cni.cncf.io\n  displayName: Network attachment definition\n  description: A network that pods can ask for by name\n"
+                "- kind: NetworkAttachmentDefinition\n  version: v1\n  name: network-attachment-definitions.k8s.cni.cncf.io\n  displayName: Network attachment definition\n  description: A network that pods can request by name\n"
                     .to_owned(),
             ),
             ("catalog.cattle.io/display-name", "Multus CRD".to_owned()),
@@ -124,47 +130,47 @@ fn images(version: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{IDENTITIES, about::About, pack::CHARTS, values::VALUES};
+    use crate::{CHARTS, IDENTITIES, metadata::Metadata, values::VALUES};
 
-    fn about(chart: Chart, version: &str, is_prerelease: bool) -> About {
+    fn metadata(chart: Chart, version: &str, is_prerelease: bool) -> Metadata {
         let text = chart_yaml(chart, IDENTITIES[0], version, is_prerelease);
-        About::read(text.as_bytes()).unwrap()
+        Metadata::read(text.as_bytes()).unwrap()
     }
 
     #[test]
     fn every_field_that_catalogs_show_is_set() {
         for chart in CHARTS {
-            let about = about(chart, "5.0.0", false);
-            for field in [&about.home, &about.icon, &about.description] {
-                assert!(!field.is_empty(), "{about:?}");
+            let metadata = metadata(chart, "5.0.0", false);
+            for field in [&metadata.home, &metadata.icon, &metadata.description] {
+                assert!(!field.is_empty(), "{metadata:?}");
             }
-            assert_eq!(about.kube_version, KUBE_VERSION);
-            assert_eq!(about.sources.len(), 2);
-            assert_eq!(about.maintainers[0].name, "multus-rs");
-            assert!(about.keywords.contains(&"multus".to_owned()));
-            assert_eq!(about.annotations["artifacthub.io/prerelease"], "false");
+            assert_eq!(metadata.kube_version, KUBE_VERSION);
+            assert_eq!(metadata.sources.len(), 2);
+            assert_eq!(metadata.maintainers[0].name, "multus-rs");
+            assert!(metadata.keywords.contains(&"multus".to_owned()));
+            assert_eq!(metadata.annotations["artifacthub.io/prerelease"], "false");
             assert_eq!(
-                about.annotations["catalog.cattle.io/release-name"],
+                metadata.annotations["catalog.cattle.io/release-name"],
                 chart.name(IDENTITIES[0])
             );
         }
     }
 
     #[test]
-    fn the_catalog_installs_the_definition_first() {
-        let main = about(Chart::Main, "5.0.0", false);
+    fn the_catalog_installs_the_crd_chart_first() {
+        let main = metadata(Chart::Main, "5.0.0", false);
         assert_eq!(
             main.annotations["catalog.cattle.io/auto-install"],
             "rke2-multus-crd=match"
         );
-        let crd = about(Chart::Crd, "5.0.0-rc.1", true);
+        let crd = metadata(Chart::Crd, "5.0.0-rc.1", true);
         assert_eq!(crd.annotations["catalog.cattle.io/hidden"], "true");
         assert_eq!(crd.annotations["artifacthub.io/prerelease"], "true");
     }
 
     #[test]
-    fn listed_images_are_those_of_the_values() {
-        let main = about(Chart::Main, "5.1.2", false);
+    fn listed_images_equal_those_of_the_values() {
+        let main = metadata(Chart::Main, "5.1.2", false);
         let listed: serde_json::Value =
             serde_yaml::from_str(&main.annotations["artifacthub.io/images"]).unwrap();
         let repository = VALUES.iter().find(|row| row.path == "image.repository");

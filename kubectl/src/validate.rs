@@ -1,5 +1,5 @@
-//! What the daemon will say of definitions and pods, said by the very same functions before they exist.
-//! Nothing here knows a rule of the annotation, of a definition or of a plan; see `plan`.
+//! Validates definitions and pods with the daemon's own functions, before they exist in a cluster.
+//! This module has no rules of annotations, definitions or plans of its own; they are in the crate `plan`.
 
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
@@ -13,34 +13,34 @@ use plan::{
 use serde_json::{Map, Value};
 
 use crate::{
+    diagnostic::Diagnostic,
     ipam,
     object::{self, Definition, Pod},
-    remark::Remark,
     suggest,
 };
 
-/// The interface that every runtime of Kubernetes asks for.
-const PRIMARY_INTERFACE: &str = "eth0";
-/// Stands for the cluster's default network; a part of Multus, which no list of plugins refuses.
+/// The interface that every Kubernetes runtime requests for the default network.
+const DEFAULT_INTERFACE: &str = "eth0";
+/// Stands for the plugin of the cluster's default network. It is a part of Multus, so no list of allowed plugins refuses it.
 const ANY_PLUGIN: &str = "passthru";
 
-/// The definitions that are known.
+/// The definitions that were read from files or from the cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// By namespace and name.
+pub(crate) struct KnownDefinitions {
+    /// Definitions by namespace and name.
     pub(crate) nads: BTreeMap<(String, String), Arc<Nad>>,
-    /// Whether what is not there does not exist, as somebody looked.
-    pub(crate) is_whole: bool,
+    /// True when a definition that is not in `nads` does not exist; false when it may exist and was not read.
+    pub(crate) is_complete: bool,
     /// Names of other definitions in the cluster, by namespace.
-    pub(crate) others: BTreeMap<String, Vec<String>>,
-    /// The chart that brings the kind, where the cluster does not know it.
+    pub(crate) other_names: BTreeMap<String, Vec<String>>,
+    /// The chart that installs the CRD, when the cluster does not have it.
     pub(crate) missing_crd: Option<String>,
 }
 
-impl Known {
-    /// A definition of the namespace whose name is nearly this one, or one of this very name in another namespace.
+impl KnownDefinitions {
+    /// Returns a definition of the namespace with a similar name, else one of the same name in another namespace.
     fn similar(&self, namespace: &str, name: &str) -> Option<String> {
-        let listed = self.others.iter().flat_map(|(namespace, names)| {
+        let listed = self.other_names.iter().flat_map(|(namespace, names)| {
             names
                 .iter()
                 .map(move |name| (namespace.as_str(), name.as_str()))
@@ -50,22 +50,23 @@ impl Known {
             .map(|(namespace, name)| (namespace.as_str(), name.as_str()))
             .chain(listed)
             .collect();
-        let here = all.iter().filter(|(other, _)| *other == namespace);
-        let near = suggest::nearest(name, here.map(|(_, name)| *name)).map(str::to_owned);
-        near.or_else(|| {
+        let in_namespace = all.iter().filter(|(other, _)| *other == namespace);
+        let nearest =
+            suggest::nearest(name, in_namespace.map(|(_, name)| *name)).map(str::to_owned);
+        nearest.or_else(|| {
             let same = all.iter().find(|(_, other)| *other == name);
             same.map(|(namespace, name)| format!("{namespace}/{name}"))
         })
     }
 
-    /// One more.
+    /// Adds a definition; one of the same namespace and name is replaced.
     pub(crate) fn add(&mut self, nad: &Arc<Nad>) {
         let key = (nad.namespace.clone(), nad.name.clone());
         self.nads.insert(key, Arc::clone(nad));
     }
 }
 
-impl Definitions for Known {
+impl Definitions for KnownDefinitions {
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>> {
         let key = (namespace.to_owned(), name.to_owned());
         self.nads.get(&key).cloned()
@@ -76,7 +77,7 @@ impl Definitions for Known {
     }
 }
 
-/// No node is at hand.
+/// The files of a node, of which a workstation sees none.
 struct NoFiles;
 
 impl Files for NoFiles {
@@ -97,22 +98,23 @@ impl Files for NoFiles {
     }
 }
 
-/// The options of a daemon with this file, read as it reads them. Which default network there is does not matter here.
+/// Reads the options of a daemon's configuration file with the daemon's own reader, and puts a placeholder for the default network, which does not
+/// matter here.
 pub(crate) fn netconf(options: Map<String, Value>) -> anyhow::Result<Netconf> {
     let mut netconf = daemon_config::Config::parse(options)?.own_netconf()?;
-    let primary = [
+    let default_network = [
         ("cniVersion", "1.0.0"),
         ("name", "default"),
         ("type", ANY_PLUGIN),
     ];
-    let primary = primary.map(|(key, text)| (key.to_owned(), Value::from(text)));
+    let default_network = default_network.map(|(key, text)| (key.to_owned(), Value::from(text)));
     netconf.cluster_network = String::new();
     netconf.auxiliary_cni_chain_name = String::new();
-    netconf.delegates = vec![primary.into_iter().collect()];
+    netconf.delegates = vec![default_network.into_iter().collect()];
     Ok(netconf)
 }
 
-fn inputs<'a>(netconf: &'a Netconf, known: &'a Known) -> Inputs<'a> {
+fn inputs<'a>(netconf: &'a Netconf, known: &'a KnownDefinitions) -> Inputs<'a> {
     Inputs {
         netconf,
         definitions: known,
@@ -121,47 +123,47 @@ fn inputs<'a>(netconf: &'a Netconf, known: &'a Known) -> Inputs<'a> {
     }
 }
 
-/// What is wrong with a definition, whoever selects it.
-pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Remark> {
+/// Validates a definition, independently of the pods that select it.
+pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diagnostic> {
     let Definition { nad, .. } = definition;
-    let mut remarks = misspelt(&definition.keys, &[RESOURCE_ANNOTATION]);
+    let mut diagnostics = misspelled(&definition.annotation_keys, &[RESOURCE_ANNOTATION]);
     if !object::is_current(&definition.api_version) {
         let found = definition.api_version.clone();
-        remarks.push(Remark::ApiVersion { found });
+        diagnostics.push(Diagnostic::ApiVersion { found });
     }
     let named = format!("{}/{}", nad.namespace, nad.name);
     if let Err(error) = plan::parse_annotation(&named, &nad.namespace) {
         let reason = error.to_string();
-        remarks.push(Remark::Unspeakable { reason });
+        diagnostics.push(Diagnostic::NameNeedsJson { reason });
     }
     if !definition.is_text {
-        remarks.push(Remark::ConfigNoText);
-        return remarks;
+        diagnostics.push(Diagnostic::ConfigNotText);
+        return diagnostics;
     }
     if nad.config.trim().is_empty() {
-        remarks.push(Remark::OnEachNode {
+        diagnostics.push(Diagnostic::ConfigOnNodes {
             name: nad.name.clone(),
             dir: netconf.conf_dir.display().to_string(),
         });
-        return remarks;
+        return diagnostics;
     }
-    match plan::definition_attachment(nad, inputs(netconf, &Known::default())) {
-        Err(error) => remarks.push(error.into()),
+    match plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default())) {
+        Err(error) => diagnostics.push(error.into()),
         Ok(attachment) => {
-            remarks.extend(version(&attachment));
-            remarks.extend(similar_plugins(&attachment));
-            remarks.extend(
+            diagnostics.extend(version(&attachment));
+            diagnostics.extend(similar_plugins(&attachment));
+            diagnostics.extend(
                 ipam::check(&attachment.config)
                     .into_iter()
-                    .map(Remark::Ipam),
+                    .map(Diagnostic::Ipam),
             );
         }
     }
-    remarks
+    diagnostics
 }
 
-/// Types of plugins, those of `ipam` included, that are probably misspelled.
-fn similar_plugins(attachment: &Attachment) -> Vec<Remark> {
+/// Reports types of plugins, those of `ipam` included, that are probably misspelled.
+fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
     let plugins = attachment.config.plugins.iter();
     let kinds = plugins.flat_map(|plugin| {
         let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
@@ -170,14 +172,15 @@ fn similar_plugins(attachment: &Attachment) -> Vec<Remark> {
     let similar = kinds.flatten().filter_map(|kind| {
         let meant = suggest::plugin(kind)?;
         let kind = kind.to_owned();
-        Some(Remark::SimilarPlugin { kind, meant })
+        Some(Diagnostic::SimilarPlugin { kind, meant })
     });
     similar.collect()
 }
 
-/// The types of a definition's address management.
+/// Returns the types of a definition's IPAM plugins.
 pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment = plan::definition_attachment(nad, inputs(netconf, &Known::default()));
+    let attachment =
+        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
     let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins);
     let kinds = plugins
         .iter()
@@ -185,9 +188,10 @@ pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
     kinds.map(str::to_owned).collect()
 }
 
-/// The types of a definition's plugins.
+/// Returns the types of a definition's plugins.
 pub(crate) fn plugins(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment = plan::definition_attachment(nad, inputs(netconf, &Known::default()));
+    let attachment =
+        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
     attachment.map_or_else(
         |_| Vec::new(),
         |one| {
@@ -200,15 +204,15 @@ pub(crate) fn plugins(nad: &Nad, netconf: &Netconf) -> Vec<String> {
     )
 }
 
-fn version(attachment: &Attachment) -> Option<Remark> {
+fn version(attachment: &Attachment) -> Option<Diagnostic> {
     let version = attachment.config.version();
-    (!version.is_supported()).then(|| Remark::Version {
+    (!version.is_supported()).then(|| Diagnostic::UnsupportedVersion {
         version: version.to_string(),
         known: SUPPORTED.map(|version| version.to_string()).join(", "),
     })
 }
 
-/// What a pod selects in any of its annotations, as far as that can be read.
+/// Returns the networks that a pod selects in any of its annotations; annotations that cannot be parsed select none.
 pub(crate) fn selected(pod: &Pod, netconf: &Netconf) -> Vec<Selection> {
     let default = pod.view.default_network().map_or_else(Vec::new, |text| {
         plan::parse_annotation(text, &netconf.multus_namespace).unwrap_or_default()
@@ -223,12 +227,12 @@ pub(crate) fn selected(pod: &Pod, netconf: &Netconf) -> Vec<Selection> {
     all
 }
 
-/// What will keep a pod from its networks, all of it at once.
-pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
-    let mut remarks = misspelt(&pod.keys, POD_ANNOTATIONS);
-    for key in &pod.keys_of_maker {
+/// Reports everything that will keep a pod from its networks.
+pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<Diagnostic> {
+    let mut diagnostics = misspelled(&pod.annotation_keys, POD_ANNOTATIONS);
+    for key in &pod.controller_annotation_keys {
         if POD_ANNOTATIONS.contains(&key.as_str()) {
-            remarks.push(Remark::Misplaced {
+            diagnostics.push(Diagnostic::MisplacedAnnotation {
                 key: key.clone(),
                 kind: pod.kind.clone(),
             });
@@ -239,27 +243,27 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
         .into_iter()
         .find(|key| pod.view.annotations.contains_key(*key));
     if let (true, Some(key)) = (pod.host_network, used) {
-        remarks.push(Remark::HostNetwork { key });
-        return remarks;
+        diagnostics.push(Diagnostic::HostNetwork { key });
+        return diagnostics;
     }
     if pod.view.annotations.contains_key(LEGACY_ANNOTATION) && !netconf.legacy_annotation {
-        remarks.push(Remark::Legacy);
+        diagnostics.push(Diagnostic::LegacyAnnotation);
     }
-    remarks.extend(unknown_keys(pod));
-    let of_each = one_by_one(pod, netconf, known);
-    let is_whole = of_each
+    diagnostics.extend(unknown_keys(pod));
+    let of_networks = each_network(pod, netconf, known);
+    let is_planable = of_networks
         .iter()
-        .all(|remark| matches!(remark, Remark::NotServed(_)));
-    remarks.extend(of_each);
-    if is_whole {
-        remarks.extend(all_together(pod, netconf, known));
+        .all(|diagnostic| matches!(diagnostic, Diagnostic::UnsupportedRequest(_)));
+    diagnostics.extend(of_networks);
+    if is_planable {
+        diagnostics.extend(complete_plan(pod, netconf, known));
     }
-    remarks
+    diagnostics
 }
 
-/// Keys of the annotations' JSON form that the daemon passes over.
-fn unknown_keys(pod: &Pod) -> Vec<Remark> {
-    let mut remarks = Vec::new();
+/// Reports keys of the annotations' JSON form that the daemon ignores.
+fn unknown_keys(pod: &Pod) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
     for annotation in [NETWORKS_ANNOTATION, DEFAULT_NETWORK_ANNOTATION] {
         let text = pod.view.annotations.get(annotation);
         let entries = text.and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok());
@@ -270,21 +274,20 @@ fn unknown_keys(pod: &Pod) -> Vec<Remark> {
                     .iter()
                     .any(|read| key.eq_ignore_ascii_case(read))
             };
-            remarks.extend(
-                keys.filter(|key| !is_read(key))
-                    .map(|key| Remark::UnknownKey {
-                        annotation,
-                        entry,
-                        key: key.clone(),
-                        meant: suggest::nearest(key, ANNOTATION_KEYS.iter().copied()),
-                    }),
-            );
+            diagnostics.extend(keys.filter(|key| !is_read(key)).map(|key| {
+                Diagnostic::UnknownKey {
+                    annotation,
+                    entry,
+                    key: key.clone(),
+                    meant: suggest::nearest(key, ANNOTATION_KEYS.iter().copied()),
+                }
+            }));
         }
     }
-    remarks
+    diagnostics
 }
 
-/// The fixed addresses of a pod's networks: network and address of each.
+/// Returns the fixed addresses that a pod requests, as pairs of network and address.
 pub(crate) fn fixed_addresses(pod: &Pod, netconf: &Netconf) -> Vec<(String, String)> {
     let selections = plan::selections(&pod.view, netconf).unwrap_or_default();
     let addresses = selections.into_iter().flat_map(|selection| {
@@ -298,8 +301,8 @@ pub(crate) fn fixed_addresses(pod: &Pod, netconf: &Netconf) -> Vec<(String, Stri
     addresses.collect()
 }
 
-/// Fixed addresses that the network's own ranges do not hold.
-fn outside_ranges(attachment: &Attachment) -> Vec<Remark> {
+/// Reports fixed addresses that are outside of the network's own ranges.
+fn outside_ranges(attachment: &Attachment) -> Vec<Diagnostic> {
     let ranges = ipam::ranges(&attachment.config);
     let requested = attachment.selection.iter().flat_map(|one| &one.ips);
     let outside = requested.filter(|text| {
@@ -309,7 +312,7 @@ fn outside_ranges(attachment: &Attachment) -> Vec<Remark> {
     });
     let listed = ranges.iter().map(ToString::to_string).collect::<Vec<_>>();
     outside
-        .map(|address| Remark::OutsideRange {
+        .map(|address| Diagnostic::OutsideRange {
             address: address.clone(),
             network: attachment.name.clone(),
             ranges: listed.join(", "),
@@ -317,18 +320,18 @@ fn outside_ranges(attachment: &Attachment) -> Vec<Remark> {
         .collect()
 }
 
-/// The networks of the annotation, each for itself: the daemon would stop at the first.
-fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
-    let mut remarks = Vec::new();
+/// Validates each network of the annotation by itself, since the daemon would stop at the first error.
+fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
     let selections = plan::selections(&pod.view, netconf).unwrap_or_else(|error| {
-        remarks.push(error.into());
+        diagnostics.push(error.into());
         Vec::new()
     });
     if let Err(error) = plan::check_selections(&selections) {
-        remarks.push(error.into());
+        diagnostics.push(error.into());
     }
     for selection in selections {
-        if is_on_node(&selection, known) {
+        if is_configured_on_node(&selection, known) {
             continue;
         }
         let attachment = plan::selected_attachment(&pod.view, selection, inputs(netconf, known));
@@ -336,29 +339,34 @@ fn one_by_one(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Remark> {
             let one = std::slice::from_ref(&attachment);
             plan::requests::check(one, netconf.unsupported_requests)?;
             let outside = outside_ranges(&attachment);
-            let lacking = lacking(one, netconf);
+            let unsupported = unsupported(one, netconf);
             Ok(version(&attachment)
                 .into_iter()
                 .chain(outside)
-                .chain(lacking))
+                .chain(unsupported))
         });
         match checked {
-            Ok(found) => remarks.extend(found),
-            Err(error) => remarks.push(or_unknown(error, known)),
+            Ok(found) => diagnostics.extend(found),
+            Err(error) => diagnostics.push(or_unknown(error, known)),
         }
     }
-    remarks
+    diagnostics
 }
 
-/// What the pod starts without, where the daemon reports that in an event.
-fn lacking(attachments: &[Attachment], netconf: &Netconf) -> Option<Remark> {
+/// Reports requests that no plugin serves, for a daemon that starts such pods and reports it in an event.
+fn unsupported(attachments: &[Attachment], netconf: &Netconf) -> Option<Diagnostic> {
     let refusal = plan::requests::check(attachments, UnsupportedRequests::Error);
     let error = refusal.err()?;
-    (netconf.unsupported_requests == UnsupportedRequests::Event).then_some(Remark::NotServed(error))
+    (netconf.unsupported_requests == UnsupportedRequests::Event)
+        .then_some(Diagnostic::UnsupportedRequest(error))
 }
 
-/// The networks of a pod's annotation that can be resolved, each for itself.
-pub(crate) fn attachments(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<Attachment> {
+/// Resolves the networks of a pod's annotation one by one; those that cannot be resolved are left out.
+pub(crate) fn attachments(
+    pod: &Pod,
+    netconf: &Netconf,
+    known: &KnownDefinitions,
+) -> Vec<Attachment> {
     let selections = plan::selections(&pod.view, netconf).unwrap_or_default();
     let inputs = inputs(netconf, known);
     selections
@@ -367,11 +375,11 @@ pub(crate) fn attachments(pod: &Pod, netconf: &Netconf, known: &Known) -> Vec<At
         .collect()
 }
 
-/// The plan that a daemon would make, and what it checks before it runs a plugin.
-fn all_together(pod: &Pod, netconf: &Netconf, known: &Known) -> Option<Remark> {
+/// Makes the plan that a daemon would make, and repeats the checks that a daemon makes before it runs a plugin.
+fn complete_plan(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Option<Diagnostic> {
     let on_node = selected(pod, netconf)
         .iter()
-        .any(|selection| is_on_node(selection, known));
+        .any(|selection| is_configured_on_node(selection, known));
     if on_node {
         return None;
     }
@@ -387,32 +395,32 @@ fn all_together(pod: &Pod, netconf: &Netconf, known: &Known) -> Option<Remark> {
     let names: Vec<_> = attachments
         .iter()
         .enumerate()
-        .map(|(index, one)| one.ifname(index, PRIMARY_INTERFACE))
+        .map(|(index, one)| one.ifname(index, DEFAULT_INTERFACE))
         .collect();
     let index = plan::first_duplicate(names.iter().map(String::as_str))?;
-    Some(Remark::SameInterface {
+    Some(Diagnostic::DuplicateInterface {
         interface: names[index].clone(),
         network: attachments[index].name.clone(),
     })
 }
 
-/// Whether a network has its configuration where only a node can look.
-fn is_on_node(selection: &Selection, known: &Known) -> bool {
+/// Returns true when the definition leaves the configuration to files of the node, which cannot be read from here.
+fn is_configured_on_node(selection: &Selection, known: &KnownDefinitions) -> bool {
     let nad = known.nad(&selection.namespace, &selection.name);
     nad.is_some_and(|nad| nad.config.trim().is_empty())
 }
 
-fn or_unknown(error: PlanError, known: &Known) -> Remark {
+fn or_unknown(error: PlanError, known: &KnownDefinitions) -> Diagnostic {
     match error {
         PlanError::NoDefinition { namespace, name } => {
             let similar = known.similar(&namespace, &name);
             match similar {
-                similar if !known.is_whole => Remark::NotAmongFiles {
+                similar if !known.is_complete => Diagnostic::NotAmongFiles {
                     namespace,
                     name,
                     similar,
                 },
-                Some(similar) => Remark::SimilarName {
+                Some(similar) => Diagnostic::SimilarName {
                     error: PlanError::NoDefinition { namespace, name },
                     similar,
                 },
@@ -423,12 +431,12 @@ fn or_unknown(error: PlanError, known: &Known) -> Remark {
     }
 }
 
-/// Annotations that nobody reads and that are nearly one that is read.
-fn misspelt(keys: &[String], known: &[&'static str]) -> Vec<Remark> {
+/// Reports annotations that Multus does not read and whose key is similar to one that it reads.
+fn misspelled(keys: &[String], known: &[&'static str]) -> Vec<Diagnostic> {
     let unread = keys.iter().filter(|key| !known.contains(&key.as_str()));
     let meant = unread.filter_map(|key| {
-        let meant = known.iter().find(|known| is_nearly(key, known))?;
-        Some(Remark::Misspelt {
+        let meant = known.iter().find(|known| is_similar(key, known))?;
+        Some(Diagnostic::MisspelledAnnotation {
             key: key.clone(),
             meant,
         })
@@ -436,17 +444,17 @@ fn misspelt(keys: &[String], known: &[&'static str]) -> Vec<Remark> {
     meant.collect()
 }
 
-/// One or two letters apart, in another case, or the right word behind another prefix of CNI's.
-fn is_nearly(key: &str, known: &str) -> bool {
+/// Returns true for keys that differ by one or two letters or in case, and for the right name after another prefix of CNI or Multus.
+fn is_similar(key: &str, known: &str) -> bool {
     let (key, known) = (key.to_lowercase(), known.to_lowercase());
     if daemon_config::distance(&key, &known) <= 2 {
         return true;
     }
-    let apart = |text: &str| {
+    let split = |text: &str| {
         let (prefix, name) = text.split_once('/').unwrap_or(("", text));
         (prefix.to_owned(), name.to_owned())
     };
-    let ((prefix, name), (_, known_name)) = (apart(&key), apart(&known));
+    let ((prefix, name), (_, known_name)) = (split(&key), split(&known));
     (prefix.contains("cni") || prefix.contains("multus")) && name == known_name
 }
 

@@ -1,4 +1,4 @@
-//! What a pod's object tells of its networks.
+//! A pod of the cluster as its object describes it: requested networks, node, phase and network status.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use plan::{netconf::Netconf, network_status};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{judge, object};
+use crate::{object, validate};
 
-/// A pod of the cluster.
+/// A pod of the cluster, its status included.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Facts {
-    /// What it asks for.
+pub(crate) struct PodState {
+    /// Name, annotations and the requested networks.
     pub(crate) pod: object::Pod,
-    /// Its node; empty before there is one.
+    /// The node's name; empty while the pod is not scheduled.
     pub(crate) node: String,
-    /// `Pending`, `Running` and so on.
+    /// The phase, such as `Pending` or `Running`.
     pub(crate) phase: String,
-    /// Whether it is being deleted.
+    /// True when a deletion was requested.
     pub(crate) is_deleted: bool,
-    /// Why no node was found.
+    /// The scheduler's reason why no node fits.
     pub(crate) unscheduled: Option<String>,
-    /// When its node took it, in seconds since 1970.
+    /// The time when the kubelet accepted the pod, in seconds since 1970.
     pub(crate) started: Option<u64>,
-    /// Why containers do not run, such as `ImagePullBackOff`.
+    /// The reasons why containers do not run, such as `ImagePullBackOff`.
     pub(crate) waiting: Vec<String>,
-    /// The networks that it has; `None` without the annotation.
+    /// The entries of the network status; `None` without the annotation.
     pub(crate) status: Option<Vec<NetworkStatus>>,
 }
 
-/// One entry of the network status.
+/// One entry of the network status annotation.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct NetworkStatus {
@@ -42,8 +42,8 @@ pub(crate) struct NetworkStatus {
     pub(crate) gateway: Vec<String>,
 }
 
-impl Facts {
-    /// Reads the object.
+impl PodState {
+    /// Reads a pod's object; fails when metadata or network status cannot be parsed.
     pub(crate) fn read(object: &Value) -> Result<Self, String> {
         let text = |pointer: &str| {
             let value = object.pointer(pointer).and_then(Value::as_str);
@@ -68,28 +68,28 @@ impl Facts {
         })
     }
 
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.pod.view.namespace, self.pod.view.name)
     }
 
-    /// Whether its sandbox is there: containers run, or wait for something else than the network.
-    pub(crate) fn is_up(&self) -> bool {
+    /// Returns true when the sandbox exists: containers run, or wait for something else than the network.
+    pub(crate) fn has_sandbox(&self) -> bool {
         self.phase == "Running" || !self.waiting.is_empty() || self.status.is_some()
     }
 
-    /// The networks that its annotation asks for and that are not among these, each as often as it is missing.
+    /// Returns the requested networks that are not among `attached`, each as often as it is missing.
     pub(crate) fn missing<'a>(
         &self,
         netconf: &Netconf,
-        there: impl IntoIterator<Item = &'a str>,
+        attached: impl IntoIterator<Item = &'a str>,
     ) -> Vec<String> {
         let mut counts = BTreeMap::<&str, usize>::new();
-        for name in there {
+        for name in attached {
             *counts.entry(name).or_default() += 1;
         }
-        let wanted = judge::selected(&self.pod, netconf);
-        let names = wanted
+        let requested = validate::selected(&self.pod, netconf);
+        let names = requested
             .iter()
             .map(|selection| format!("{}/{}", selection.namespace, selection.name));
         let is_missing = |name: &String| match counts.get_mut(name.as_str()) {
@@ -103,7 +103,7 @@ impl Facts {
     }
 }
 
-/// Seconds since 1970.
+/// Parses a time of RFC 3339 into seconds since 1970.
 pub(crate) fn seconds(time: &str) -> Option<u64> {
     let time: Timestamp = time.parse().ok()?;
     u64::try_from(time.as_second()).ok()

@@ -1,31 +1,31 @@
-//! Whether the cluster's network itself is what is wrong: no Multus installed, daemons that are not ready, nodes without a network.
+//! Finds faults of the cluster itself that keep pods waiting: Multus is not installed, daemons are not ready, nodes have no network.
 
 use serde_json::Value;
 
 use crate::{cluster::Cluster, preflight};
 
-/// Taints by which a scheduler keeps pods from nodes that are not ready.
+/// Taints that keep pods off nodes that are not ready.
 const TAINTS: [&str; 3] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/network-unavailable",
     "node.kubernetes.io/unreachable",
 ];
-/// Words of a node's condition when its network is what it lacks.
-const OF_NETWORK: [&str; 3] = ["networkpluginnotready", "network plugin", "cni "];
+/// Parts of the message of a node's condition `Ready` when the node's network is not ready.
+const NETWORK_MESSAGES: [&str; 3] = ["networkpluginnotready", "network plugin", "cni "];
 
-/// What the cluster lacks; empty where nobody had to look.
+/// Faults of the cluster itself; the default has none, for pods that need no such check.
 #[derive(Debug, Default)]
-pub(crate) struct Outage {
-    /// Whether a `DaemonSet` of Multus is there; `None` where that is not known.
+pub(crate) struct ClusterHealth {
+    /// True when a `DaemonSet` of Multus exists; `None` when `DaemonSets` could not be read.
     pub(crate) is_installed: Option<bool>,
-    /// `DaemonSets` of Multus with fewer ready daemons than they should have, as sentences.
-    pub(crate) lacking: Vec<String>,
-    /// Nodes whose network is not ready, and why.
-    pub(crate) nodes: Vec<(String, String)>,
+    /// One sentence for each `DaemonSet` of Multus that has fewer ready daemons than desired.
+    pub(crate) unready_daemon_sets: Vec<String>,
+    /// Names of the nodes whose network is not ready, with the reasons.
+    pub(crate) unready_nodes: Vec<(String, String)>,
 }
 
-impl Outage {
-    /// Reads what there is; what may not be read stays unknown.
+impl ClusterHealth {
+    /// Reads `DaemonSets` and, when requested, nodes; objects that the user may not read stay unknown.
     pub(crate) async fn read(cluster: &Cluster, with_nodes: bool) -> Self {
         let group = ("apps", "v1");
         let sets = cluster.all(group, "DaemonSet", "daemonsets").await;
@@ -38,27 +38,27 @@ impl Outage {
         Self::of(sets.ok().flatten().as_deref(), &nodes)
     }
 
-    /// What these objects say.
+    /// Evaluates these objects.
     pub(crate) fn of(daemon_sets: Option<&[Value]>, nodes: &[Value]) -> Self {
         let ours: Option<Vec<_>> = daemon_sets.map(|sets| {
             let sets = sets.iter();
             sets.filter(|set| preflight::is_multus(set)).collect()
         });
-        let lacking = ours.iter().flatten().filter_map(|set| lacking(set));
+        let unready = ours.iter().flatten().filter_map(|set| unready(set));
         Self {
-            lacking: lacking.collect(),
-            nodes: nodes.iter().filter_map(without_network).collect(),
+            unready_daemon_sets: unready.collect(),
+            unready_nodes: nodes.iter().filter_map(without_network).collect(),
             is_installed: ours.map(|ours| !ours.is_empty()),
         }
     }
 }
 
-/// Whether a scheduler's words tell of nodes that are not ready.
-pub(crate) fn is_of_nodes(scheduler: &str) -> bool {
-    TAINTS.iter().any(|taint| scheduler.contains(taint))
+/// Returns true when a scheduler's message names nodes that are not ready.
+pub(crate) fn names_unready_nodes(message: &str) -> bool {
+    TAINTS.iter().any(|taint| message.contains(taint))
 }
 
-fn lacking(set: &Value) -> Option<String> {
+fn unready(set: &Value) -> Option<String> {
     let count = |key: &str| set["status"][key].as_u64().unwrap_or(0);
     let (ready, desired) = (count("numberReady"), count("desiredNumberScheduled"));
     let name = |key: &str| set["metadata"][key].as_str().unwrap_or_default();
@@ -76,11 +76,11 @@ fn without_network(node: &Value) -> Option<(String, String)> {
     let ready = conditions.iter().find(|one| one["type"] == "Ready")?;
     let message = ready["message"].as_str().unwrap_or_default();
     let lower = message.to_lowercase();
-    let is_network = OF_NETWORK.iter().any(|words| lower.contains(words));
+    let is_network = NETWORK_MESSAGES.iter().any(|part| lower.contains(part));
     if ready["status"] == "True" || !is_network {
         return None;
     }
-    // The kubelet puts the runtime's own words last.
+    // The kubelet appends the runtime's own message.
     let reason = message.rsplit("message:").next().unwrap_or(message);
     let name = node.pointer("/metadata/name")?.as_str()?;
     Some((name.to_owned(), reason.to_owned()))
@@ -93,10 +93,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_without_a_network_are_told_from_others() {
+    fn only_nodes_without_a_network_are_unready() {
         let node = |status: &str, message: &str| json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": status, "message": message}]}});
         let lacking = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized";
-        let outage = Outage::of(
+        let health = ClusterHealth::of(
             None,
             &[
                 node("True", lacking),
@@ -106,12 +106,14 @@ mod tests {
             ],
         );
         let reason = "Network plugin returns error: cni plugin not initialized";
-        assert_eq!(outage.nodes, [("n".to_owned(), reason.to_owned())]);
-        assert_eq!(outage.is_installed, None);
-        assert!(is_of_nodes(
+        assert_eq!(health.unready_nodes, [("n".to_owned(), reason.to_owned())]);
+        assert_eq!(health.is_installed, None);
+        assert!(names_unready_nodes(
             "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }."
         ));
-        assert!(!is_of_nodes("0/1 nodes are available: 1 Insufficient cpu."));
+        assert!(!names_unready_nodes(
+            "0/1 nodes are available: 1 Insufficient cpu."
+        ));
     }
 
     #[test]
@@ -121,12 +123,15 @@ mod tests {
                 "spec": {"template": {"spec": {"containers": [{"image": "multusrs/multus", "command": ["/usr/src/multus-cni/bin/multus-daemon"]}]}}}})
         };
         let other = json!({"spec": {"template": {"spec": {"containers": [{"image": "x"}]}}}});
-        let outage = Outage::of(Some(&[set(1), set(3), other.clone()]), &[]);
+        let health = ClusterHealth::of(Some(&[set(1), set(3), other.clone()]), &[]);
         assert_eq!(
-            outage.lacking,
+            health.unready_daemon_sets,
             ["1 of 3 daemons of DaemonSet kube-system/m are ready"]
         );
-        assert_eq!(outage.is_installed, Some(true));
-        assert_eq!(Outage::of(Some(&[other]), &[]).is_installed, Some(false));
+        assert_eq!(health.is_installed, Some(true));
+        assert_eq!(
+            ClusterHealth::of(Some(&[other]), &[]).is_installed,
+            Some(false)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Objects as people write them, and what is said of them.
+//! Objects as users write them, and the diagnostics about them.
 
 use serde_json::json;
 
@@ -18,34 +18,34 @@ fn options(options: Value) -> Netconf {
     netconf(map).unwrap()
 }
 
-fn said(all: &[Value], netconf: &Netconf, is_whole: bool) -> Vec<String> {
+fn texts(all: &[Value], netconf: &Netconf, is_complete: bool) -> Vec<String> {
     let objects = objects(all);
-    let mut known = Known {
-        is_whole,
-        ..Known::default()
+    let mut known = KnownDefinitions {
+        is_complete,
+        ..KnownDefinitions::default()
     };
     for object in &objects {
         if let Object::Definition(definition) = object {
             known.add(&definition.nad);
         }
     }
-    let remarks = objects.iter().flat_map(|object| match object {
+    let diagnostics = objects.iter().flat_map(|object| match object {
         Object::Definition(one) => definition(one, netconf),
         Object::Pod(one) => pod(one, netconf, &known),
     });
-    remarks
-        .map(|remark| format!("{}: {remark}", remark.severity()))
+    diagnostics
+        .map(|diagnostic| format!("{}: {diagnostic}", diagnostic.severity()))
         .collect()
 }
 
-/// Each of the remarks holds the words of its own.
+/// Each expectation is a list of parts that the text of one diagnostic contains.
 #[track_caller]
-fn check_with(all: &[Value], netconf: &Netconf, is_whole: bool, expected: &[&[&str]]) {
-    let said = said(all, netconf, is_whole);
-    assert_eq!(said.len(), expected.len(), "{said:#?}");
-    for (said, words) in said.iter().zip(expected) {
-        for word in *words {
-            assert!(said.contains(word), "no {word:?} in {said:?}");
+fn check_with(all: &[Value], netconf: &Netconf, is_complete: bool, expected: &[&[&str]]) {
+    let texts = texts(all, netconf, is_complete);
+    assert_eq!(texts.len(), expected.len(), "{texts:#?}");
+    for (text, parts) in texts.iter().zip(expected) {
+        for part in *parts {
+            assert!(text.contains(part), "no {part:?} in {text:?}");
         }
     }
 }
@@ -73,7 +73,7 @@ fn pod_of(networks: &str) -> Value {
 }
 
 #[test]
-fn what_is_right_is_left_alone() {
+fn valid_objects_and_other_kinds_have_no_diagnostics() {
     check(&[], &[]);
     check(&[good("storage"), pod_of("storage")], &[]);
     check(&[good("storage"), pod_of("shop/storage@ext0,storage")], &[]);
@@ -92,7 +92,7 @@ fn what_is_right_is_left_alone() {
 }
 
 #[test]
-fn broken_definitions_are_refused() {
+fn invalid_definitions_are_errors() {
     check(
         &[nad("a", "{")],
         &[&["error: ", "shop/a", "not a JSON object"]],
@@ -141,8 +141,8 @@ fn broken_definitions_are_refused() {
 }
 
 #[test]
-fn annotations_are_read_as_the_daemon_reads_them() {
-    for (text, words) in [
+fn annotations_are_parsed_as_by_the_daemon() {
+    for (text, parts) in [
         (
             "a/b/c",
             &["error: ", "shop/cart", "Invalid network object"][..],
@@ -159,7 +159,7 @@ fn annotations_are_read_as_the_daemon_reads_them() {
             &["error: ", "hardware address"],
         ),
     ] {
-        check(&[good("storage"), pod_of(text)], &[words]);
+        check(&[good("storage"), pod_of(text)], &[parts]);
     }
     let mut pod = pod_of("storage");
     pod["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network": "storage"});
@@ -171,7 +171,7 @@ fn annotations_are_read_as_the_daemon_reads_them() {
         json!({"k8s.cni.cncf.io/networks": "storage", "k8s.v1.cni.cncf.io/network-status": "[]"});
     check(
         std::slice::from_ref(&pod),
-        &[&["error: ", "k8s.cni.cncf.io/networks is read by nobody"]],
+        &[&["error: ", "ignores annotation k8s.cni.cncf.io/networks"]],
     );
     pod["metadata"]["annotations"] = json!({LEGACY_ANNOTATION: "storage"});
     check(
@@ -183,15 +183,15 @@ fn annotations_are_read_as_the_daemon_reads_them() {
 }
 
 #[test]
-fn every_network_of_a_pod_is_looked_at() {
+fn every_network_of_a_pod_is_validated() {
     check(
         &[pod_of("one,two")],
         &[&["warning: ", "shop/one"], &["warning: ", "shop/two"]],
     );
-    let whole = options(json!({}));
+    let defaults = options(json!({}));
     check_with(
         &[pod_of("one,two")],
-        &whole,
+        &defaults,
         true,
         &[&["error: ", "(one)", "create it"], &["error: ", "(two)"]],
     );
@@ -211,21 +211,21 @@ fn every_network_of_a_pod_is_looked_at() {
 }
 
 #[test]
-fn what_no_plugin_serves_is_a_warning_or_an_error_as_the_daemon_has_it() {
+fn unserved_requests_are_warnings_or_errors_as_the_daemons_options_say() {
     let all = [
         good("storage"),
         pod_of(r#"[{"name":"storage","portMappings":[{"hostPort":1,"containerPort":2}]}]"#),
     ];
-    let words: &[&str] = &["shop/storage", "portMappings", "add the capability"];
+    let parts: &[&str] = &["shop/storage", "portMappings", "add the capability"];
     check(
         &all,
-        &[&[&["warning: ", "starts without it"], words].concat()],
+        &[&[&["warning: ", "starts without it"], parts].concat()],
     );
     check_with(
         &all,
         &options(json!({"unservedRequests": "error"})),
         false,
-        &[&[&["error: "], words].concat()],
+        &[&[&["error: "], parts].concat()],
     );
     check_with(
         &all,
@@ -243,7 +243,7 @@ fn what_no_plugin_serves_is_a_warning_or_an_error_as_the_daemon_has_it() {
 }
 
 #[test]
-fn networks_of_one_pod_must_not_be_in_each_others_way() {
+fn conflicting_networks_of_one_pod_are_errors() {
     check(
         &[good("storage"), pod_of("storage@ext0,storage@ext0")],
         &[&["error: ", "ext0", "shop/storage"]],
@@ -268,7 +268,7 @@ fn networks_of_one_pod_must_not_be_in_each_others_way() {
 }
 
 #[test]
-fn a_default_network_is_looked_at_too() {
+fn a_default_network_is_validated_too() {
     let mut pod = pod_of("");
     pod["metadata"]["annotations"] = json!({DEFAULT_NETWORK_ANNOTATION: "other"});
     check(
@@ -280,7 +280,7 @@ fn a_default_network_is_looked_at_too() {
 }
 
 #[test]
-fn devices_are_counted() {
+fn networks_with_a_resource_need_enough_devices() {
     let mut network = good("fast");
     network["metadata"]["annotations"] = json!({RESOURCE_ANNOTATION: "x/fast"});
     let mut pod = pod_of("fast,fast");
@@ -301,7 +301,7 @@ fn devices_are_counted() {
 }
 
 #[test]
-fn pods_are_found_in_what_makes_them() {
+fn pod_templates_of_all_kinds_are_validated() {
     let template = json!({"metadata": {"annotations": {NETWORKS_ANNOTATION: "Storage"}}, "spec": {"containers": []}});
     for object in [
         json!({"kind": "Deployment", "metadata": {"name": "cart"}, "spec": {"template": template}}),
@@ -319,24 +319,23 @@ fn pods_are_found_in_what_makes_them() {
 }
 
 #[test]
-fn a_pod_on_the_nodes_network_gets_none() {
+fn networks_of_a_host_network_pod_are_an_error() {
     let mut pod = pod_of("storage");
     pod["spec"]["hostNetwork"] = json!(true);
     check(&[pod], &[&["error: ", "hostNetwork", NETWORKS_ANNOTATION]]);
 }
 
 #[test]
-fn the_daemons_file_is_read_as_it_reads_it() {
+fn options_are_parsed_as_by_the_daemon() {
     let wrong = json!({"namespaceIsolation": 7});
     let error = netconf(wrong.as_object().unwrap().clone()).unwrap_err();
     assert!(error.to_string().contains("true or false"), "{error}");
     let misspelled = json!({"namespaceIsolaton": true});
     assert!(netconf(misspelled.as_object().unwrap().clone()).is_ok());
-    assert_eq!(PRIMARY_INTERFACE, "eth0");
 }
 
 #[test]
-fn misspelled_plugin_types_have_a_suggestion() {
+fn misspelled_plugin_types_get_a_suggestion() {
     check(
         &[nad("a", r#"{"cniVersion":"1.0.0","type":"brigde"}"#)],
         &[&["warning: ", "\"brigde\"", "did you mean \"bridge\"?"]],
@@ -355,7 +354,7 @@ fn misspelled_plugin_types_have_a_suggestion() {
 }
 
 #[test]
-fn addresses_that_cannot_work_are_found() {
+fn invalid_addresses_are_reported() {
     let of = |ipam: &str| {
         let config = format!(r#"{{"cniVersion":"1.0.0","type":"bridge","ipam":{ipam}}}"#);
         nad("a", &config)
@@ -384,7 +383,7 @@ fn addresses_that_cannot_work_are_found() {
 }
 
 #[test]
-fn unknown_keys_of_the_annotation_are_warned_about() {
+fn unknown_keys_of_the_annotation_are_warnings() {
     check(
         &[
             good("storage"),
@@ -401,26 +400,26 @@ fn unknown_keys_of_the_annotation_are_warned_about() {
             good("storage"),
             pod_of(r#"[{"name":"storage","owner":"me"}]"#),
         ],
-        &[&["warning: ", "\"owner\"", "is not read"]],
+        &[&["warning: ", "\"owner\"", "is ignored"]],
     );
 }
 
 #[test]
-fn a_network_that_is_not_found_has_a_suggestion() {
+fn unknown_networks_get_a_suggestion() {
     check(
         &[good("storage"), pod_of("storag")],
         &[&["warning: ", "shop/storag", "did you mean \"storage\"?"]],
     );
-    let whole = options(json!({}));
+    let defaults = options(json!({}));
     check_with(
         &[good("storage"), pod_of("storag")],
-        &whole,
+        &defaults,
         true,
         &[&["error: ", "(storag)", "did you mean \"storage\"?"]],
     );
     check_with(
         &[good("storage"), pod_of("other/storage")],
-        &whole,
+        &defaults,
         true,
         &[&["error: ", "did you mean \"shop/storage\"?"]],
     );

@@ -1,6 +1,6 @@
-//! The daemon of a pod's node: which pod it is, and its answer, which `multus-daemon pod` gives there.
+//! Finds the daemon's pod on a node and queries it by exec, as `kubectl exec` does: `multus-daemon pod` prints the answer there.
 //!
-//! That is exec, as kubectl does it. No other Multus is ever started so: a program that does not know the command might begin to serve.
+//! The command is never run in another implementation's pod: a program that does not know it might start to serve.
 
 use std::time::Duration;
 
@@ -15,36 +15,36 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::cluster::{Cluster, refusal};
 
-/// Where charts of a distro are installed.
-const USUAL_NAMESPACE: &str = "kube-system";
-/// The program's name, in images of ours and of upstream's.
+/// The namespace where the distros install their charts.
+const DISTRO_NAMESPACE: &str = "kube-system";
+/// The program's name, in our images and in upstream's.
 const PROGRAM: &str = "multus-daemon";
-/// What the charts give to daemons of ours alone.
-const OURS: &str = "MULTUS_DAEMONSET";
-const PATIENCE: Duration = Duration::from_secs(20);
-/// More than any answer.
-const MOST: u64 = 8 << 20;
+/// The environment variable that our charts set and upstream's do not.
+const OUR_VARIABLE: &str = "MULTUS_DAEMONSET";
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The most bytes that are read of an answer, which is more than any answer has.
+const MAX_ANSWER: u64 = 8 << 20;
 
-/// What became of the question.
+/// The result of querying a node's daemon.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum DaemonReply {
     /// The pod has no node.
     NoNode,
-    /// No daemon's pod is on the node, as far as one can see.
+    /// None of the pods that may be listed is a daemon on the node.
     NoDaemon,
-    /// There is one that does not run.
+    /// The daemon's container does not run.
     NotRunning { daemon: String, reason: String },
-    /// It could not be asked.
-    Refused(String),
-    /// It has answered.
+    /// The daemon could not be queried, for this reason.
+    Unavailable(String),
+    /// The daemon has answered.
     Answered {
         daemon: String,
         answer: Box<PodReport>,
     },
 }
 
-impl Asked {
-    /// The answer, if there is one.
+impl DaemonReply {
+    /// Returns the daemon's answer, if it gave one.
     pub(crate) fn answer(&self) -> Option<&PodReport> {
         match self {
             Self::Answered { answer, .. } => Some(answer),
@@ -52,113 +52,114 @@ impl Asked {
         }
     }
 
-    /// What could not be asked, and why.
+    /// Returns a sentence that says why the daemon could not be queried.
     pub(crate) fn gap(&self) -> Option<String> {
         match self {
-            Self::Refused(reason) => Some(format!("the node's daemon was not asked: {reason}")),
+            Self::Unavailable(reason) => {
+                Some(format!("the node's daemon was not queried: {reason}"))
+            }
             _ => None,
         }
     }
 }
 
-/// A daemon's pod.
+/// A pod that runs a Multus daemon.
 #[derive(Debug, PartialEq, Eq)]
-struct Daemon {
+struct DaemonPod {
     namespace: String,
     name: String,
     container: String,
     program: String,
     is_ours: bool,
-    /// Why it does not run.
+    /// The reason why its container does not run.
     problem: Option<String>,
 }
 
-/// Asks the daemon of a node about a pod, given as `namespace/name`.
-pub(crate) async fn ask(
+/// Queries the daemon of a node about a pod, which is named `namespace/name`.
+pub(crate) async fn query(
     cluster: &Cluster,
     node: &str,
     pod: &str,
     namespace: Option<&str>,
-) -> Asked {
+) -> DaemonReply {
     if node.is_empty() {
-        return Asked::NoNode;
+        return DaemonReply::NoNode;
     }
     let pods = match cluster.pods_of_node(node, namespace).await {
         Ok(pods) => pods,
-        Err(reason) if namespace.is_some() => return Asked::Refused(reason),
-        // Who may not list all pods may know this namespace's.
-        Err(reason) => match cluster.pods_of_node(node, Some(USUAL_NAMESPACE)).await {
+        Err(reason) if namespace.is_some() => return DaemonReply::Unavailable(reason),
+        // A user without the right to list all pods may have it for this namespace.
+        Err(reason) => match cluster.pods_of_node(node, Some(DISTRO_NAMESPACE)).await {
             Ok(pods) => pods,
             Err(_) => {
-                return Asked::Refused(format!(
-                    "{reason}; name the namespace of its pods with --daemon-namespace, or ask for the right to list pods"
+                return DaemonReply::Unavailable(format!(
+                    "{reason}; name the namespace of the daemons' pods with --daemon-namespace, or request the right to list pods"
                 ));
             }
         },
     };
-    let mut daemons: Vec<_> = pods.iter().filter_map(daemon).collect();
-    // Of two, as in a rolling update, one that runs.
+    let mut daemons: Vec<_> = pods.iter().filter_map(daemon_pod).collect();
+    // A rolling update has two of them on a node; one that runs comes first.
     daemons.sort_by_key(|daemon| (daemon.problem.is_some(), !daemon.is_ours));
     let Some(found) = daemons.into_iter().next() else {
-        return Asked::NoDaemon;
+        return DaemonReply::NoDaemon;
     };
     let daemon = format!("{}/{}", found.namespace, found.name);
     if let Some(reason) = found.problem {
-        return Asked::NotRunning { daemon, reason };
+        return DaemonReply::NotRunning { daemon, reason };
     }
     if !found.is_ours {
-        return Asked::Refused(format!(
-            "pod {daemon} is another Multus, which has no answers"
+        return DaemonReply::Unavailable(format!(
+            "pod {daemon} runs another Multus, which cannot be queried"
         ));
     }
-    let asked = tokio::time::timeout(PATIENCE, exec(cluster, &found, pod));
-    match asked.await {
-        Ok(Ok(answer)) => Asked::Answered {
+    let reply = tokio::time::timeout(TIMEOUT, exec(cluster, &found, pod));
+    match reply.await {
+        Ok(Ok(answer)) => DaemonReply::Answered {
             daemon,
             answer: Box::new(answer),
         },
-        Ok(Err(reason)) => Asked::Refused(format!("pod {daemon}: {reason}")),
-        Err(_) => Asked::Refused(format!(
+        Ok(Err(reason)) => DaemonReply::Unavailable(format!("pod {daemon}: {reason}")),
+        Err(_) => DaemonReply::Unavailable(format!(
             "pod {daemon}: no answer within {} s",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         )),
     }
 }
 
-async fn exec(cluster: &Cluster, daemon: &Daemon, pod: &str) -> Result<PodReport, String> {
+async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<PodReport, String> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &daemon.namespace);
-    let words = [daemon.program.as_str(), "pod", pod];
+    let argv = [daemon.program.as_str(), "pod", pod];
     let params = AttachParams::default()
         .container(&daemon.container)
         .stdout(true)
         .stderr(true);
-    let started = api.exec(&daemon.name, words, &params).await;
+    let started = api.exec(&daemon.name, argv, &params).await;
     let mut process = started.map_err(|error| {
         format!(
-            "{}; it takes the right to create and get pods/exec in namespace {}",
+            "{}; querying it takes the right to create and get pods/exec in namespace {}",
             refusal(&error),
             daemon.namespace
         )
     })?;
     let (stdout, stderr) = tokio::join!(text(process.stdout()), text(process.stderr()));
-    let failure = ended(process).await;
+    let failure = failure(process).await;
     if let Some(failure) = failure {
-        let said = stderr.trim();
-        if said.contains("unrecognized subcommand") {
-            return Err("it is of a version before this question existed: upgrade it".to_owned());
+        let stderr = stderr.trim();
+        if stderr.contains("unrecognized subcommand") {
+            return Err("its version cannot be queried yet: upgrade it".to_owned());
         }
-        return Err(format!("{failure}: {said}"));
+        return Err(format!("{failure}: {stderr}"));
     }
-    read(&stdout)
+    parse(&stdout)
 }
 
-/// Reads an answer.
-fn read(text: &str) -> Result<PodReport, String> {
+fn parse(text: &str) -> Result<PodReport, String> {
     let answer: PodReport = serde_json::from_str(text)
         .map_err(|error| format!("its answer cannot be read: {error}"))?;
     if answer.schema != SCHEMA {
         return Err(format!(
-            "its answer has schema {}, this program reads {SCHEMA}: take one of version {}",
+            "its answer has schema {}, but this program reads {SCHEMA}: use kubectl-multus of version {}",
             answer.schema, answer.version
         ));
     }
@@ -168,42 +169,42 @@ fn read(text: &str) -> Result<PodReport, String> {
 async fn text(stream: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        // What was read before an error is what there is.
-        let _ = stream.take(MOST).read_to_end(&mut bytes).await;
+        // After an error the bytes before it are used.
+        let _ = stream.take(MAX_ANSWER).read_to_end(&mut bytes).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Why it failed, if it did.
-async fn ended(mut process: AttachedProcess) -> Option<String> {
+/// Waits for the end of the process and returns its error, if it failed.
+async fn failure(mut process: AttachedProcess) -> Option<String> {
     let status = process.take_status()?.await?;
     (status.status.as_deref() != Some("Success"))
         .then(|| status.message.unwrap_or_else(|| "it failed".to_owned()))
 }
 
-/// The daemon in a pod, if one is.
-fn daemon(pod: &Value) -> Option<Daemon> {
+/// Returns the daemon that a pod runs, or `None` for any other pod.
+fn daemon_pod(pod: &Value) -> Option<DaemonPod> {
     let text = |pointer: &str| {
         let value = pod.pointer(pointer).and_then(Value::as_str);
         value.unwrap_or_default().to_owned()
     };
     let containers = pod.pointer("/spec/containers")?.as_array()?;
     let (container, program) = containers.iter().find_map(|container| {
-        let words = container["command"].as_array()?.first()?.as_str()?;
-        let is_daemon = words.rsplit('/').next() == Some(PROGRAM);
-        // An approver has the same program and serves no node.
+        let program = container["command"].as_array()?.first()?.as_str()?;
+        let is_daemon = program.rsplit('/').next() == Some(PROGRAM);
+        // The approver is the same program with another command and serves no node.
         let is_other = container["args"][0]
             .as_str()
-            .is_some_and(|word| word != "run");
-        (is_daemon && !is_other).then(|| (container, words.to_owned()))
+            .is_some_and(|command| command != "run");
+        (is_daemon && !is_other).then(|| (container, program.to_owned()))
     })?;
     let env = container["env"].as_array();
     let name = container["name"].as_str()?.to_owned();
-    Some(Daemon {
+    Some(DaemonPod {
         namespace: text("/metadata/namespace"),
         problem: problem(pod, &name, &text("/status/phase")),
         name: text("/metadata/name"),
-        is_ours: env.is_some_and(|env| env.iter().any(|one| one["name"] == OURS)),
+        is_ours: env.is_some_and(|env| env.iter().any(|one| one["name"] == OUR_VARIABLE)),
         container: name,
         program,
     })
@@ -218,15 +219,15 @@ fn problem(pod: &Value, container: &str, phase: &str) -> Option<String> {
     if state.is_some_and(|state| state.get("running").is_some()) {
         return None;
     }
-    let word = |pointer: &str| {
+    let text_at = |pointer: &str| {
         let text = state?.pointer(pointer)?.as_str()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     };
-    let reason = word("/waiting/reason").or_else(|| word("/terminated/reason"));
-    let message = word("/waiting/message").or_else(|| word("/terminated/message"));
+    let reason = text_at("/waiting/reason").or_else(|| text_at("/terminated/reason"));
+    let message = text_at("/waiting/message").or_else(|| text_at("/terminated/message"));
     let known: Vec<_> = [reason, message].into_iter().flatten().collect();
     Some(if known.is_empty() {
-        format!("it is {phase}")
+        format!("its pod is {phase}")
     } else {
         known.join(": ")
     })
@@ -250,37 +251,37 @@ mod tests {
     }
 
     #[test]
-    fn daemons_are_told_from_everything_else() {
+    fn only_pods_that_run_a_daemon_are_daemons() {
         let running = json!({"running": {}});
-        let ours = json!([{"name": OURS, "value": "m"}]);
-        let found = daemon(&pod(&json!(["run"]), &ours, &running)).unwrap();
+        let ours = json!([{"name": OUR_VARIABLE, "value": "m"}]);
+        let found = daemon_pod(&pod(&json!(["run"]), &ours, &running)).unwrap();
         assert!(found.is_ours && found.problem.is_none());
         assert_eq!(
             (found.container.as_str(), found.program.as_str()),
             ("kube-m", "/usr/bin/multus-daemon")
         );
-        let upstream = daemon(&pod(&json!(null), &json!([]), &running)).unwrap();
+        let upstream = daemon_pod(&pod(&json!(null), &json!([]), &running)).unwrap();
         assert!(!upstream.is_ours);
-        assert_eq!(daemon(&pod(&json!(["approve"]), &ours, &running)), None);
+        assert_eq!(daemon_pod(&pod(&json!(["approve"]), &ours, &running)), None);
         assert_eq!(
-            daemon(&json!({"spec": {"containers": [{"name": "c"}]}})),
+            daemon_pod(&json!({"spec": {"containers": [{"name": "c"}]}})),
             None
         );
         let state = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back off"}});
-        let waiting = daemon(&pod(&json!(["run"]), &ours, &state)).unwrap();
+        let waiting = daemon_pod(&pod(&json!(["run"]), &ours, &state)).unwrap();
         assert_eq!(waiting.problem.unwrap(), "CrashLoopBackOff: back off");
-        let nothing = daemon(&pod(&json!(["run"]), &ours, &json!({}))).unwrap();
-        assert_eq!(nothing.problem.unwrap(), "it is Running");
+        let no_state = daemon_pod(&pod(&json!(["run"]), &ours, &json!({}))).unwrap();
+        assert_eq!(no_state.problem.unwrap(), "its pod is Running");
     }
 
     #[test]
-    fn answers_of_another_schema_are_not_guessed_at() {
+    fn answers_of_another_schema_are_refused() {
         let answer = json!({"schema": SCHEMA, "version": "5", "node": "n", "options": {}, "containers": [], "failures": []});
-        assert_eq!(read(&answer.to_string()).unwrap().node, "n");
+        assert_eq!(parse(&answer.to_string()).unwrap().node, "n");
         let mut newer = answer;
         newer["schema"] = json!(SCHEMA + 1);
         newer["version"] = json!("9.0.0");
-        assert!(read(&newer.to_string()).unwrap_err().contains("9.0.0"));
-        assert!(read("x").unwrap_err().contains("cannot be read"));
+        assert!(parse(&newer.to_string()).unwrap_err().contains("9.0.0"));
+        assert!(parse("x").unwrap_err().contains("cannot be read"));
     }
 }

@@ -1,4 +1,4 @@
-//! Scenes out of objects, as the API server and daemons send them.
+//! A fixture that makes snapshots from objects as the API server and daemons send them.
 
 use plan::NETWORKS_ANNOTATION;
 use serde_json::{Value, json};
@@ -9,30 +9,30 @@ use crate::object::{Object, read};
 /// The time of these tests, in seconds since 1970.
 pub(crate) const NOW: u64 = 1_767_232_800;
 
-/// What a scene is made of.
-pub(crate) struct Given {
+/// The parts of a pod's snapshot.
+pub(crate) struct PodFixture {
     pub(crate) pod: Value,
     pub(crate) nads: Vec<Value>,
     pub(crate) events: Vec<Event>,
     /// The answer of the node's daemon.
-    pub(crate) asked: Option<Value>,
+    pub(crate) answer: Option<Value>,
     /// Other pods of the node.
     pub(crate) neighbours: Vec<Value>,
-    /// `DaemonSets` and nodes of the cluster, where somebody looks.
+    /// `DaemonSets` and nodes of the cluster; `None` when they were not read.
     pub(crate) daemon_sets: Option<Vec<Value>>,
     pub(crate) nodes: Vec<Value>,
-    instead: Instead,
+    without_answer: WithoutAnswer,
 }
 
-/// What is there in place of an answer.
-enum Instead {
-    Refusal,
+/// The reason why there is no answer.
+enum WithoutAnswer {
+    Refused,
     NoDaemon,
     Stopped(String),
 }
 
-impl Given {
-    /// A pod in namespace `shop` that was just taken by its node; the daemon there is not to be asked.
+impl PodFixture {
+    /// A pod in namespace `shop` that its node has just accepted; the daemon there cannot be queried.
     pub(crate) fn pod(networks: &str) -> Self {
         Self {
             pod: json!({
@@ -42,15 +42,15 @@ impl Given {
             }),
             nads: Vec::new(),
             events: Vec::new(),
-            asked: None,
+            answer: None,
             neighbours: Vec::new(),
             daemon_sets: None,
             nodes: Vec::new(),
-            instead: Instead::Refusal,
+            without_answer: WithoutAnswer::Refused,
         }
     }
 
-    /// A network of the pod's namespace, in place of one of that name.
+    /// Adds or replaces a network of the pod's namespace.
     pub(crate) fn define(&mut self, name: &str, config: &str) {
         self.nads.retain(|one| one["metadata"]["name"] != name);
         self.nads.push(json!({"kind": "NetworkAttachmentDefinition",
@@ -68,35 +68,35 @@ impl Given {
     }
 
     pub(crate) fn refused(&mut self) {
-        (self.asked, self.instead) = (None, Instead::Refusal);
+        (self.answer, self.without_answer) = (None, WithoutAnswer::Refused);
     }
 
     pub(crate) fn no_daemon(&mut self) {
-        (self.asked, self.instead) = (None, Instead::NoDaemon);
+        (self.answer, self.without_answer) = (None, WithoutAnswer::NoDaemon);
     }
 
     pub(crate) fn stopped_daemon(&mut self, reason: &str) {
-        (self.asked, self.instead) = (None, Instead::Stopped(reason.to_owned()));
+        (self.answer, self.without_answer) = (None, WithoutAnswer::Stopped(reason.to_owned()));
     }
 
-    pub(crate) fn scene(&self) -> Scene {
-        let facts = Facts::read(&self.pod).unwrap();
-        let asked = match (&self.asked, &self.instead) {
-            _ if facts.node.is_empty() => Asked::NoNode,
-            (Some(answer), _) => Asked::Answered {
+    pub(crate) fn snapshot(&self) -> PodSnapshot {
+        let pod_state = PodState::read(&self.pod).unwrap();
+        let reply = match (&self.answer, &self.without_answer) {
+            _ if pod_state.node.is_empty() => DaemonReply::NoNode,
+            (Some(answer), _) => DaemonReply::Answered {
                 daemon: "kube-system/multus-1".to_owned(),
                 answer: Box::new(serde_json::from_value(answer.clone()).unwrap()),
             },
-            (None, Instead::Refusal) => Asked::Refused("forbidden".to_owned()),
-            (None, Instead::NoDaemon) => Asked::NoDaemon,
-            (None, Instead::Stopped(reason)) => Asked::NotRunning {
+            (None, WithoutAnswer::Refused) => DaemonReply::Unavailable("forbidden".to_owned()),
+            (None, WithoutAnswer::NoDaemon) => DaemonReply::NoDaemon,
+            (None, WithoutAnswer::Stopped(reason)) => DaemonReply::NotRunning {
                 daemon: "kube-system/multus-1".to_owned(),
                 reason: reason.clone(),
             },
         };
-        let mut known = Known {
-            is_whole: true,
-            ..Known::default()
+        let mut known = KnownDefinitions {
+            is_complete: true,
+            ..KnownDefinitions::default()
         };
         for nad in &self.nads {
             for object in read(nad, "shop").unwrap() {
@@ -105,30 +105,30 @@ impl Given {
                 }
             }
         }
-        let options = asked.answer().map(|answer| answer.options.clone());
-        Scene {
-            netconf: judge::netconf(options.unwrap_or_else(lenient)).unwrap(),
-            facts,
+        let options = reply.answer().map(|answer| answer.options.clone());
+        PodSnapshot {
+            netconf: validate::netconf(options.unwrap_or_else(lenient_options)).unwrap(),
+            pod_state,
             events: self.events.clone(),
             known,
-            asked,
+            reply,
             neighbours: self
                 .neighbours
                 .iter()
-                .map(|pod| Facts::read(pod).unwrap())
+                .map(|pod| PodState::read(pod).unwrap())
                 .collect(),
-            outage: Outage::of(self.daemon_sets.as_deref(), &self.nodes),
+            health: ClusterHealth::of(self.daemon_sets.as_deref(), &self.nodes),
             unread: Vec::new(),
         }
     }
 }
 
-/// The answer of a daemon that serves pods and knows nothing of this one.
+/// The answer of a daemon that serves pods and has no state of this one.
 pub(crate) fn answer() -> Value {
     json!({"schema": 1, "version": "5.0.0", "node": "node-a", "options": {}, "containers": [], "failures": []})
 }
 
-/// One network of a container.
+/// One attachment of a container in a daemon's answer.
 pub(crate) fn attachment(network: &str, interface: &str, progress: &str) -> Value {
     json!({"network": network, "interface": interface, "plugins": ["macvlan"], "progress": progress, "addresses": []})
 }

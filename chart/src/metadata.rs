@@ -1,6 +1,6 @@
-//! What a chart says of itself in `Chart.yaml`: the fields that Helm knows, in the order in which Helm writes them as JSON.
+//! A chart's metadata, its `Chart.yaml`: the fields that Helm knows, in the order in which Helm writes them as JSON.
 //!
-//! Reading is as lenient as Helm's: unknown keys are passed over, numbers and truth values stand for their text, null for nothing.
+//! Reading is as lenient as Helm's: unknown keys are ignored, numbers and booleans stand for their text, null for an absent value.
 
 use std::collections::BTreeMap;
 
@@ -9,56 +9,56 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// `Chart.yaml`, with the dependencies that charts of apiVersion v1 keep in `requirements.yaml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct About {
+pub struct Metadata {
     /// The chart's name.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its home page.
+    /// The address of the home page.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub home: String,
-    /// Where its sources are.
+    /// The addresses of the sources.
     #[serde(deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
-    /// Its version, as it stands there.
+    /// The version, as it is written.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// What it is.
+    /// A description in one sentence.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Words to find it by.
+    /// Keywords for searching.
     #[serde(deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
     pub keywords: Vec<String>,
-    /// Who keeps it.
+    /// The maintainers.
     #[serde(deserialize_with = "or_none", skip_serializing_if = "Vec::is_empty")]
     pub maintainers: Vec<Maintainer>,
-    /// Address of a picture.
+    /// The address of an icon.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub icon: String,
     /// `v1` or `v2`.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// When it is on, as a subchart.
+    /// The condition that enables it as a subchart.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// What it is switched by, as a subchart.
+    /// The tags that enable it as a subchart.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub tags: String,
-    /// The version of what it installs.
+    /// The version of the application that it installs.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub app_version: String,
-    /// Whether nobody should use it any more.
+    /// True when the chart should no longer be used.
     #[serde(deserialize_with = "or_none", skip_serializing_if = "is_false")]
     pub deprecated: bool,
-    /// Anything else.
+    /// Annotations, which Helm itself does not interpret.
     #[serde(
         deserialize_with = "by_name",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub annotations: BTreeMap<String, String>,
-    /// The versions of Kubernetes that it is for.
+    /// The range of Kubernetes versions that it supports.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub kube_version: String,
-    /// Its subcharts.
+    /// The subcharts.
     #[serde(deserialize_with = "or_none", skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<Dependency>,
     /// `application` or `library`.
@@ -66,65 +66,65 @@ pub struct About {
     pub r#type: String,
 }
 
-/// Who keeps a chart.
+/// A maintainer of a chart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Maintainer {
-    /// The name.
+    /// The maintainer's name.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The address for mail.
+    /// The e-mail address.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub email: String,
-    /// The address of a page.
+    /// The address of the maintainer's page.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub url: String,
 }
 
-/// A subchart, as its parent wants it.
+/// An entry of a chart's dependencies: one subchart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dependency {
     /// The subchart's name.
     #[serde(deserialize_with = "text")]
     pub name: String,
-    /// A range of versions.
+    /// The range of accepted versions.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Where it comes from.
+    /// The repository that it comes from.
     #[serde(deserialize_with = "text")]
     pub repository: String,
-    /// The value that switches it.
+    /// The path of the value that enables it.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// The tags that switch it.
+    /// The tags that enable it.
     #[serde(deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Whether it is on.
+    /// True when it is enabled without a condition.
     #[serde(deserialize_with = "or_none", skip_serializing_if = "is_false")]
     pub enabled: bool,
-    /// Values that the parent takes from it.
+    /// Values that the parent imports from it.
     #[serde(
         rename = "import-values",
         deserialize_with = "or_none",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub import_values: Vec<serde_json::Value>,
-    /// The key of its values, where that is not its name.
+    /// The key of its values, when that is not its name.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub alias: String,
 }
 
-impl About {
-    /// Reads `Chart.yaml`.
+impl Metadata {
+    /// Parses `Chart.yaml`.
     pub fn read(bytes: &[u8]) -> Result<Self, serde_yaml::Error> {
         serde_yaml::from_slice(bytes)
     }
 
-    /// As JSON, to the byte as Helm writes it.
+    /// Returns JSON with the same bytes that Helm writes.
     pub fn to_json(&self) -> Vec<u8> {
         let text = serde_json::to_string(self).expect("these types have text keys and no floats");
-        // Helm's encoder makes all JSON safe inside HTML; these characters occur within strings alone.
+        // Helm's encoder makes all JSON safe inside HTML; these characters occur only within strings.
         let mut safe = String::with_capacity(text.len());
         for char in text.chars() {
             match char {
@@ -141,7 +141,7 @@ impl About {
 }
 
 impl Dependency {
-    /// The key of its values, and the folder's name below `charts/` where that is not the chart's own.
+    /// Returns the key of its values: the alias, else the name.
     pub fn key(&self) -> &str {
         if self.alias.is_empty() {
             &self.name
@@ -151,23 +151,23 @@ impl Dependency {
     }
 }
 
-/// A scalar of any kind stands for its text.
+/// A scalar of any type, which stands for its text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {
     Text(String),
-    Truth(bool),
-    Whole(i64),
-    Number(f64),
+    Boolean(bool),
+    Integer(i64),
+    Float(f64),
 }
 
 impl From<Scalar> for String {
     fn from(scalar: Scalar) -> Self {
         match scalar {
             Scalar::Text(text) => text,
-            Scalar::Truth(truth) => truth.to_string(),
-            Scalar::Whole(number) => number.to_string(),
-            Scalar::Number(number) => number.to_string(),
+            Scalar::Boolean(boolean) => boolean.to_string(),
+            Scalar::Integer(number) => number.to_string(),
+            Scalar::Float(number) => number.to_string(),
         }
     }
 }
@@ -206,12 +206,12 @@ mod tests {
     use super::*;
 
     fn check(yaml: &str, json: &str) {
-        let about = About::read(yaml.as_bytes()).unwrap();
-        assert_eq!(String::from_utf8(about.to_json()).unwrap(), json);
+        let metadata = Metadata::read(yaml.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(metadata.to_json()).unwrap(), json);
     }
 
     #[test]
-    fn it_is_written_as_helm_writes_it() {
+    fn json_equals_what_helm_writes() {
         check(
             "apiVersion: v2\nname: a\nversion: v4.3.017\nx: y\nkubeVersion: '>= 1.30 & < 2'\ndependencies:\n- {name: b}\n",
             "{\"name\":\"a\",\"version\":\"v4.3.017\",\"apiVersion\":\"v2\",\"kubeVersion\":\"\\u003e= 1.30 \\u0026 \\u003c 2\",\"dependencies\":[{\"name\":\"b\",\"repository\":\"\"}]}",
@@ -219,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn scalars_stand_for_their_text_and_null_for_nothing() {
+    fn scalars_are_read_as_text_and_null_as_absent() {
         check(
             "name: a\nappVersion: 4.3\nsources:\nhome: ~\nannotations: {b: true, a: 1}\ndeprecated: true\n",
             r#"{"name":"a","appVersion":"4.3","deprecated":true,"annotations":{"a":"1","b":"true"}}"#,
         );
-        assert!(About::read(b"name: [a]").is_err());
-        assert!(About::read(b"- a").is_err());
+        assert!(Metadata::read(b"name: [a]").is_err());
+        assert!(Metadata::read(b"- a").is_err());
     }
 }

@@ -1,102 +1,102 @@
-//! One pod in many kinds of trouble.
+//! One pod with every kind of failure.
 
 use plan::{NETWORKS_ANNOTATION, network_status};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::scene::tests::{Given, NOW, answer, attachment};
+use crate::pod_snapshot::tests::{NOW, PodFixture, answer, attachment};
 
-/// The cause, and words of what is told and of the cure.
+/// Checks the cause, and parts of the explanation and of the hint.
 #[track_caller]
-fn check(given: &Given, cause: Cause, words: &[&str]) {
-    let scene = given.scene();
-    let remarks = judge::pod(&scene.facts.pod, &scene.netconf, &scene.known);
-    let verdict = decide(&scene, &remarks);
-    assert_eq!(verdict.cause, cause, "{verdict:?}");
-    let told = format!("{} / {}", verdict.what, verdict.cure);
-    for word in words {
-        assert!(told.contains(word), "no {word:?} in {told:?}");
+fn check(fixture: &PodFixture, cause: Cause, parts: &[&str]) {
+    let snapshot = fixture.snapshot();
+    let diagnostics = validate::pod(&snapshot.pod_state.pod, &snapshot.netconf, &snapshot.known);
+    let diagnosis = diagnose(&snapshot, &diagnostics);
+    assert_eq!(diagnosis.cause, cause, "{diagnosis:?}");
+    let text = format!("{} / {}", diagnosis.explanation, diagnosis.hint);
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in {text:?}");
     }
 }
 
-/// A pod that waits for a network which is defined, on a node whose daemon is well.
-fn given() -> Given {
-    let mut given = Given::pod("storage");
-    given.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge"}"#);
-    given.asked = Some(answer());
-    given
+/// A pod that waits for a defined network, on a node whose daemon serves pods.
+fn fixture() -> PodFixture {
+    let mut fixture = PodFixture::pod("storage");
+    fixture.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge"}"#);
+    fixture.answer = Some(answer());
+    fixture
 }
 
-fn running() -> Given {
-    let mut given = given();
-    given.pod["status"]["phase"] = json!("Running");
-    given
+fn running() -> PodFixture {
+    let mut fixture = fixture();
+    fixture.pod["status"]["phase"] = json!("Running");
+    fixture
 }
 
-fn told(given: &mut Given, networks: &[&str]) {
+fn set_status(fixture: &mut PodFixture, networks: &[&str]) {
     let networks: Vec<_> = networks.iter().map(|name| json!({"name": name})).collect();
     let text = Value::from(networks).to_string();
-    given.pod["metadata"]["annotations"][network_status::ANNOTATION] = json!(text);
+    fixture.pod["metadata"]["annotations"][network_status::ANNOTATION] = json!(text);
 }
 
-fn option(given: &mut Given, key: &str, value: Value) {
-    let answer = given.asked.as_mut().unwrap();
+fn option(fixture: &mut PodFixture, key: &str, value: Value) {
+    let answer = fixture.answer.as_mut().unwrap();
     answer["options"][key] = value;
 }
 
-fn annotate(given: &mut Given, key: &str, value: &str) {
-    given.pod["metadata"]["annotations"] = json!({key: value});
+fn annotate(fixture: &mut PodFixture, key: &str, value: &str) {
+    fixture.pod["metadata"]["annotations"] = json!({key: value});
 }
 
 #[test]
-fn a_pod_that_has_everything_is_well() {
-    let mut given = running();
-    told(&mut given, &["cbr0", "shop/storage"]);
-    check(&given, Cause::Well, &["all networks"]);
-    given.pod["status"]["containerStatuses"] =
+fn a_pod_with_all_its_networks_is_healthy() {
+    let mut fixture = running();
+    set_status(&mut fixture, &["cbr0", "shop/storage"]);
+    check(&fixture, Cause::Healthy, &["all networks"]);
+    fixture.pod["status"]["containerStatuses"] =
         json!([{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]);
-    check(&given, Cause::Well, &["ImagePullBackOff"]);
-    given.nads.clear();
+    check(&fixture, Cause::Healthy, &["ImagePullBackOff"]);
+    fixture.nads.clear();
     check(
-        &given,
-        Cause::Well,
+        &fixture,
+        Cause::Healthy,
         &["another pod like it would fail", "(storage)"],
     );
 }
 
 #[test]
-fn what_has_no_interface_is_known_from_the_daemon() {
-    let mut given = running();
-    told(&mut given, &["cbr0"]);
-    check(&given, Cause::AnnotatedLater, &["shop/storage"]);
-    given.asked.as_mut().unwrap()["containers"] = json!([{"containerID": "c", "uid": "u-1", "attachments": [attachment("shop/storage", "net1", "attached")]}]);
-    check(&given, Cause::Well, &[]);
+fn networks_without_an_interface_are_found_in_the_daemons_state() {
+    let mut fixture = running();
+    set_status(&mut fixture, &["cbr0"]);
+    check(&fixture, Cause::AnnotatedLater, &["shop/storage"]);
+    fixture.answer.as_mut().unwrap()["containers"] = json!([{"containerID": "c", "uid": "u-1", "attachments": [attachment("shop/storage", "net1", "attached")]}]);
+    check(&fixture, Cause::Healthy, &[]);
 }
 
 #[test]
-fn a_pod_that_asks_for_nothing_gets_nothing() {
-    let mut given = running();
-    annotate(&mut given, "x", "y");
-    check(&given, Cause::NothingAsked, &["default one"]);
+fn a_pod_without_an_annotation_requests_nothing() {
+    let mut fixture = running();
+    annotate(&mut fixture, "x", "y");
+    check(&fixture, Cause::NothingRequested, &["default one"]);
 }
 
 #[test]
-fn annotations_that_nobody_reads() {
-    let mut given = running();
-    annotate(&mut given, "k8s.v1.cni.cncf.io/network", "storage");
+fn annotations_without_effect_are_the_cause() {
+    let mut fixture = running();
+    annotate(&mut fixture, "k8s.v1.cni.cncf.io/network", "storage");
     check(
-        &given,
-        Cause::AnnotationMisspelt,
+        &fixture,
+        Cause::AnnotationIgnored,
         &["did you mean k8s.v1.cni.cncf.io/networks"],
     );
-    let mut given = running();
-    given.pod["spec"]["hostNetwork"] = json!(true);
-    check(&given, Cause::HostNetwork, &["hostNetwork", "remove"]);
+    let mut fixture = running();
+    fixture.pod["spec"]["hostNetwork"] = json!(true);
+    check(&fixture, Cause::HostNetwork, &["hostNetwork", "remove"]);
 }
 
 #[test]
-fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
-    let mut missing = given();
+fn errors_of_the_daemons_rules_are_found_without_any_event() {
+    let mut missing = fixture();
     missing.nads.clear();
     check(
         &missing,
@@ -104,11 +104,11 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
         &["(storage)", "create it"],
     );
 
-    let mut broken = given();
+    let mut broken = fixture();
     broken.define("storage", "{");
-    check(&broken, Cause::DefinitionBroken, &["shop/storage", "JSON"]);
+    check(&broken, Cause::DefinitionInvalid, &["shop/storage", "JSON"]);
 
-    let mut invalid = given();
+    let mut invalid = fixture();
     annotate(&mut invalid, NETWORKS_ANNOTATION, "a/b/c");
     check(
         &invalid,
@@ -116,7 +116,7 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
         &["Invalid network object"],
     );
 
-    let mut unserved = given();
+    let mut unserved = fixture();
     annotate(
         &mut unserved,
         NETWORKS_ANNOTATION,
@@ -126,19 +126,19 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
     option(&mut unserved, "unservedRequests", json!("error"));
     check(
         &unserved,
-        Cause::RequestUnserved,
+        Cause::RequestUnsupported,
         &["bandwidth", "add the capability"],
     );
-    for word in ["event", "silent"] {
-        option(&mut unserved, "unservedRequests", json!(word));
+    for action in ["event", "silent"] {
+        option(&mut unserved, "unservedRequests", json!(action));
         check(&unserved, Cause::BeingAttached, &[]);
     }
 
-    let mut conflict = given();
+    let mut conflict = fixture();
     annotate(&mut conflict, NETWORKS_ANNOTATION, "storage@x,storage@x");
     check(&conflict, Cause::NetworksConflict, &["interface x"]);
 
-    let mut forbidden = given();
+    let mut forbidden = fixture();
     option(&mut forbidden, "allowedPlugins", json!(["macvlan"]));
     check(
         &forbidden,
@@ -148,60 +148,65 @@ fn what_the_daemon_would_refuse_is_the_cause_before_anything_was_told() {
 }
 
 #[test]
-fn isolation_is_told_where_the_daemon_has_it() {
-    let mut given = given();
-    annotate(&mut given, NETWORKS_ANNOTATION, "other/storage");
-    check(&given, Cause::DefinitionMissing, &["(other)"]);
-    option(&mut given, "namespaceIsolation", json!(true));
-    check(&given, Cause::NamespaceIsolation, &["globalNamespaces"]);
+fn isolation_is_the_cause_when_the_daemon_enforces_it() {
+    let mut fixture = fixture();
+    annotate(&mut fixture, NETWORKS_ANNOTATION, "other/storage");
+    check(&fixture, Cause::DefinitionMissing, &["(other)"]);
+    option(&mut fixture, "namespaceIsolation", json!(true));
+    check(&fixture, Cause::NamespaceIsolation, &["globalNamespaces"]);
 }
 
 #[test]
-fn a_network_that_wants_a_device_wants_it_requested() {
-    let mut given = given();
-    given.nads[0]["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/resourceName": "x/fast"});
-    check(&given, Cause::DeviceMissing, &["x/fast"]);
+fn a_network_with_a_resource_needs_a_requested_device() {
+    let mut fixture = fixture();
+    fixture.nads[0]["metadata"]["annotations"] =
+        json!({"k8s.v1.cni.cncf.io/resourceName": "x/fast"});
+    check(&fixture, Cause::DeviceMissing, &["x/fast"]);
 }
 
 #[test]
-fn without_a_node_the_scheduler_is_asked() {
-    let mut given = given();
-    given.pod["spec"]["nodeName"] = json!("");
-    given.pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient x/fast"}]);
+fn without_a_node_the_schedulers_reason_is_the_cause() {
+    let mut fixture = fixture();
+    fixture.pod["spec"]["nodeName"] = json!("");
+    fixture.pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient x/fast"}]);
     check(
-        &given,
+        &fixture,
         Cause::NotScheduled,
         &["Insufficient x/fast", "scheduler"],
     );
-    given.nads.clear();
-    check(&given, Cause::NotScheduled, &["it will fail", "(storage)"]);
-    given.pod["status"]["conditions"] = json!([]);
-    check(&given, Cause::NotScheduled, &["has not decided yet"]);
+    fixture.nads.clear();
+    check(
+        &fixture,
+        Cause::NotScheduled,
+        &["it will fail", "(storage)"],
+    );
+    fixture.pod["status"]["conditions"] = json!([]);
+    check(&fixture, Cause::NotScheduled, &["has not decided yet"]);
 }
 
 #[test]
-fn a_node_whose_daemon_serves_nobody() {
-    let mut given = given();
-    given.asked.as_mut().unwrap()["problem"] = json!("discovery: no runtime answers");
+fn a_daemon_that_does_not_serve_pods_is_the_cause() {
+    let mut fixture = fixture();
+    fixture.answer.as_mut().unwrap()["problem"] = json!("discovery: no runtime answers");
     check(
-        &given,
+        &fixture,
         Cause::DaemonNotReady,
         &["no runtime answers", "doctor"],
     );
-    given.no_daemon();
+    fixture.no_daemon();
     check(
-        &given,
+        &fixture,
         Cause::DaemonMissing,
         &["no Multus daemon", "DaemonSet"],
     );
-    given.stopped_daemon("CrashLoopBackOff");
-    check(&given, Cause::DaemonNotReady, &["CrashLoopBackOff"]);
+    fixture.stopped_daemon("CrashLoopBackOff");
+    check(&fixture, Cause::DaemonNotReady, &["CrashLoopBackOff"]);
 }
 
 #[test]
-fn texts_of_failures_tell_their_cause() {
+fn causes_are_recognised_by_the_texts_of_failures() {
     let sandbox = "Failed to create pod sandbox: rpc error: plugin type=\"multus-shim\" failed (add): CmdAdd (shim): CNI request failed with status 400: ERRORED: error configuring pod [shop/cart] networking: [shop/cart:storage]: error adding container to network \"storage\": ";
-    for (words, cause, cure) in [
+    for (text, cause, hint) in [
         (
             "plugin \"sriov\" is in none of /opt/cni/bin, /var/lib/multus/bin",
             Cause::PluginMissing,
@@ -249,104 +254,104 @@ fn texts_of_failures_tell_their_cause() {
         ),
         ("the moon is full", Cause::PluginFailed, "log"),
     ] {
-        let mut given = given();
-        given.event(
+        let mut fixture = fixture();
+        fixture.event(
             "FailedCreatePodSandBox",
-            &format!("{sandbox}{words}"),
+            &format!("{sandbox}{text}"),
             true,
             NOW - 5,
         );
-        check(&given, cause, &[words, cure]);
-        given.refused();
-        check(&given, cause, &[words, cure]);
+        check(&fixture, cause, &[text, hint]);
+        fixture.refused();
+        check(&fixture, cause, &[text, hint]);
     }
 }
 
 #[test]
-fn the_newest_failure_counts_and_the_daemons_words_before_the_events() {
-    let mut given = given();
-    given.event(
+fn the_newest_failure_counts_and_the_daemon_comes_before_events() {
+    let mut fixture = fixture();
+    fixture.event(
         "FailedAddNetwork",
         "no IP addresses available",
         true,
         NOW - 50,
     );
-    given.event(
+    fixture.event(
         "FailedCreatePodSandBox",
         "failed to find plugin \"a\"",
         true,
         NOW - 5,
     );
-    check(&given, Cause::PluginMissing, &[]);
-    given.asked.as_mut().unwrap()["failures"] = json!([
+    check(&fixture, Cause::PluginMissing, &[]);
+    fixture.answer.as_mut().unwrap()["failures"] = json!([
         {"id": "0a0b", "pod": "shop/cart", "verb": "ADD", "code": 7, "msg": "old", "at": 1, "count": 1},
         {"id": "0c0d", "pod": "shop/cart", "verb": "ADD", "code": 999, "msg": "no luck", "details": "Link not found", "at": 2, "count": 1},
     ]);
     check(
-        &given,
+        &fixture,
         Cause::MasterMissing,
         &["no luck; Link not found (id 0c0d)"],
     );
 }
 
 #[test]
-fn failures_before_a_success_are_of_the_past() {
-    let mut given = running();
-    told(&mut given, &["cbr0"]);
-    given.event(
+fn failures_before_a_success_are_ignored() {
+    let mut fixture = running();
+    set_status(&mut fixture, &["cbr0"]);
+    fixture.event(
         "FailedAddNetwork",
         "no IP addresses available",
         true,
         NOW - 50,
     );
-    check(&given, Cause::AddressesExhausted, &[]);
-    given.event("AddedInterface", "Add eth0 [] from cbr0", false, NOW - 20);
+    check(&fixture, Cause::AddressesExhausted, &[]);
+    fixture.event("AddedInterface", "Add eth0 [] from cbr0", false, NOW - 20);
     check(
-        &given,
+        &fixture,
         Cause::AnnotatedLater,
         &["dynamicNetworksController"],
     );
-    option(&mut given, "dynamicNetworks", json!(true));
-    check(&given, Cause::BeingAttached, &["in a moment"]);
+    option(&mut fixture, "dynamicNetworks", json!(true));
+    check(&fixture, Cause::BeingAttached, &["in a moment"]);
 }
 
 #[test]
-fn a_pod_whose_runtime_never_asked() {
+fn a_running_pod_without_any_status_was_started_past_multus() {
     check(
         &running(),
         Cause::RuntimeBypass,
         &["shop/storage", "delete the pod"],
     );
-    let mut given = running();
-    given.refused();
-    check(&given, Cause::RuntimeBypass, &[]);
+    let mut fixture = running();
+    fixture.refused();
+    check(&fixture, Cause::RuntimeBypass, &[]);
 }
 
 #[test]
-fn a_pod_that_is_being_made_or_unmade() {
-    check(&given(), Cause::BeingAttached, &["in a moment"]);
-    let mut given = given();
-    given.pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    check(&given, Cause::Ended, &["deleted"]);
-    given.event(
+fn pods_that_start_or_end_need_no_action_unless_a_delete_fails() {
+    check(&fixture(), Cause::BeingAttached, &["in a moment"]);
+    let mut fixture = fixture();
+    fixture.pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    check(&fixture, Cause::Ended, &["deleted"]);
+    fixture.event(
         "FailedKillPod",
         "plugin type=\"bridge\" failed: no such device",
         true,
         NOW,
     );
-    check(&given, Cause::MasterMissing, &["no such device"]);
-    let mut given = running();
-    given.pod["status"]["phase"] = json!("Succeeded");
-    check(&given, Cause::Ended, &["Succeeded"]);
+    check(&fixture, Cause::MasterMissing, &["no such device"]);
+    let mut fixture = running();
+    fixture.pod["status"]["phase"] = json!("Succeeded");
+    check(&fixture, Cause::Ended, &["Succeeded"]);
 }
 
-fn failure(given: &mut Given, text: &str) {
-    given.event("FailedCreatePodSandBox", text, true, NOW - 5);
+fn failure(fixture: &mut PodFixture, text: &str) {
+    fixture.event("FailedCreatePodSandBox", text, true, NOW - 5);
 }
 
 #[test]
 fn a_taken_address_names_its_holder() {
-    let mut taken = given();
+    let mut taken = fixture();
     taken.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge","capabilities":{"ips":true},"ipam":{"type":"host-local","subnet":"10.40.0.0/24"}}"#);
     annotate(
         &mut taken,
@@ -360,7 +365,7 @@ fn a_taken_address_names_its_holder() {
     check(
         &taken,
         Cause::AddressTaken,
-        &["10.40.0.77", "another pod, or left"],
+        &["10.40.0.77", "another pod holds it"],
     );
     let status = r#"[{"name":"shop/storage","interface":"net1","ips":["10.40.0.77"]}]"#;
     taken.neighbours.push(json!({
@@ -378,7 +383,7 @@ fn a_taken_address_names_its_holder() {
 
 #[test]
 fn an_address_outside_the_range_is_the_cause() {
-    let mut outside = given();
+    let mut outside = fixture();
     outside.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge","capabilities":{"ips":true},"ipam":{"type":"host-local","subnet":"10.40.0.0/24"}}"#);
     annotate(
         &mut outside,
@@ -387,23 +392,23 @@ fn an_address_outside_the_range_is_the_cause() {
     );
     check(
         &outside,
-        Cause::AddressOutside,
+        Cause::AddressOutOfRange,
         &["10.41.0.77/24", "10.40.0.1 to 10.40.0.254"],
     );
 }
 
 #[test]
-fn the_cause_comes_without_the_calls_around_it() {
-    let mut lost = given();
+fn the_explanation_leaves_out_the_calls_around_the_error() {
+    let mut lost = fixture();
     failure(
         &mut lost,
         "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox \"0a0b\": plugin type=\"multus-shim\" name=\"multus-cni-network\" failed (add): CmdAdd (shim): CNI request failed with status 400: ERRORED: error configuring pod [shop/cart] networking: [shop/cart/u-1:storage]: error adding container to network \"storage\": failed to lookup master \"eth7\": Link not found",
     );
-    let scene = lost.scene();
-    let verdict = decide(&scene, &[]);
-    assert_eq!(verdict.cause, Cause::MasterMissing, "{verdict:?}");
+    let snapshot = lost.snapshot();
+    let diagnosis = diagnose(&snapshot, &[]);
+    assert_eq!(diagnosis.cause, Cause::MasterMissing, "{diagnosis:?}");
     assert_eq!(
-        verdict.what,
+        diagnosis.explanation,
         "failed to lookup master \"eth7\": Link not found: master eth7 is not on node node-a"
     );
     for text in [
@@ -417,7 +422,7 @@ fn the_cause_comes_without_the_calls_around_it() {
 }
 
 #[test]
-fn unusable_addresses_of_a_definition_have_a_cause() {
+fn errors_about_a_definitions_addresses_are_recognised() {
     for text in [
         "invalid CIDR address: 10.1.2",
         "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0",
@@ -428,8 +433,8 @@ fn unusable_addresses_of_a_definition_have_a_cause() {
 }
 
 #[test]
-fn a_master_that_the_failure_does_not_name_is_that_of_the_definition() {
-    let mut lost = given();
+fn a_master_that_the_failure_does_not_name_is_taken_from_the_definition() {
+    let mut lost = fixture();
     lost.define(
         "storage",
         r#"{"cniVersion":"1.0.0","type":"macvlan","master":"eth7"}"#,
@@ -438,20 +443,20 @@ fn a_master_that_the_failure_does_not_name_is_that_of_the_definition() {
         &mut lost,
         "error adding container to network \"storage\": Link not found",
     );
-    let words = "Link not found: master eth7 of network shop/storage is not on node node-a";
-    check(&lost, Cause::MasterMissing, &[words, "ip link"]);
-    // Of several, the one whose network failed.
+    let text = "Link not found: master eth7 of network shop/storage is not on node node-a";
+    check(&lost, Cause::MasterMissing, &[text, "ip link"]);
+    // With several definitions it is the one of the network that failed.
     annotate(&mut lost, NETWORKS_ANNOTATION, "storage,fast");
     lost.define(
         "fast",
         r#"{"cniVersion":"1.0.0","type":"host-device","device":"eth8"}"#,
     );
-    check(&lost, Cause::MasterMissing, &[words]);
+    check(&lost, Cause::MasterMissing, &[text]);
 }
 
 #[test]
-fn every_cause_of_addresses_and_capabilities_has_a_cure() {
-    for (text, cause, cure) in [
+fn causes_of_addresses_and_capabilities_have_a_hint() {
+    for (text, cause, hint) in [
         (
             "IPAM plugin returned missing IP config",
             Cause::AddressMissing,
@@ -459,7 +464,7 @@ fn every_cause_of_addresses_and_capabilities_has_a_cure() {
         ),
         (
             "failed to allocate for range 0: requested address 10.9.9.9 failed to allocate all requested IPs: 10.9.9.9",
-            Cause::AddressOutside,
+            Cause::AddressOutOfRange,
             "choose an address of the definition's ipam",
         ),
         (
@@ -469,7 +474,7 @@ fn every_cause_of_addresses_and_capabilities_has_a_cure() {
         ),
         (
             "network shop/storage: no plugin serves the request for ips: add the capability, drop the request, or set unservedRequests to event",
-            Cause::RequestUnserved,
+            Cause::RequestUnsupported,
             "\"capabilities\": {\"ips\": true}",
         ),
         (
@@ -478,9 +483,9 @@ fn every_cause_of_addresses_and_capabilities_has_a_cure() {
             "name an interface",
         ),
     ] {
-        let mut given = given();
-        failure(&mut given, text);
-        check(&given, cause, &[cure]);
+        let mut fixture = fixture();
+        failure(&mut fixture, text);
+        check(&fixture, cause, &[hint]);
     }
 }
 
@@ -498,8 +503,8 @@ fn unready() -> Value {
 }
 
 #[test]
-fn a_scheduler_that_waits_for_our_daemons_says_so() {
-    let mut waiting = given();
+fn unready_daemons_explain_why_no_node_is_ready() {
+    let mut waiting = fixture();
     waiting.pod["spec"]["nodeName"] = json!("");
     waiting.pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False",
         "message": "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }."}]);
@@ -521,7 +526,7 @@ fn a_scheduler_that_waits_for_our_daemons_says_so() {
         &[
             "cni plugin not initialized",
             "all daemons of Multus are ready",
-            "primary CNI",
+            "default network",
         ],
     );
     waiting.nodes.clear();
@@ -529,41 +534,41 @@ fn a_scheduler_that_waits_for_our_daemons_says_so() {
 }
 
 #[test]
-fn failures_to_reach_the_shim_are_ours() {
-    let mut given = given();
+fn a_missing_shim_is_a_fault_of_the_daemon() {
+    let mut fixture = fixture();
     failure(
-        &mut given,
+        &mut fixture,
         "failed to find plugin \"multus-shim\" in path [/opt/cni/bin]",
     );
-    check(&given, Cause::DaemonNotReady, &["multus-shim", "doctor"]);
-    failure(&mut given, "cni plugin not initialized");
-    check(&given, Cause::NodeNetworkNotReady, &["primary CNI"]);
+    check(&fixture, Cause::DaemonNotReady, &["multus-shim", "doctor"]);
+    failure(&mut fixture, "cni plugin not initialized");
+    check(&fixture, Cause::NodeNetworkNotReady, &["default network"]);
 }
 
 #[test]
-fn after_an_uninstall_there_is_no_daemon_set_to_look_at() {
-    let mut given = given();
-    given.no_daemon();
-    given.daemon_sets = Some(vec![json!({})]);
-    let cure = "multus-daemon uninstall --detach";
+fn without_a_daemon_set_multus_is_not_installed() {
+    let mut fixture = fixture();
+    fixture.no_daemon();
+    fixture.daemon_sets = Some(vec![json!({})]);
+    let hint = "multus-daemon uninstall --detach";
     check(
-        &given,
+        &fixture,
         Cause::NotInstalled,
-        &["no DaemonSet", cure, "install the chart again"],
+        &["no DaemonSet", hint, "install the chart again"],
     );
-    given.daemon_sets = Some(vec![daemon_set(0)]);
-    check(&given, Cause::DaemonMissing, &["DaemonSet"]);
-    given.daemon_sets = None;
-    check(&given, Cause::DaemonMissing, &["DaemonSet"]);
+    fixture.daemon_sets = Some(vec![daemon_set(0)]);
+    check(&fixture, Cause::DaemonMissing, &["DaemonSet"]);
+    fixture.daemon_sets = None;
+    check(&fixture, Cause::DaemonMissing, &["DaemonSet"]);
 
     let mut left = running();
-    told(&mut left, &["cbr0", "shop/storage"]);
+    set_status(&mut left, &["cbr0", "shop/storage"]);
     left.no_daemon();
     left.daemon_sets = Some(Vec::new());
     check(
         &left,
-        Cause::Well,
-        &["all networks", "not installed any more", cure],
+        Cause::Healthy,
+        &["all networks", "no longer installed", hint],
     );
     left.pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     left.event(
@@ -572,11 +577,11 @@ fn after_an_uninstall_there_is_no_daemon_set_to_look_at() {
         true,
         NOW,
     );
-    check(&left, Cause::NotInstalled, &["multus-shim", cure]);
+    check(&left, Cause::NotInstalled, &["multus-shim", hint]);
 }
 
 #[test]
-fn a_summary_says_each_part_once() {
+fn a_summary_has_each_part_once() {
     for (text, expected) in [
         (
             "multus daemon at /run/multus/multus.sock: No such file or directory (os error 2): No such file or directory (os error 2)",
