@@ -1,4 +1,4 @@
-//! Packs charts and manifests by the same functions that publish them, so that what is embedded is what is published.
+//! Packs charts and manifests by the functions that publish them, so that the embedded bytes are the published ones.
 
 use std::{env, error::Error, fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Pages that are new are seen, which embedding alone would not.
+//! Has cargo build again when a page is added, which embedding alone does not notice.
 
 fn main() {
     for dir in ["../daemon/pages", "../distro/pages"] {

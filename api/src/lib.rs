@@ -35,6 +35,10 @@ pub const HEADER_NOT_BEGUN: &str = "multus-not-begun";
 /// Status of that answer.
 pub const STATUS_NOT_BEGUN: u16 = 503;
 
+/// File name of the shim in the runtime's plugin directory.
+pub const SHIM_NAME: &str = "multus-shim";
+/// File name of the configuration that the daemon installs for the runtime.
+pub const CONF_NAME: &str = "00-multus.conf";
 /// File name of the socket.
 pub const SOCKET_NAME: &str = "multus.sock";
 /// Directory of the socket, as the node sees it.

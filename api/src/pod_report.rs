@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What changes the meaning of known fields raises it.
+/// Raised by every change that gives an existing field another meaning.
 pub const SCHEMA: u32 = 1;
 
-/// The whole answer. Fields that a reader does not know are those of a newer daemon.
+/// The complete report. Readers ignore fields that they do not know: a newer daemon added them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodReport {
@@ -16,16 +16,16 @@ pub struct PodReport {
     pub version: String,
     /// The node's name in the cluster.
     pub node: String,
-    /// Why the daemon does not serve pods; absent when it does.
+    /// The reason why the daemon does not serve pods; absent when it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The daemon's file, key by key.
     pub options: Map<String, Value>,
     /// The pod's containers that have networks.
     pub containers: Vec<Container>,
-    /// What went wrong with the pod of late, the newest last.
-    pub failures: Vec<Remembered>,
-    /// What could not be read.
+    /// Recent failures of the pod, the newest last.
+    pub failures: Vec<RecentFailure>,
+    /// Errors of reading the node's files or querying the daemon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
 }
@@ -34,10 +34,10 @@ pub struct PodReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Container {
-    /// Its id at the runtime.
+    /// The container ID.
     #[serde(rename = "containerID")]
     pub id: String,
-    /// The uid of the pod that it was made for; empty when it is not known.
+    /// The uid of the pod that it was created for; empty when unknown.
     pub uid: String,
     /// Its networks in the order in which they were attached.
     pub attachments: Vec<Attachment>,
@@ -47,59 +47,59 @@ pub struct Container {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment {
-    /// What status and events call the network.
+    /// The network's name in status and events.
     pub network: String,
     /// The interface in the container.
     pub interface: String,
     /// The types of its plugins in their order.
     pub plugins: Vec<String>,
-    /// How far it is.
+    /// The state of the attachment.
     pub progress: Step,
-    /// What its plugins gave it, each with its prefix length.
+    /// The addresses that its plugins assigned, each with its prefix length.
     pub addresses: Vec<String>,
-    /// Since when it is attached, in seconds since 1970.
+    /// The time of the attachment, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
-    /// The device that it has.
+    /// The device of the attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
 }
 
-/// How far an attachment is.
+/// The state of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Step {
-    /// Its turn has not come.
+    /// Its plugins have not been started.
     Planned,
-    /// Its plugins are at work, or were when they were killed.
+    /// Its plugins are running, or were when they were killed.
     Started,
-    /// Its plugins have answered.
+    /// Its plugins have succeeded.
     Attached,
-    /// Its plugins failed, and what they did is not undone yet.
+    /// Its plugins failed, and their work is not undone yet.
     Failed,
     /// It is detached.
     Removed,
 }
 
-/// One failure, in whole, under the id that events and the log have.
+/// One complete failure, under the id that events and the log have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Remembered {
-    /// By which events and the log know it.
+pub struct RecentFailure {
+    /// Its id in events and log.
     pub id: String,
     /// The pod as `namespace/name`.
     pub pod: String,
-    /// What was asked for: a verb of CNI, or `hot plug`.
+    /// A verb of CNI, or `hot plug`.
     pub verb: String,
     /// The CNI code.
     pub code: u32,
-    /// What is wrong, and what to do.
+    /// Cause and hint.
     pub msg: String,
-    /// What more is known.
+    /// Details, if there are any.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
-    /// When it happened last, in seconds since 1970.
+    /// The time of the last occurrence, in seconds since 1970.
     pub at: u64,
-    /// How often it happened.
+    /// The number of occurrences.
     pub count: u32,
 }

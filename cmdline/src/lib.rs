@@ -1,50 +1,107 @@
-//! What the command lines of all programs have in common: one line for what is wrong with one, paths that mean the same
-//! from everywhere, and, with the feature `pages`, manual pages and completions.
+//! What the command lines of all programs share: usage errors on one line, the report of a failure and its exit status, hints for errors
+//! of the operating system, absolute paths as values, and, with the feature `pages`, manual pages and completions.
 
-mod causes;
+mod error_line;
+mod hint;
 #[cfg(feature = "pages")]
 pub mod pages;
 
-pub use causes::causes;
+pub use error_line::error_line;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fmt,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{Parser, error::ErrorKind};
+
+pub use self::hint::hint;
 
 /// Exit status when the command line is wrong.
 pub const BAD_USAGE: u8 = 2;
 
-/// A command line, the program's name in first place, or one line that says what is wrong with it.
+/// An error in the arguments that only the program itself can see; [`fail`] turns it into [`BAD_USAGE`].
+#[derive(Debug)]
+pub struct BadUsage(pub String);
+
+impl fmt::Display for BadUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadUsage {}
+
+/// Parses arguments, the program's name first, or reports a usage error and returns its exit status.
+pub fn parse_or_report<T: Parser>(
+    prefix: &str,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<T, ExitCode> {
+    parse(args).map_err(|error| {
+        report(prefix, &error);
+        ExitCode::from(BAD_USAGE)
+    })
+}
+
+/// Parses arguments, the program's name first, or returns one line that says what is wrong with them.
 ///
-/// Help and versions are printed as they are laid out, and end the process.
-pub fn parse<T: Parser>(words: impl IntoIterator<Item = OsString>) -> Result<T, String> {
-    T::try_parse_from(words).map_err(|error| match error.kind() {
-        // There is nothing to complain of: nothing was asked for.
+/// Help and versions are printed with clap's own layout, and end the process.
+pub fn parse<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, String> {
+    T::try_parse_from(args).map_err(|error| match error.kind() {
+        // Without any argument the help is the answer, not a complaint.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-        _ if error.use_stderr() => one_line(&error),
+        _ if error.use_stderr() => usage_line(&error),
         _ => error.exit(),
     })
 }
 
-/// What clap lays out in paragraphs.
-fn one_line(error: &clap::Error) -> String {
+/// Joins the paragraphs that clap lays out.
+fn usage_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let paragraphs = text.trim().trim_start_matches("error: ").split("\n\n");
     let lines = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// A path that means the same from everywhere, for a value of a command line.
+/// Writes `<prefix>: <text>` to stderr. A closed stderr is not a failure.
+pub fn report(prefix: &str, text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{prefix}: {text}");
+}
+
+/// Reports a failure on one line and returns its exit status.
+pub fn fail(prefix: &str, error: &anyhow::Error) -> ExitCode {
+    report(prefix, &error_line(error.as_ref()));
+    failure_status(error)
+}
+
+/// Reports a failure like [`fail`], with what helps against an error of the operating system at the end of the line.
+pub fn fail_with_hint(prefix: &str, error: &anyhow::Error) -> ExitCode {
+    let line = error_line(error.as_ref());
+    let hint = hint(error).map_or_else(String::new, |hint| format!("; {hint}"));
+    report(prefix, &format!("{line}{hint}"));
+    failure_status(error)
+}
+
+fn failure_status(error: &anyhow::Error) -> ExitCode {
+    ExitCode::from(if error.is::<BadUsage>() { BAD_USAGE } else { 1 })
+}
+
+/// Parses a path that means the same from every working directory, as the value of an option.
 pub fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_absolute() {
         return Ok(path);
     }
-    Err("it is relative: name it by its whole path".to_owned())
+    Err("it is relative: give an absolute path".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
 
     #[derive(Debug, Parser)]
@@ -54,12 +111,12 @@ mod tests {
         chart: Option<PathBuf>,
     }
 
-    fn parsed(words: &[&str]) -> Result<Sail, String> {
-        parse(words.iter().map(OsString::from))
+    fn parsed(args: &[&str]) -> Result<Sail, String> {
+        parse(args.iter().map(OsString::from))
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_one_line() {
+    fn usage_error_is_one_line() {
         let line = parsed(&["sail", "--charts", "/sea"]).unwrap_err();
         assert!(
             line.starts_with("unexpected argument '--charts' found; "),
@@ -70,13 +127,39 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_whole() {
+    fn relative_path_is_refused() {
         let sail = parsed(&["sail", "--chart", "/sea/baltic"]).unwrap();
         assert_eq!(sail.chart, Some(PathBuf::from("/sea/baltic")));
         let line = parsed(&["sail", "--chart", "sea"]).unwrap_err();
         assert!(
-            line.contains("'sea'") && line.contains("by its whole path"),
+            line.contains("'sea'") && line.contains("give an absolute path"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn every_cause_is_named_once() {
+        let check = |texts: &[&'static str], expected: &str| {
+            let mut texts = texts.iter().rev();
+            let innermost = anyhow!(*texts.next().unwrap());
+            let error = texts.fold(innermost, |error, text| error.context(*text));
+            assert_eq!(error_line(error.as_ref()), expected);
+        };
+        check(&["refused"], "refused");
+        check(&["list", "client", "refused"], "list: client: refused");
+        check(
+            &["list: client", "client", "refused"],
+            "list: client: refused",
+        );
+        check(&["two\nlines", "refused"], "two lines: refused");
+    }
+
+    #[test]
+    fn bad_usage_has_a_status_of_its_own() {
+        let status = |error: anyhow::Error| format!("{:?}", failure_status(&error));
+        let expected = |status: u8| format!("{:?}", ExitCode::from(status));
+        let usage = BadUsage("--x contradicts --y".to_owned());
+        assert_eq!(status(usage.into()), expected(BAD_USAGE));
+        assert_eq!(status(anyhow!("x")), expected(1));
     }
 }

@@ -1,13 +1,14 @@
-//! Manual pages and shell completions of a command line, and of the programs that a release ships.
+//! Manual pages and shell completions, made from a command line.
 //!
-//! Those of the programs stand beside their sources, and a test of each holds them to its command line with [`check`].
+//! The pages of a program that a release ships are stored next to its sources; a test of the program compares them with its command line by
+//! [`check`], so that the program itself does not carry what makes them.
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
 use clap::Command;
 use clap_complete::{Shell, generate};
 
-/// Every file for a program, by its path: `man/…` and `completions/…`.
+/// Returns every file for a program, by its path: `man/…` and `completions/…`.
 pub fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
     let name = command.get_name().to_owned();
     let mut files = manual(command.clone());
@@ -23,15 +24,16 @@ pub fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Holds the files in `pages/` of a folder to a command line, or writes them where `UPDATE_EXPECT` is set.
+/// Asserts that the files in `<dir>/pages` are those of the command line, or writes them when `UPDATE_EXPECT` is set.
 pub fn check(command: Command, dir: &str) {
     let pages = Path::new(dir).join("pages");
     let files = of_program(command);
     if env::var_os("UPDATE_EXPECT").is_some() {
         for (path, bytes) in &files {
             let path = pages.join(path);
-            fs::create_dir_all(path.parent().expect("it is in a folder")).expect("can be made");
-            fs::write(path, bytes).expect("can be written");
+            fs::create_dir_all(path.parent().expect("every page has a parent directory"))
+                .expect("the directory of pages can be made");
+            fs::write(path, bytes).expect("a page can be written");
         }
     }
     for (path, bytes) in &files {
@@ -41,23 +43,39 @@ pub fn check(command: Command, dir: &str) {
             "{path} is not up to date: UPDATE_EXPECT=1 cargo test writes it"
         );
     }
-    for folder in ["man", "completions"] {
-        for entry in fs::read_dir(pages.join(folder)).expect("the pages are there") {
-            let name = entry.expect("can be read").file_name();
-            let path = format!("{folder}/{}", name.to_string_lossy());
+    for subdir in ["man", "completions"] {
+        for entry in fs::read_dir(pages.join(subdir)).expect("the pages were written") {
+            let name = entry.expect("the directory can be listed").file_name();
+            let path = format!("{subdir}/{}", name.to_string_lossy());
             assert!(
                 files.contains_key(&path),
-                "{path} is of no command: remove it"
+                "{path} belongs to no command: remove it"
             );
         }
     }
 }
 
-/// One page for the program and one for each of its commands.
+/// Asserts that clap finds no fault with the command line, and that the help of every command ends with an example that starts with `start`.
+pub fn check_examples(command: &Command, start: &str) {
+    command.clone().debug_assert();
+    let is_leaf = command.get_subcommands().next().is_none();
+    let help = command.get_after_help().map(ToString::to_string);
+    let has_example = help.is_some_and(|help| help.contains(&format!("  {start} ")));
+    assert!(
+        has_example || !is_leaf,
+        "the help of {} shows no example",
+        command.get_name()
+    );
+    for command in command.get_subcommands() {
+        check_examples(command, start);
+    }
+}
+
+/// Returns one manual page for the program and one for each of its commands.
 pub fn manual(command: Command) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut command = command.disable_help_subcommand(true);
-    // What a command is called in full is known from then on.
+    // Clap knows the full names of subcommands only after this.
     command.build();
     add_pages(&mut files, &command);
     files

@@ -1,22 +1,23 @@
-//! The daemon's life: what starts in which order, what runs beside what, and how it ends.
+//! The daemon's lifecycle, from top to bottom: build its parts, spawn its tasks, drain.
 //!
-//! The order makes the node's answer true: the configuration that sends pods here is written after everything that serves them is up,
-//! and it stays over every end but the last.
+//! The order matters to the node: the CNI configuration that sends pods to this daemon is written after everything that serves them is
+//! up, and it survives every stop of a daemon but the uninstallation.
 
 use std::{
     ffi::OsString,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use anyhow::Context;
-use cmdline::causes;
+use cmdline::error_line;
 use node::root::Root;
 use plan::daemon_config::Config;
 use tokio::{
     runtime::Handle,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::{Notify, watch},
+    task::JoinHandle,
 };
 use tracing::{info, warn};
 
@@ -26,18 +27,18 @@ use crate::{
     cluster::{self, Cluster, Definitions, OwnObjects, Ownership, Pods},
     config_manager::{self, Manager, Target},
     devices::NodeDevices,
-    engine::{Engine, HandedOver},
-    errors::{failure, recent::Failures},
+    engine::{Engine, HandOff},
+    errors::{failure, recent::RecentFailures},
     host::{
-        exec::{Place, RuntimeExec},
+        exec::{ExecContext, RuntimeExec},
         limits,
         links::NetnsProbe,
         orphans,
     },
-    hotplug::{self, Follower},
+    hotplug::{self, PodReconciler},
     metrics::Metrics,
-    readiness::{Part, Readiness},
-    reconcile::{dhcp, node::Upkeep, stale},
+    readiness::{Gate, Readiness},
+    reconcile::{dhcp, node::NodeReconciler, stale},
     serving::{
         self, Bodies, Queue, metrics_port, replay, server,
         service::Service,
@@ -45,30 +46,30 @@ use crate::{
     },
 };
 
-/// Pause before something that failed is tried again.
+/// Pause before a failed attempt is repeated.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// At the last end, detaching what is left may take so long; the kubelet kills the pod after 30 s.
+/// Limit for detaching stale containers while uninstalling; the kubelet kills the pod after 30 s.
 const DETACHING: Duration = Duration::from_secs(15);
 
-/// Who and where this process is; read from arguments and environment by `main` alone.
+/// The identity of this process in the cluster; only `main` reads it from arguments and environment.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     /// The node's name in the cluster (`MULTUS_NODE_NAME`).
     pub node: String,
-    /// Our pod's uid (`POD_UID`); without it the node's directories must be given.
+    /// Our pod's uid (`POD_UID`); without it the node's directories must be configured.
     pub pod_uid: Option<String>,
     /// Our namespace (`POD_NAMESPACE`).
     pub namespace: Option<String>,
     /// Our DaemonSet (`MULTUS_DAEMONSET`).
     pub daemon_set: Option<String>,
-    /// The chart that brings the kind of network definitions (`MULTUS_CRD_CHART`).
+    /// The chart that installs the CRD of network definitions (`MULTUS_CRD_CHART`).
     pub crd_chart: Option<String>,
-    /// What plugins get of our environment.
+    /// The variables of our environment that plugins get.
     pub plugin_environment: Vec<(OsString, OsString)>,
 }
 
 impl Identity {
-    /// What tells this daemon from others of its node: its pod's uid, or its process id.
+    /// Distinguishes this daemon from others of its node: its pod's uid, or its process id.
     fn id(&self) -> String {
         let own = || std::process::id().to_string();
         self.pod_uid.clone().unwrap_or_else(own)
@@ -82,228 +83,242 @@ impl Identity {
 
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let daemon = Daemon::new(config, root, identity);
-    // Before anyone asks to undo what they may still be at.
+    let mut stop = StopSignals::listen()?;
+    let app = App::build(config, root, identity);
+    // Orphaned plugins end before a DEL can ask to undo their work.
     tokio::task::spawn_blocking(orphans::end).await?;
-    let id = daemon.identity.id();
-    socket::sweep(&daemon.root, &daemon.config.socket_dir);
-    let socket = Socket::bind(Arc::clone(&daemon.root), &daemon.config.socket_dir, &id)?;
-    let (pods, definitions, ownership) = (
-        Arc::<Pods>::default(),
-        Arc::new(Definitions::new(daemon.identity.crd_chart())),
-        Arc::new(Ownership::default()),
-    );
-    let cluster = Arc::<OnceLock<_>>::default();
-    let access = Arc::clone(&cluster);
-    let watches = Arc::clone(&daemon).watch(
-        Arc::clone(&cluster),
-        Arc::clone(&pods),
-        Arc::clone(&definitions),
-        Arc::clone(&ownership),
-    );
-    tokio::spawn(watches);
-    let service = Arc::new(daemon.service(cluster, definitions));
-    let upkeep = Arc::new(daemon.upkeep());
-    if daemon.config.dynamic_networks {
-        let (service, upkeep) = (Arc::clone(&service), Arc::clone(&upkeep));
-        let follower = Follower { service, upkeep };
-        tokio::spawn(hotplug::run(follower, pods.listen()));
-    }
-    tokio::spawn(dhcp::Keeper::new(Arc::clone(&upkeep)).run(daemon.config.dhcp));
-    if let Some(port) = daemon.config.metrics_port {
-        tokio::spawn(metrics_port::serve(Arc::clone(&service), port));
-    }
-    let (targets, told) = watch::channel(None);
-    let following = tokio::spawn(Arc::clone(&upkeep).follow(targets));
-    tokio::spawn(Arc::clone(&daemon).replay(Arc::clone(&service)));
-    tokio::spawn(stale::remove(Arc::clone(&upkeep), Arc::clone(&service)));
-    let manager = tokio::spawn(Arc::clone(&daemon).manage(told));
-    let stop = Arc::new(Notify::new());
-    let detaching = Arc::clone(&service);
-    let (stopped, takeover) = (Arc::clone(&stop), Arc::clone(&daemon));
-    let serving = tokio::spawn(async move {
-        server::serve(socket, service, takeover.its_turn(), stopped.notified()).await;
-    });
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    daemon.readiness.missing(Part::Shutdown, "shutting down");
-    let ends = daemon.ends(&ownership, access.get()).await;
-    info!(uninstall = ends, "shutting down");
-    manager.abort();
-    following.abort();
-    // Their last writes are over before anything is removed.
-    let _ = tokio::join!(manager, following);
-    if ends {
-        if daemon.config.detach_on_uninstall {
-            let handed_over = stale::hand_over(Arc::clone(&upkeep), detaching);
-            match tokio::time::timeout(DETACHING, handed_over).await {
-                Ok(Ok(left)) => left.log(),
-                Ok(Err(reason)) => warn!(reason, "cannot detach what is left"),
-                Err(_) => warn!("detaching what is left took too long"),
-            }
-        }
-        upkeep.leave();
-    }
-    stop.notify_one();
-    serving.await.context("the server ended early")
+    let socket = app.open_socket()?;
+    let tasks = app.spawn(socket);
+    stop.received().await;
+    app.drain(tasks).await
 }
 
-/// What `uninstall --detach` does first. The daemon's own file says where state and plugins are.
-pub async fn hand_over(
-    config: Config,
-    root: Root,
-    identity: Identity,
-) -> anyhow::Result<HandedOver> {
-    let daemon = Daemon::new(config, root, identity);
-    let definitions = Arc::new(Definitions::new(daemon.identity.crd_chart()));
-    let service = Arc::new(daemon.service(Arc::default(), definitions));
-    let handed_over = stale::hand_over(Arc::new(daemon.upkeep()), service).await;
-    handed_over.map_err(anyhow::Error::msg)
+/// The first step of `uninstall --detach`: hands containers off to the runtime. The daemon's own file says where state and plugins are.
+pub async fn hand_off(config: Config, root: Root, identity: Identity) -> anyhow::Result<HandOff> {
+    let app = App::build(config, root, identity);
+    let (reconciler, service) = (Arc::clone(&app.reconciler), Arc::clone(&app.service));
+    let hand_off = stale::hand_off(reconciler, service).await;
+    hand_off.map_err(anyhow::Error::msg)
 }
 
-struct Daemon {
-    config: Arc<Config>,
-    root: Arc<Root>,
-    identity: Identity,
-    exec: Arc<RuntimeExec>,
-    readiness: Arc<Readiness>,
-    metrics: Arc<Metrics>,
+/// The signals that end a daemon.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
-impl Daemon {
-    fn new(config: Config, root: Root, identity: Identity) -> Arc<Self> {
-        let root = Arc::new(root);
-        let place = Place {
-            runtime: None,
-            chroot: config.chroot_dir.clone(),
-        };
-        let mut parts = vec![
-            Part::Discovery,
-            Part::Journal,
-            Part::Watches,
-            Part::Socket,
-            Part::Shim,
-            Part::Configuration,
-        ];
-        if config.certificate.is_some() {
-            parts.push(Part::Certificate);
-        }
-        let mut exec = RuntimeExec::new(Arc::clone(&root), place)
-            .with_environment(identity.plugin_environment.clone());
-        if let Some(files) = limits::original() {
-            exec = exec.with_file_limit(files);
-        }
-        Arc::new(Self {
-            config: Arc::new(config),
-            exec: Arc::new(exec),
-            root,
-            identity,
-            readiness: Arc::new(Readiness::new(&parts)),
-            metrics: Arc::default(),
+impl StopSignals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
         })
     }
 
-    /// What serves requests; everything in it is idle until the first one.
-    fn service(&self, cluster: Arc<OnceLock<Cluster>>, definitions: Arc<Definitions>) -> Service {
-        let links = NetnsProbe::new(Arc::clone(&self.root), Arc::clone(&self.exec));
-        let abandoned =
-            failure::tell_of_networks_given_up(Arc::clone(&cluster), Arc::clone(&self.metrics));
-        let devices = NodeDevices {
-            root: Arc::clone(&self.root),
-            kubelet_dir: self.config.kubelet_dir.clone(),
-            node: self.identity.node.clone(),
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// All parts of a daemon.
+struct App {
+    config: Arc<Config>,
+    root: Arc<Root>,
+    identity: Identity,
+    readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
+    pods: Arc<Pods>,
+    definitions: Arc<Definitions>,
+    ownership: Arc<Ownership>,
+    /// Unset until the daemon has access to the API server.
+    cluster: Arc<OnceLock<Cluster>>,
+    service: Arc<Service>,
+    reconciler: Arc<NodeReconciler>,
+}
+
+/// The tasks that a shutdown waits for.
+struct Tasks {
+    stop: Arc<Notify>,
+    serving: JoinHandle<()>,
+    reconciling: JoinHandle<()>,
+    configuring: JoinHandle<()>,
+}
+
+impl App {
+    /// Builds all parts; none of them does anything before [`spawn`](Self::spawn).
+    fn build(config: Config, root: Root, identity: Identity) -> Arc<Self> {
+        let (config, root) = (Arc::new(config), Arc::new(root));
+        let (readiness, metrics) = (Arc::new(readiness(&config)), Arc::<Metrics>::default());
+        let definitions = Arc::new(Definitions::new(identity.crd_chart()));
+        let cluster = Arc::<OnceLock<Cluster>>::default();
+        let exec = Arc::new(exec(&config, &root, &identity));
+        let service = Service {
+            engine: Engine::new(
+                Arc::clone(&exec) as _,
+                Arc::new(NetnsProbe::new(Arc::clone(&root), Arc::clone(&exec))),
+                Arc::clone(&root),
+                Arc::clone(&definitions) as _,
+            )
+            .with_on_abandoned(failure::report_abandoned_networks(
+                Arc::clone(&cluster),
+                Arc::clone(&metrics),
+            ))
+            .with_metrics(Arc::clone(&metrics))
+            .with_devices(Arc::new(NodeDevices {
+                root: Arc::clone(&root),
+                kubelet_dir: config.kubelet_dir.clone(),
+                node: identity.node.clone(),
+                cluster: Arc::clone(&cluster),
+                runtime: Handle::current(),
+            })),
             cluster: Arc::clone(&cluster),
-            runtime: Handle::current(),
-        };
-        let engine = Engine::new(
-            Arc::clone(&self.exec) as _,
-            Arc::new(links),
-            Arc::clone(&self.root),
-            definitions,
-        );
-        Service {
-            engine: engine
-                .with_witness(abandoned)
-                .with_metrics(Arc::clone(&self.metrics))
-                .with_devices(Arc::new(devices)),
-            cluster,
-            config: Arc::clone(&self.config),
-            readiness: Arc::clone(&self.readiness),
-            metrics: Arc::clone(&self.metrics),
-            failures: Failures::default(),
+            config: Arc::clone(&config),
+            readiness: Arc::clone(&readiness),
+            metrics: Arc::clone(&metrics),
+            failures: RecentFailures::default(),
             busy: watch::Sender::new(0),
             withdrawn: watch::Sender::new(false),
-            queue: Arc::new(Queue::new(serving::limits(self.config.verbs_at_once))),
+            queue: Arc::new(Queue::new(serving::limits(config.verbs_at_once))),
             bodies: Bodies::default(),
             journal: Arc::default(),
+        };
+        let reconciler = NodeReconciler {
+            config: Arc::clone(&config),
+            root: Arc::clone(&root),
+            pod_uid: identity.pod_uid.clone(),
+            exec,
+            readiness: Arc::clone(&readiness),
+            target: Mutex::default(),
+            last_logged: Mutex::default(),
+            metrics: Arc::clone(&metrics),
+        };
+        Arc::new(Self {
+            config,
+            root,
+            identity,
+            readiness,
+            metrics,
+            pods: Arc::default(),
+            definitions,
+            ownership: Arc::default(),
+            cluster,
+            service: Arc::new(service),
+            reconciler: Arc::new(reconciler),
+        })
+    }
+
+    /// Opens the daemon's own socket, on which it serves before it takes the name that shims connect to.
+    fn open_socket(&self) -> anyhow::Result<Socket> {
+        socket::sweep(&self.root, &self.config.socket_dir);
+        let id = self.identity.id();
+        Socket::bind(Arc::clone(&self.root), &self.config.socket_dir, &id)
+    }
+
+    /// Spawns all tasks. Each waits for the gates that it needs.
+    fn spawn(self: &Arc<Self>, socket: Socket) -> Tasks {
+        let (service, reconciler) = (&self.service, &self.reconciler);
+        tokio::spawn(Arc::clone(self).watch());
+        if self.config.dynamic_networks {
+            let pod_reconciler = PodReconciler {
+                service: Arc::clone(service),
+                reconciler: Arc::clone(reconciler),
+            };
+            tokio::spawn(hotplug::run(pod_reconciler, self.pods.listen()));
+        }
+        tokio::spawn(dhcp::Keeper::new(Arc::clone(reconciler)).run(self.config.dhcp));
+        if let Some(port) = self.config.metrics_port {
+            tokio::spawn(metrics_port::serve(Arc::clone(service), port));
+        }
+        let (sender, targets) = watch::channel(None);
+        let reconciling = tokio::spawn(Arc::clone(reconciler).run(sender));
+        tokio::spawn(Arc::clone(self).replay());
+        tokio::spawn(stale::remove(Arc::clone(reconciler), Arc::clone(service)));
+        let configuring = tokio::spawn(Arc::clone(self).configure(targets));
+        let stop = Arc::new(Notify::new());
+        let (stopped, app) = (Arc::clone(&stop), Arc::clone(self));
+        let serving = tokio::spawn(async move {
+            let service = Arc::clone(&app.service);
+            server::serve(socket, service, app.until_takeover(), stopped.notified()).await;
+        });
+        Tasks {
+            stop,
+            serving,
+            reconciling,
+            configuring,
         }
     }
 
-    /// What keeps the node as the runtime wants it.
-    fn upkeep(&self) -> Upkeep {
-        Upkeep {
-            config: Arc::clone(&self.config),
-            root: Arc::clone(&self.root),
-            pod_uid: self.identity.pod_uid.clone(),
-            exec: Arc::clone(&self.exec),
-            readiness: Arc::clone(&self.readiness),
-            target: std::sync::Mutex::default(),
-            told: std::sync::Mutex::default(),
-            metrics: Arc::clone(&self.metrics),
+    /// Ends the daemon: removes what it installed if it is uninstalled, finishes requests in flight, closes the socket.
+    async fn drain(&self, tasks: Tasks) -> anyhow::Result<()> {
+        self.readiness.close(Gate::Shutdown, "shutting down");
+        let is_uninstall = self.is_uninstalled().await;
+        info!(uninstall = is_uninstall, "shutting down");
+        tasks.configuring.abort();
+        tasks.reconciling.abort();
+        // Both must have made their last write before anything is removed.
+        let _ = tokio::join!(tasks.configuring, tasks.reconciling);
+        if is_uninstall {
+            if self.config.detach_on_uninstall {
+                self.detach_stale().await;
+            }
+            self.reconciler.uninstall();
+        }
+        tasks.stop.notify_one();
+        tasks.serving.await.context("the server ended early")
+    }
+
+    async fn detach_stale(&self) {
+        let (reconciler, service) = (Arc::clone(&self.reconciler), Arc::clone(&self.service));
+        let hand_off = stale::hand_off(reconciler, service);
+        match tokio::time::timeout(DETACHING, hand_off).await {
+            Ok(Ok(left)) => left.log(),
+            Ok(Err(reason)) => warn!(reason, "cannot detach stale containers"),
+            Err(_) => warn!("detaching stale containers took too long"),
         }
     }
 
-    /// Starts the watches, as soon as there are credentials. Until then there are none: deletions are served all the same.
-    async fn watch(
-        self: Arc<Self>,
-        cluster: Arc<OnceLock<Cluster>>,
-        pods: Arc<Pods>,
-        definitions: Arc<Definitions>,
-        ownership: Arc<Ownership>,
-    ) {
+    /// Starts the watches as soon as there are credentials. Deletions are served without them.
+    async fn watch(self: Arc<Self>) {
         let client = loop {
             match self.client() {
                 Ok(client) => break client.observed(Arc::clone(&self.metrics)),
                 Err(error) => {
-                    let reason = format!("no access to the API server: {}", causes(&error));
-                    self.readiness.missing(Part::Watches, reason);
+                    let reason = format!("no access to the API server: {}", error_line(&error));
+                    self.readiness.close(Gate::Watches, reason);
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
             }
         };
         self.readiness
-            .waiting(Part::Watches, "the API server has not answered yet");
-        let access = Cluster::new(
+            .close_while_starting(Gate::Watches, "the API server has not answered yet");
+        let cluster = Cluster::new(
             client.clone(),
             Handle::current(),
-            Arc::clone(&pods),
+            Arc::clone(&self.pods),
             Arc::clone(&self.metrics),
         );
-        // Nobody else sets it.
-        let _ = cluster.set(access);
+        // Nothing else sets it.
+        let _ = self.cluster.set(cluster);
         let synced = {
             let (readiness, left) = (
                 Arc::clone(&self.readiness),
-                Arc::new(std::sync::Mutex::new(vec!["pods", "definitions"])),
+                Arc::new(Mutex::new(vec!["pods", "definitions"])),
             );
-            move |what: &str| {
-                let mut left = left
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-                left.retain(|one| *one != what);
+            move |listed: &str| {
+                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                left.retain(|one| *one != listed);
                 if left.is_empty() {
-                    readiness.well(Part::Watches);
+                    readiness.open(Gate::Watches);
                 }
             }
         };
         let (node, done) = (self.identity.node.clone(), synced.clone());
-        let api = client.clone();
+        let (api, pods) = (client.clone(), Arc::clone(&self.pods));
         tokio::spawn(async move { cluster::watch_pods(api, &node, pods, || done("pods")).await });
-        let api = client.clone();
+        let (api, definitions) = (client.clone(), Arc::clone(&self.definitions));
         let readiness = Arc::clone(&self.readiness);
         tokio::spawn(async move {
             let listed = || {
@@ -320,12 +335,12 @@ impl Daemon {
             self.identity.namespace.clone(),
             self.identity.daemon_set.clone(),
         ) {
-            tokio::spawn(async move { ownership.follow(client, &namespace, &name).await });
+            tokio::spawn(async move { self.ownership.follow(client, &namespace, &name).await });
         }
     }
 
-    /// Whether this end is the last one, as far as anyone knows.
-    async fn ends(&self, ownership: &Ownership, cluster: Option<&Cluster>) -> bool {
+    /// Returns whether this stop is an uninstallation, as far as the API server knows.
+    async fn is_uninstalled(&self) -> bool {
         let Identity {
             namespace: Some(namespace),
             daemon_set: Some(name),
@@ -334,7 +349,7 @@ impl Daemon {
         else {
             return false;
         };
-        match cluster {
+        match self.cluster.get() {
             Some(cluster) => {
                 let uid = self.identity.pod_uid.as_deref();
                 let own = OwnObjects {
@@ -342,13 +357,14 @@ impl Daemon {
                     daemon_set: name,
                     pod: &|| cluster.watched_pod_by_uid(uid?).map(|pod| pod.name.clone()),
                 };
-                ownership.check_at_end(cluster.client(), own).await
+                self.ownership.check_at_end(cluster.client(), own).await
             }
             None => false,
         }
     }
 
-    /// Access as the pod, or as this node once it has a certificate: until then requests wait, as for an API server that is slow.
+    /// A client with the pod's credentials, or with those of this node once it has a certificate. Until then its requests wait, as for a
+    /// slow API server.
     fn client(&self) -> Result<Client, AccessError> {
         let Some(settings) = self.config.certificate.clone() else {
             return access::client();
@@ -366,32 +382,62 @@ impl Daemon {
         Ok(client)
     }
 
-    /// Returns when shims are to find this daemon: at once where they find none, else as soon as it serves as well as the other one.
-    async fn its_turn(self: Arc<Self>) {
-        let able = [Part::Discovery, Part::Journal, Part::Watches];
+    /// Returns when this daemon should take the socket that shims connect to: at once if no daemon serves there, else as soon as this
+    /// one can serve as well as the other.
+    async fn until_takeover(self: Arc<Self>) {
+        let gates = [Gate::Discovery, Gate::Journal, Gate::Watches];
         while socket::is_served(&self.root, &self.config.socket_dir) {
             tokio::select! {
-                () = self.readiness.wait_for(&able) => return,
+                () = self.readiness.wait_open(&gates) => return,
                 () = tokio::time::sleep(TRY_AGAIN) => {}
             }
         }
     }
 
-    /// Replays the journal once the node is known, and what a shim that had given us up adds to it.
-    async fn replay(self: Arc<Self>, service: Arc<Service>) {
-        self.readiness.wait_for(&[Part::Discovery]).await;
-        let root = Arc::clone(&self.root);
+    /// Replays the journal once the node is known, and later the DELs that shims journal because they could not reach the daemon.
+    async fn replay(self: Arc<Self>) {
+        self.readiness.wait_open(&[Gate::Discovery]).await;
+        let (root, service) = (Arc::clone(&self.root), Arc::clone(&self.service));
         let dirs = move || config_manager::state_dirs(&self.root, &self.config);
         replay::replay(root, dirs, service).await;
     }
 
-    /// Writes the configuration last, and keeps it.
-    async fn manage(self: Arc<Self>, targets: watch::Receiver<Option<Target>>) {
+    /// Writes the CNI configuration as the last step of a start, and keeps it.
+    async fn configure(self: Arc<Self>, targets: watch::Receiver<Option<Target>>) {
         self.readiness
-            .wait_for(&[Part::Shim, Part::Journal, Part::Watches])
+            .wait_open(&[Gate::Shim, Gate::Journal, Gate::Watches])
             .await;
         let (root, config) = (Arc::clone(&self.root), Arc::clone(&self.config));
         let manager = Manager::new(root, config, Arc::clone(&self.readiness));
         manager.run(targets).await;
+    }
+}
+
+/// All gates of this configuration, closed.
+fn readiness(config: &Config) -> Readiness {
+    let mut gates = vec![
+        Gate::Discovery,
+        Gate::Journal,
+        Gate::Watches,
+        Gate::Socket,
+        Gate::Shim,
+        Gate::Configuration,
+    ];
+    if config.certificate.is_some() {
+        gates.push(Gate::Certificate);
+    }
+    Readiness::new(&gates)
+}
+
+fn exec(config: &Config, root: &Arc<Root>, identity: &Identity) -> RuntimeExec {
+    let context = ExecContext {
+        runtime: None,
+        chroot: config.chroot_dir.clone(),
+    };
+    let exec = RuntimeExec::new(Arc::clone(root), context)
+        .with_environment(identity.plugin_environment.clone());
+    match limits::original() {
+        Some(files) => exec.with_file_limit(files),
+        None => exec,
     }
 }

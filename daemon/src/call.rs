@@ -1,4 +1,4 @@
-//! One request's environment, checked.
+//! The environment of one CNI call, parsed and validated.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,14 @@ use cni::{
 };
 
 use crate::{
-    engine::{self, Waiting},
+    engine::{self, Cancellation},
     state::PodRef,
 };
 
-/// Who asks for what.
-pub(crate) struct Call {
+/// A parsed CNI call: the verb, and the container and pod that it is about.
+pub(crate) struct CniCall {
     pub(crate) command: Command,
-    pub(crate) request: Option<engine::Request>,
+    pub(crate) request: Option<engine::ContainerRequest>,
     pub(crate) path: Vec<PathBuf>,
     pub(crate) pod: Option<PodName>,
 }
@@ -29,8 +29,8 @@ pub(crate) struct PodName {
 }
 
 impl PodName {
-    /// The pod for an event; without a uid any of that name is meant.
-    pub(crate) fn about(&self) -> PodRef {
+    /// Returns the pod for an event. Without a uid, any pod of that name is meant.
+    pub(crate) fn pod_ref(&self) -> PodRef {
         PodRef {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -39,17 +39,18 @@ impl PodName {
     }
 }
 
-impl Call {
-    /// Checks what the shim has checked once more: whoever reaches the socket may write what he likes.
-    pub(crate) fn parse(request: &Request) -> Result<Self, CniError> {
+impl CniCall {
+    /// Parses the environment of a request. The shim has checked it already, but any process that reaches the socket may send
+    /// anything.
+    pub(crate) fn parse(raw_request: &Request) -> Result<Self, CniError> {
         let variable = |name: &str| {
-            request
+            raw_request
                 .env
                 .get(name)
                 .map(String::as_str)
                 .unwrap_or_default()
         };
-        let word = variable("CNI_COMMAND");
+        let verb = variable("CNI_COMMAND");
         let command = [
             Command::Add,
             Command::Del,
@@ -58,12 +59,12 @@ impl Call {
             Command::Status,
         ]
         .into_iter()
-        .find(|command| command.as_str() == word)
+        .find(|command| command.as_str() == verb)
         .ok_or_else(|| {
-            let text = if word.is_empty() {
+            let text = if verb.is_empty() {
                 "unexpected or missing CNI_COMMAND".to_owned()
             } else {
-                format!("unknown cmd type: {word}")
+                format!("unknown cmd type: {verb}")
             };
             CniError::new(CniError::INVALID_ENVIRONMENT, text)
         })?;
@@ -93,7 +94,7 @@ impl Call {
             let invalid = |error: cni::env::EnvError| {
                 CniError::new(CniError::INVALID_ENVIRONMENT, error.to_string())
             };
-            Some(engine::Request {
+            Some(engine::ContainerRequest {
                 container_id: ContainerId::parse(variable("CNI_CONTAINERID")).map_err(invalid)?,
                 netns: Some(variable("CNI_NETNS"))
                     .filter(|netns| !netns.is_empty())
@@ -101,7 +102,7 @@ impl Call {
                 ifname: IfName::parse(ifname).map_err(invalid)?,
                 args,
                 path: path.clone(),
-                waiting: Waiting::default(),
+                cancellation: Cancellation::default(),
                 replayed: false,
             })
         } else {
@@ -131,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_checked_here_too() {
-        let error = Call::parse(&request(&[
+    fn container_id_with_path_is_refused() {
+        let error = CniCall::parse(&request(&[
             ("CNI_COMMAND", "DEL"),
             ("CNI_CONTAINERID", "../evil"),
         ]))
@@ -142,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_netns_is_none_and_the_interface_is_eth0() {
-        let call = Call::parse(&request(&[
+    fn absent_netns_is_none_and_ifname_defaults_to_eth0() {
+        let call = CniCall::parse(&request(&[
             ("CNI_COMMAND", "DEL"),
             ("CNI_CONTAINERID", "a"),
             ("CNI_PATH", "/x:rel:/y"),
@@ -157,16 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_named_when_unknown() {
+    fn unknown_command_is_named_in_the_error() {
         assert!(
-            Call::parse(&request(&[]))
+            CniCall::parse(&request(&[]))
                 .err()
                 .unwrap()
                 .msg
                 .contains("missing CNI_COMMAND")
         );
         assert!(
-            Call::parse(&request(&[("CNI_COMMAND", "JUMP")]))
+            CniCall::parse(&request(&[("CNI_COMMAND", "JUMP")]))
                 .err()
                 .unwrap()
                 .msg

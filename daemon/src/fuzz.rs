@@ -7,7 +7,7 @@ use std::path::Path;
 use plan::netconf::Netconf;
 use serde_json::{Map, Value};
 
-use crate::call::Call;
+use crate::call::CniCall;
 
 #[test]
 fn requests() {
@@ -16,7 +16,7 @@ fn requests() {
         let Ok(request) = api::Request::from_json(input) else {
             return false;
         };
-        let Ok(call) = Call::parse(&request) else {
+        let Ok(call) = CniCall::parse(&request) else {
             return false;
         };
         if let Some(request) = &call.request {

@@ -1,6 +1,11 @@
 //! `multus-daemon`: serves the shim's requests by running delegates, and keeps the node ready for them. What a pod gets is decided
 //! in the crate `plan`.
 
+#![allow(
+    missing_docs,
+    reason = "only the program and its tests link this library"
+)]
+
 pub mod app;
 pub mod commands;
 

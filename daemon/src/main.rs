@@ -1,4 +1,4 @@
-//! `multus-daemon`: arguments, logging, and the command that was asked for.
+//! `multus-daemon`: parses arguments, sets up logging, runs the requested command.
 
 use std::{
     ffi::OsString,
@@ -10,22 +10,24 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use cmdline::{BAD_USAGE, absolute, causes};
+use cmdline::absolute;
 use daemon::{
     app::{self, Identity},
     certificate::approve::ServiceAccount,
-    commands::{self, Setting, pod::PodName, status::Probe, verify::Release},
+    commands::{self, CommandContext, pod::PodName, status::Probe, verify::Release},
     host::{exec, limits},
     logging, serving,
 };
 use plan::daemon_config::{self, Config};
 use tracing::warn;
 
-/// The static C library's allocator returns memory to the kernel after nearly every request, which is a seventh of an ADD's CPU.
+/// The static C library's allocator returns memory to the kernel after nearly every request, which takes a seventh of an ADD's CPU time.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-/// Where a pod has the node's root.
+/// The prefix of each line on stderr.
+const PREFIX: &str = "multus-daemon";
+/// The mount point of the node's root in a pod.
 const HOST_ROOT: &str = "/hostroot";
 
 /// Gives pods their networks: serves multus-shim, runs delegates, keeps state.
@@ -34,16 +36,16 @@ const HOST_ROOT: &str = "/hostroot";
     name = "multus-daemon",
     disable_version_flag = true,
     disable_help_subcommand = true,
-    after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon discover --json       what this node's runtime says of its CNI directories\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             take configuration and shim off this node"
+    after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon discover --json       where this node's runtime has its CNI directories\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             remove configuration and shim from this node"
 )]
 struct Arguments {
     /// The daemon's configuration file.
     #[arg(long, global = true, default_value = daemon_config::DEFAULT_PATH)]
     config: PathBuf,
-    /// The directory that stands for the node's root; unless given, /hostroot, or / where there is none and no pod.
+    /// The directory that is the node's root; by default /hostroot, or / where that does not exist outside a pod.
     #[arg(long, global = true)]
     root: Option<PathBuf>,
-    /// How log lines look.
+    /// The format of log lines.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
     /// Print the version.
@@ -66,7 +68,7 @@ enum Command {
         after_help = "Example:\n  multus-daemon run --config /etc/cni/daemon-config.json --root /"
     )]
     Run,
-    /// Put the shim into a directory, also as passthru.
+    /// Install the shim into a directory, also as passthru.
     #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
         /// The directory.
@@ -76,98 +78,88 @@ enum Command {
         #[arg(short = 't', long = "type", default_value = "thick", value_parser = PossibleValuesParser::new(["thick"]))]
         kind: String,
     },
-    /// Take configuration and shim off this node.
+    /// Remove configuration and shim from this node.
     #[command(
         after_help = "Examples:\n  multus-daemon uninstall --root /hostroot\n  multus-daemon uninstall --detach --root /hostroot"
     )]
     Uninstall {
-        /// Detach pods that are gone first, leave the runtime what it needs to detach the default network of those that run, and name
-        /// their further networks, which nobody will detach.
+        /// First detach deleted pods, leave the runtime what it needs to detach the default network of running pods, and list their
+        /// other networks, which stay attached.
         #[arg(long)]
         detach: bool,
     },
-    /// Say where this node's runtime has its CNI directories.
+    /// Show where this node's runtime has its CNI directories.
     #[command(after_help = "Example:\n  multus-daemon discover --json")]
     Discover {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Approve the certificates that nodes ask for themselves, deny all others of that kind.
+    /// Approve certificates that nodes request for themselves, deny all others of that kind.
     #[command(
         after_help = "Example:\n  multus-daemon approve --service-account kube-system/multus"
     )]
     Approve {
-        /// Let pods of this service account ask for their node, too, as namespace/name.
+        /// Also let pods of this service account, namespace/name, request the certificate of their node.
         #[arg(long)]
         service_account: Option<ServiceAccount>,
     },
-    /// Say what this node knows of a pod's networks, as JSON: for kubectl multus.
+    /// Show what this node knows about a pod's networks, as JSON: for kubectl multus.
     #[command(after_help = "Example:\n  multus-daemon pod shop/cart-0")]
     Pod {
         /// The pod as namespace/name.
         pod: PodName,
     },
-    /// Say whether the DaemonSet serves every node, and gave this pod its networks: for helm test.
+    /// Verify that the DaemonSet serves every node and gave this pod its networks: for helm test.
     #[command(after_help = "Example:\n  multus-daemon verify --wait 120")]
     Verify {
-        /// Look again for so many seconds before the answer is no.
+        /// Retry for this many seconds before failing.
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         wait: u32,
     },
-    /// Ask the running daemon.
+    /// Query the running daemon.
     #[command(after_help = "Example:\n  multus-daemon status --ready")]
     Status {
         /// Succeed only when pods are served.
         #[arg(long)]
         ready: bool,
-        /// Try again for so many seconds before the answer is no.
+        /// Retry for this many seconds before failing.
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         wait: u32,
-        /// What it does and has counted, as JSON.
+        /// Print its state and counters as JSON.
         #[arg(long, conflicts_with = "ready")]
         json: bool,
     },
 }
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    // No command of the command line: the daemon alone calls it, and it must stay small.
-    if words
-        .get(1)
-        .is_some_and(|word| word == exec::SPAWNER_ARGUMENT)
-    {
-        return exec::spawner_main(words.get(2).map(AsRef::as_ref));
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // Not a public command: only the daemon starts it, and its process must stay small.
+    if args.get(1).is_some_and(|arg| arg == exec::SPAWNER_ARGUMENT) {
+        return exec::spawner_main(args.get(2).map(AsRef::as_ref));
     }
-    // A node's probes are started for ever: they do not pay for what other commands need.
+    // The kubelet starts probes for as long as the node runs, so a probe skips the setup of other commands.
     if let Some(uid) = variable("POD_UID")
-        && let Some(probe) = Probe::from_arguments(words.iter().skip(1).map(AsRef::as_ref))
+        && let Some(probe) = Probe::from_arguments(args.iter().skip(1).map(AsRef::as_ref))
     {
-        return exit(commands::status::run(&probe_setting(uid), probe));
+        return exit(commands::status::run(&probe_context(uid), probe));
     }
-    let arguments: Arguments = match cmdline::parse(in_clap_style(words.into_iter())) {
-        Ok(arguments) => arguments,
-        Err(wrong) => {
-            say(&wrong);
-            return ExitCode::from(BAD_USAGE);
-        }
-    };
-    exit(start(arguments))
+    match cmdline::parse_or_report(PREFIX, normalize_args(args.into_iter())) {
+        Ok(arguments) => exit(start(arguments)),
+        Err(status) => status,
+    }
 }
 
 fn exit(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&causes(error.as_ref()));
-            ExitCode::FAILURE
-        }
+        Err(error) => cmdline::fail(PREFIX, &error),
     }
 }
 
-/// What a probe in the daemon's pod goes by.
-fn probe_setting(uid: String) -> Setting {
-    Setting {
+/// The input of a probe in the daemon's pod.
+fn probe_context(uid: String) -> CommandContext {
+    CommandContext {
         config: PathBuf::new(),
         root: PathBuf::from(HOST_ROOT),
         identity: Identity {
@@ -177,14 +169,9 @@ fn probe_setting(uid: String) -> Setting {
     }
 }
 
-/// A variable of the environment that is not empty.
+/// Returns a variable of the environment unless it is empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// A line for people. Nobody is left to be told when stderr is closed.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "multus-daemon: {text}");
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<()> {
@@ -202,42 +189,42 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
     };
     let root = arguments
         .root
-        .unwrap_or_else(|| usual_root(&identity, Path::new(HOST_ROOT)));
-    let setting = Setting {
+        .unwrap_or_else(|| default_root(&identity, Path::new(HOST_ROOT)));
+    let context = CommandContext {
         config: arguments.config,
         root,
         identity,
     };
     match arguments.command.unwrap_or(Command::Run) {
-        Command::Run => serve(setting, arguments.log_format),
+        Command::Run => serve(context, arguments.log_format),
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall { detach } => {
-            runtime()?.block_on(commands::uninstall::run(&setting, detach))
+            runtime()?.block_on(commands::uninstall::run(&context, detach))
         }
-        Command::Discover { json } => runtime()?.block_on(commands::discover::run(&setting, json)),
+        Command::Discover { json } => runtime()?.block_on(commands::discover::run(&context, json)),
         Command::Approve { service_account } => {
             logging::to_stderr("verbose", arguments.log_format == LogFormat::Json);
             runtime()?.block_on(commands::approve::run(service_account))
         }
-        Command::Pod { pod } => commands::pod::run(&setting, &pod),
+        Command::Pod { pod } => commands::pod::run(&context, &pod),
         Command::Verify { wait } => {
-            let release = release(&setting.identity)?;
+            let release = release(&context.identity)?;
             let wait = Duration::from_secs(wait.into());
             runtime()?.block_on(commands::verify::run(&release, wait))
         }
-        Command::Status { json: true, .. } => commands::status::print_json(&setting),
+        Command::Status { json: true, .. } => commands::status::print_json(&context),
         Command::Status { ready, wait, .. } => {
             let wait = Duration::from_secs(wait.into());
-            let has_answer = commands::status::run(&setting, Probe { ready, wait });
+            let has_answer = commands::status::run(&context, Probe { ready, wait });
             if has_answer.is_ok() && !ready {
-                commands::status::print_summary(&setting);
+                commands::status::print_summary(&context);
             }
             has_answer
         }
     }
 }
 
-/// The release that a pod of `helm test` belongs to.
+/// Returns the release that a pod of `helm test` belongs to.
 fn release(identity: &Identity) -> anyhow::Result<Release> {
     let missing = |name: &str| format!("{name} is not set: run this with `helm test`");
     Ok(Release {
@@ -253,8 +240,8 @@ fn release(identity: &Identity) -> anyhow::Result<Release> {
     })
 }
 
-/// In a pod the node's root is mounted, and its absence must not go unnoticed; on the node itself it is there as `/`.
-fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
+/// Returns the mount point in a pod, even if it is missing, so that the missing mount becomes an error; outside a pod `/`.
+fn default_root(identity: &Identity, mounted: &Path) -> PathBuf {
     if identity.pod_uid.is_some() || mounted.exists() {
         mounted.to_owned()
     } else {
@@ -262,15 +249,15 @@ fn usual_root(identity: &Identity, mounted: &Path) -> PathBuf {
     }
 }
 
-fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
-    let config = Config::load(&setting.config)?;
-    let root = setting.root()?;
+fn serve(context: CommandContext, format: LogFormat) -> anyhow::Result<()> {
+    let config = Config::load(&context.config)?;
+    let root = context.root()?;
     logging::init(&config.logging, &root, format == LogFormat::Json)?;
     for sentence in config.without_effect() {
         warn!("{sentence}");
     }
     anyhow::ensure!(
-        !setting.identity.node.is_empty(),
+        !context.identity.node.is_empty(),
         "MULTUS_NODE_NAME is not set: name the node whose pods are served"
     );
     let (user, owner) = (rustix::process::geteuid().as_raw(), root.owner()?);
@@ -280,19 +267,19 @@ fn serve(setting: Setting, format: LogFormat) -> anyhow::Result<()> {
     );
     limits::raise();
     let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
-    let outcome = runtime.block_on(app::run(config, root, setting.identity));
-    // Threads that wait for a plugin which does not end are left behind; the next start ends the plugin.
+    let outcome = runtime.block_on(app::run(config, root, context.identity));
+    // Threads that wait for a hanging plugin are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome
 }
 
-/// For what serves nobody.
+/// The async runtime of commands that serve no requests.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     runtime_with(8)
 }
 
 fn runtime_with(blocking_threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
-    // One thread for everything that does not block: what it does for a verb takes less than waking a second one.
+    // One thread for everything that does not block: its work for a verb takes less time than waking a second thread.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder
         .max_blocking_threads(blocking_threads)
@@ -301,8 +288,8 @@ fn runtime_with(blocking_threads: usize) -> anyhow::Result<tokio::runtime::Runti
         .context("cannot start the runtime")
 }
 
-/// Upstream's single-dash flags get their second dash; the name `install_multus` is the command `install`.
-fn in_clap_style(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+/// Gives upstream's single-dash flags their second dash, and turns the program name `install_multus` into the command `install`.
+fn normalize_args(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let program = arguments.next().unwrap_or_else(|| "multus-daemon".into());
     let mut out = vec![program.clone()];
     if PathBuf::from(&program)
@@ -326,60 +313,54 @@ mod tests {
 
     use super::*;
 
-    fn parsed(words: &[&str]) -> Arguments {
-        Arguments::parse_from(in_clap_style(words.iter().map(OsString::from)))
+    fn parsed(args: &[&str]) -> Arguments {
+        Arguments::parse_from(normalize_args(args.iter().map(OsString::from)))
     }
 
-    /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
+    /// The pages are shipped with the program; `UPDATE_EXPECT=1 cargo test` writes them.
     #[test]
-    fn pages_are_those_of_the_command_line() {
+    fn pages_match_the_command_line() {
         cmdline::pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]
     fn every_command_shows_an_example() {
-        let command = Arguments::command();
-        command.clone().debug_assert();
-        for command in command.get_subcommands() {
-            let help = command.get_after_help().map(ToString::to_string);
-            let shows = help.is_some_and(|help| help.contains("  multus-daemon "));
-            assert!(shows, "{}", command.get_name());
-        }
+        cmdline::pages::check_examples(&Arguments::command(), "multus-daemon");
     }
 
     #[test]
-    fn wrong_words_are_told_in_one_line() {
-        for (words, part) in [
+    fn invalid_arguments_are_reported_in_one_line() {
+        for (args, part) in [
             (&["install", "-t", "thin"][..], "thick"),
-            (&["install", "-d", "bin"], "by its whole path"),
+            (&["install", "-d", "bin"], "give an absolute path"),
             (&["-log-format", "xml"], "text, json"),
             (&["jump"], "'jump'"),
         ] {
-            let words = [&["multus-daemon"], words].concat();
-            let words = words.iter().map(OsString::from);
-            let line = cmdline::parse::<Arguments>(in_clap_style(words)).unwrap_err();
+            let args = [&["multus-daemon"], args].concat();
+            let args = args.iter().map(OsString::from);
+            let line = cmdline::parse::<Arguments>(normalize_args(args)).unwrap_err();
             assert_eq!(line.lines().count(), 1, "{line}");
             assert!(line.contains(part), "{line}");
         }
     }
 
     #[test]
-    fn outside_of_a_pod_the_root_is_the_nodes_own() {
+    fn default_root_outside_a_pod_is_the_nodes_root() {
         let absent = Path::new("/no/such/hostroot");
         let pod = Identity {
             pod_uid: Some("u".to_owned()),
             ..Identity::default()
         };
-        assert_eq!(usual_root(&Identity::default(), absent), Path::new("/"));
+        assert_eq!(default_root(&Identity::default(), absent), Path::new("/"));
         assert_eq!(
-            usual_root(&Identity::default(), Path::new("/tmp")),
+            default_root(&Identity::default(), Path::new("/tmp")),
             Path::new("/tmp")
         );
-        assert_eq!(usual_root(&pod, absent), absent);
+        assert_eq!(default_root(&pod, absent), absent);
     }
 
     #[test]
-    fn upstreams_flags_are_understood() {
+    fn flags_of_upstream_are_accepted() {
         assert_eq!(
             parsed(&["multus-daemon", "-config", "/x"]).config,
             PathBuf::from("/x")

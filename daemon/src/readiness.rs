@@ -1,4 +1,4 @@
-//! Why the daemon is not ready, if it is not: one reason per part, shown by `/readyz`, `status --ready` and the log.
+//! The gates that must be open before pods are served; a closed gate has a reason, shown by `/readyz`, `status --ready` and the log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,62 +9,62 @@ use std::{
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-/// The parts that must be well before pods are served.
+/// A precondition of serving pods. A gate is closed for a reason, or open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum Gate {
     /// The runtime and its CNI directories.
     Discovery,
-    /// Replayed DELs.
+    /// The replay of journaled DELs.
     Journal,
-    /// The node's own certificate, where it is to have one.
+    /// The node's own certificate, if it is configured.
     Certificate,
     /// The watches of pods and definitions.
     Watches,
-    /// The name under which shims find the daemon.
+    /// The socket name that shims connect to.
     Socket,
     /// The shim in the runtime's directory.
     Shim,
-    /// The primary configuration and ours.
+    /// The configuration of the default network and ours.
     Configuration,
-    /// The process is about to end.
+    /// Closed once the process is shutting down.
     Shutdown,
 }
 
-/// Reasons by part.
+/// The state of all gates. "Open" is a gate now, "was open" is a gate at any time since the start, and "ready" is the daemon: all gates are
+/// open, or on standby those that do not belong to the serving daemon.
 #[derive(Debug)]
 pub struct Readiness {
-    parts: Mutex<Parts>,
+    gates: Mutex<Gates>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Parts {
-    reasons: BTreeMap<Part, String>,
-    /// Those that were not well from the beginning on.
-    never_well: BTreeSet<Part>,
-    /// Another daemon serves this node's pods.
+struct Gates {
+    /// The closed gates.
+    closed: BTreeMap<Gate, String>,
+    /// The gates that were never open since the start.
+    never_open: BTreeSet<Gate>,
+    /// True while another daemon serves this node's pods.
     is_standby: bool,
-    /// What an operator should know although pods are served.
+    /// Notes for operators, by subject; pods are served all the same.
     notes: BTreeMap<&'static str, String>,
 }
 
-impl Part {
-    /// What is the business of the daemon that shims find, and of no other.
-    fn is_of_holder(self) -> bool {
+impl Gate {
+    /// True for gates that concern only the daemon that shims connect to.
+    fn is_of_serving_daemon(self) -> bool {
         matches!(self, Self::Socket | Self::Shim | Self::Configuration)
     }
 }
 
-impl Parts {
-    /// Whether a part may be missing without anything being wrong: at a start, what waits for the socket, and at the end.
-    fn is_expected(&self, part: Part) -> bool {
-        let is_first = self.never_well.contains(&part);
-        match part {
-            Part::Shutdown => true,
-            Part::Shim | Part::Configuration => {
-                is_first && self.reasons.contains_key(&Part::Socket)
-            }
-            Part::Socket | Part::Discovery | Part::Journal | Part::Certificate | Part::Watches => {
+impl Gates {
+    /// Returns whether the gate is closed in normal operation: at a start while it waits for the socket, and during the shutdown.
+    fn is_expected(&self, gate: Gate) -> bool {
+        let is_first = self.never_open.contains(&gate);
+        match gate {
+            Gate::Shutdown => true,
+            Gate::Shim | Gate::Configuration => is_first && self.closed.contains_key(&Gate::Socket),
+            Gate::Socket | Gate::Discovery | Gate::Journal | Gate::Certificate | Gate::Watches => {
                 false
             }
         }
@@ -72,16 +72,16 @@ impl Parts {
 }
 
 impl Readiness {
-    /// Nothing is ready yet but what is not in `missing`.
-    pub fn new(missing: &[Part]) -> Self {
-        let reasons = missing
+    /// Closes these gates; all others are open.
+    pub fn new(closed: &[Gate]) -> Self {
+        let reasons = closed
             .iter()
-            .map(|part| (*part, "not started yet".to_owned()))
+            .map(|gate| (*gate, "not started yet".to_owned()))
             .collect();
         Self {
-            parts: Mutex::new(Parts {
-                reasons,
-                never_well: missing.iter().copied().collect(),
+            gates: Mutex::new(Gates {
+                closed: reasons,
+                never_open: closed.iter().copied().collect(),
                 is_standby: false,
                 notes: BTreeMap::new(),
             }),
@@ -89,137 +89,137 @@ impl Readiness {
         }
     }
 
-    /// The part is well.
-    pub fn well(&self, part: Part) {
-        let mut parts = self.parts();
-        parts.never_well.remove(&part);
-        if parts.reasons.remove(&part).is_some() {
-            info!(?part, "ready");
+    /// Opens a gate.
+    pub fn open(&self, gate: Gate) {
+        let mut gates = self.gates();
+        gates.never_open.remove(&gate);
+        if gates.closed.remove(&gate).is_some() {
+            info!(part = ?gate, "ready");
             self.changed.notify_waiters();
         }
     }
 
-    /// The part is not, for this reason.
-    pub fn missing(&self, part: Part, reason: impl Into<String>) {
-        self.missing_with(part, reason.into(), |parts| parts.is_expected(part));
+    /// Closes a gate for this reason.
+    pub fn close(&self, gate: Gate, reason: impl Into<String>) {
+        self.close_with(gate, reason.into(), |gates| gates.is_expected(gate));
     }
 
-    /// The same where the reason is a step of every start, unless the part was well before.
-    pub fn waiting(&self, part: Part, reason: impl Into<String>) {
-        self.missing_with(part, reason.into(), |parts| {
-            parts.never_well.contains(&part)
+    /// Like [`close`](Self::close), for a reason that is a step of every start: no warning is logged unless the gate was open before.
+    pub fn close_while_starting(&self, gate: Gate, reason: impl Into<String>) {
+        self.close_with(gate, reason.into(), |gates| {
+            gates.never_open.contains(&gate)
         });
     }
 
-    fn missing_with(&self, part: Part, reason: String, is_expected: impl Fn(&Parts) -> bool) {
-        let mut parts = self.parts();
-        let is_expected = is_expected(&parts);
-        if parts.reasons.get(&part) == Some(&reason) {
+    fn close_with(&self, gate: Gate, reason: String, is_expected: impl Fn(&Gates) -> bool) {
+        let mut gates = self.gates();
+        let is_expected = is_expected(&gates);
+        if gates.closed.get(&gate) == Some(&reason) {
             return;
         }
         if is_expected {
-            info!(?part, reason, "not ready yet");
+            info!(part = ?gate, reason, "not ready yet");
         } else {
-            warn!(?part, reason, "not ready");
+            warn!(part = ?gate, reason, "not ready");
         }
-        parts.reasons.insert(part, reason);
+        gates.closed.insert(gate, reason);
     }
 
-    /// While another daemon of the node serves its pods, this one is ready when it could do so, too: an update goes on then.
+    /// While another daemon of the node serves its pods, this one is ready when it could serve them, so that a rolling update goes on.
     pub fn standby(&self, is_standby: bool) {
-        let before = std::mem::replace(&mut self.parts().is_standby, is_standby);
+        let before = std::mem::replace(&mut self.gates().is_standby, is_standby);
         if before != is_standby {
             self.changed.notify_waiters();
         }
     }
 
-    /// Well without a reason, else missing for it.
-    pub fn set(&self, part: Part, reason: Option<String>) {
+    /// Closes a gate for a reason, or opens it without one.
+    pub fn set(&self, gate: Gate, reason: Option<String>) {
         match reason {
-            None => self.well(part),
-            Some(reason) => self.missing(part, reason),
+            None => self.open(gate),
+            Some(reason) => self.close(gate, reason),
         }
     }
 
-    /// What an operator should know about a subject although pods are served; `None` takes it back.
+    /// Sets or removes the note about a subject.
     pub fn note(&self, subject: &'static str, text: Option<String>) {
-        let mut parts = self.parts();
+        let mut gates = self.gates();
         let before = match &text {
-            Some(text) => parts.notes.insert(subject, text.clone()),
-            None => parts.notes.remove(subject),
+            Some(text) => gates.notes.insert(subject, text.clone()),
+            None => gates.notes.remove(subject),
         };
         if let Some(text) = text.filter(|text| before.as_ref() != Some(text)) {
             warn!("{text}");
         }
     }
 
-    /// All notes, one a line.
+    /// Returns all notes, one per line.
     pub fn notes(&self) -> String {
-        let parts = self.parts();
-        let lines: Vec<&str> = parts.notes.values().map(String::as_str).collect();
+        let gates = self.gates();
+        let lines: Vec<&str> = gates.notes.values().map(String::as_str).collect();
         lines.join("\n")
     }
 
-    /// Nothing when all is well, else all reasons in one line.
+    /// Returns why the daemon is not ready, all reasons in one line, or `None` when it is.
     pub fn problem(&self) -> Option<String> {
-        let parts = self.parts();
-        let counts = |part: Part| !(parts.is_standby && part.is_of_holder());
-        let lines: Vec<String> = parts
-            .reasons
+        let gates = self.gates();
+        let counts = |gate: Gate| !(gates.is_standby && gate.is_of_serving_daemon());
+        let lines: Vec<String> = gates
+            .closed
             .iter()
-            .filter(|(part, _)| counts(**part))
-            .map(|(part, reason)| format!("{part:?}: {reason}").to_lowercase_first())
+            .filter(|(gate, _)| counts(**gate))
+            .map(|(gate, reason)| format!("{gate:?}: {reason}").to_lowercase_first())
             .collect();
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 
-    /// The reason of one part.
-    pub fn reason(&self, part: Part) -> Option<String> {
-        self.parts().reasons.get(&part).cloned()
+    /// Returns why a gate is closed, or `None` when it is open.
+    pub fn reason_closed(&self, gate: Gate) -> Option<String> {
+        self.gates().closed.get(&gate).cloned()
     }
 
-    /// Whether the part was well once, whatever has become of it since; else the reason.
-    pub fn once_well(&self, part: Part) -> Result<(), String> {
-        let parts = self.parts();
-        if parts.never_well.contains(&part) {
-            return Err(parts.reasons.get(&part).cloned().unwrap_or_default());
+    /// Succeeds if the gate was open once, even if it is closed now; else fails with the reason.
+    pub fn was_open(&self, gate: Gate) -> Result<(), String> {
+        let gates = self.gates();
+        if gates.never_open.contains(&gate) {
+            return Err(gates.closed.get(&gate).cloned().unwrap_or_default());
         }
         Ok(())
     }
 
-    /// Returns once nothing is missing.
-    pub async fn wait_for_all(&self) {
+    /// Returns once the daemon is ready.
+    pub async fn wait_ready(&self) {
         self.until(|| self.problem().is_none()).await;
     }
 
-    /// Returns once each of these parts was well at some time.
-    pub async fn wait_for_once(&self, parts: &[Part]) {
-        self.until(|| parts.iter().all(|part| self.once_well(*part).is_ok()))
+    /// Returns once each of these gates was open at some time.
+    pub async fn wait_was_open(&self, gates: &[Gate]) {
+        self.until(|| gates.iter().all(|gate| self.was_open(*gate).is_ok()))
             .await;
     }
 
-    /// Returns once all these parts are well.
-    pub async fn wait_for(&self, parts: &[Part]) {
-        self.until(|| parts.iter().all(|part| self.reason(*part).is_none()))
+    /// Returns once all these gates are open at the same time.
+    pub async fn wait_open(&self, gates: &[Gate]) {
+        self.until(|| gates.iter().all(|gate| self.reason_closed(*gate).is_none()))
             .await;
     }
 
-    async fn until(&self, is_so: impl Fn() -> bool) {
+    async fn until(&self, condition: impl Fn() -> bool) {
         loop {
             let changed = self.changed.notified();
-            if is_so() {
+            if condition() {
                 return;
             }
             changed.await;
         }
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn gates(&self) -> MutexGuard<'_, Gates> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is said while the default network's own indicator is missing, in the words that operators look for.
+/// The reason while the default network's own indicator is missing, in upstream's words, which operators search for.
 pub(crate) fn waiting_for(indicator: &Path) -> String {
     format!(
         "have you checked that your default network is ready? still waiting for readinessindicatorfile @ {}",
@@ -245,50 +245,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_once_every_part_is_well() {
-        let readiness = Readiness::new(&[Part::Watches, Part::Discovery]);
-        readiness.missing(Part::Discovery, "no runtime");
+    fn daemon_is_ready_once_every_gate_is() {
+        let readiness = Readiness::new(&[Gate::Watches, Gate::Discovery]);
+        readiness.close(Gate::Discovery, "no runtime");
         assert_eq!(
             readiness.problem().unwrap(),
             "discovery: no runtime; watches: not started yet"
         );
-        readiness.well(Part::Discovery);
-        readiness.well(Part::Watches);
+        readiness.open(Gate::Discovery);
+        readiness.open(Gate::Watches);
         assert_eq!(readiness.problem(), None);
-        readiness.missing(Part::Shutdown, "shutting down");
-        assert_eq!(readiness.reason(Part::Shutdown).unwrap(), "shutting down");
+        readiness.close(Gate::Shutdown, "shutting down");
+        assert_eq!(
+            readiness.reason_closed(Gate::Shutdown).unwrap(),
+            "shutting down"
+        );
     }
 
     #[test]
-    fn only_what_is_missing_at_every_start_is_expected() {
-        let readiness = Readiness::new(&[Part::Socket, Part::Shim, Part::Watches]);
-        let is_expected = |part| readiness.parts().is_expected(part);
-        for part in [Part::Shim, Part::Shutdown] {
-            assert!(is_expected(part), "{part:?}");
+    fn gates_that_wait_for_the_socket_log_no_warning() {
+        let readiness = Readiness::new(&[Gate::Socket, Gate::Shim, Gate::Watches]);
+        let is_expected = |gate| readiness.gates().is_expected(gate);
+        for gate in [Gate::Shim, Gate::Shutdown] {
+            assert!(is_expected(gate), "{gate:?}");
         }
-        assert!(!is_expected(Part::Watches) && !is_expected(Part::Socket));
-        readiness.well(Part::Socket);
-        assert!(!is_expected(Part::Shim));
+        assert!(!is_expected(Gate::Watches) && !is_expected(Gate::Socket));
+        readiness.open(Gate::Socket);
+        assert!(!is_expected(Gate::Shim));
     }
 
     #[tokio::test]
-    async fn what_was_well_once_is_waited_for_and_remembered() {
-        let readiness = Readiness::new(&[Part::Watches]);
-        readiness.missing(Part::Watches, "no answer");
-        assert_eq!(readiness.once_well(Part::Watches).unwrap_err(), "no answer");
-        assert_eq!(readiness.once_well(Part::Shim), Ok(()));
-        let well = async { readiness.well(Part::Watches) };
-        tokio::join!(readiness.wait_for_once(&[Part::Watches]), well);
-        readiness.missing(Part::Watches, "no answer");
-        assert_eq!(readiness.once_well(Part::Watches), Ok(()));
-        readiness.wait_for_once(&[Part::Watches]).await;
+    async fn gate_that_was_ready_once_stays_so() {
+        let readiness = Readiness::new(&[Gate::Watches]);
+        readiness.close(Gate::Watches, "no answer");
+        assert_eq!(readiness.was_open(Gate::Watches).unwrap_err(), "no answer");
+        assert_eq!(readiness.was_open(Gate::Shim), Ok(()));
+        let open = async { readiness.open(Gate::Watches) };
+        tokio::join!(readiness.wait_was_open(&[Gate::Watches]), open);
+        readiness.close(Gate::Watches, "no answer");
+        assert_eq!(readiness.was_open(Gate::Watches), Ok(()));
+        readiness.wait_was_open(&[Gate::Watches]).await;
     }
 
     #[tokio::test]
-    async fn standby_ends_the_wait_for_what_the_other_daemon_has() {
-        let readiness = Readiness::new(&[Part::Socket]);
+    async fn standby_does_not_wait_for_the_socket() {
+        let readiness = Readiness::new(&[Gate::Socket]);
         let standby = async { readiness.standby(true) };
-        tokio::join!(readiness.wait_for_all(), standby);
+        tokio::join!(readiness.wait_ready(), standby);
     }
 
     #[test]
@@ -304,13 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn on_standby_only_what_serving_takes_counts() {
-        let readiness = Readiness::new(&[Part::Watches, Part::Socket, Part::Shim]);
+    fn standby_ignores_gates_of_the_serving_daemon() {
+        let readiness = Readiness::new(&[Gate::Watches, Gate::Socket, Gate::Shim]);
         readiness.standby(true);
         assert_eq!(readiness.problem().unwrap(), "watches: not started yet");
-        readiness.well(Part::Watches);
+        readiness.open(Gate::Watches);
         assert_eq!(readiness.problem(), None);
-        assert!(readiness.reason(Part::Socket).is_some());
+        assert!(readiness.reason_closed(Gate::Socket).is_some());
         readiness.standby(false);
         assert!(readiness.problem().unwrap().starts_with("socket: "));
     }

@@ -1,4 +1,4 @@
-//! What this binary carries: the packed charts and each distro's manifest.
+//! The embedded data: the packed charts, each distro's manifest, and the names of the images.
 
 use include_dir::{Dir, include_dir};
 
@@ -12,21 +12,19 @@ pub(crate) const IMAGES: [&str; 1] = [concat!(
 /// A packed chart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chart {
-    /// Its archive's file name, `<name>-<version>.tgz`.
+    /// The archive's file name, `<name>-<version>.tgz`.
     pub(crate) file: &'static str,
-    /// The archive.
     pub(crate) bytes: &'static [u8],
 }
 
 impl Chart {
-    /// The chart's name.
     pub(crate) fn name(&self) -> &'static str {
         let ending = concat!("-", env!("CARGO_PKG_VERSION"), ".tgz");
         self.file.strip_suffix(ending).unwrap_or(self.file)
     }
 }
 
-/// All charts, sorted by file name.
+/// Returns all charts, sorted by file name.
 pub(crate) fn charts() -> Vec<Chart> {
     let mut charts: Vec<Chart> = ASSETS
         .get_dir("charts")
@@ -43,11 +41,20 @@ pub(crate) fn charts() -> Vec<Chart> {
     charts
 }
 
-/// `multus.yaml` of a distro, variables not replaced.
+/// Returns `multus.yaml` of a distro, its variables not replaced yet.
 pub(crate) fn manifest(distro: &str) -> Option<&'static str> {
     ASSETS
         .get_file(format!("manifests/{distro}/multus.yaml"))?
         .contents_utf8()
+}
+
+/// Returns an image's reference as the chart renders it: a registry replaces the public one before the repository.
+pub(crate) fn with_registry(image: &str, registry: &str) -> String {
+    let registry = registry.trim_end_matches('/');
+    match image.split_once('/') {
+        Some((_, repository)) if !registry.is_empty() => format!("{registry}/{repository}"),
+        _ => image.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_names_and_both_manifests_are_here() {
+    fn registry_replaces_the_public_one() {
+        let image = "docker.io/multusrs/multus:v5.0.0";
+        assert_eq!(with_registry(image, ""), image);
+        let own = "reg.example:5000/multusrs/multus:v5.0.0";
+        assert_eq!(with_registry(image, "reg.example:5000/"), own);
+    }
+
+    #[test]
+    fn charts_and_manifests_of_both_distros_are_embedded() {
         let names: Vec<&str> = charts().iter().map(Chart::name).collect();
         assert_eq!(
             names,

@@ -9,31 +9,31 @@ use anyhow::Context as _;
 use node::root::Root;
 use serde_yaml::Value;
 
-/// No configuration file is longer.
+/// More than any configuration file.
 const MAX: u64 = 1 << 20;
 
-/// What the files say: for each key its values as words.
+/// The merged configuration: for each key its values as texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, Vec<String>>);
 
 impl Settings {
-    /// All values of a key, lists with commas taken apart.
-    pub(crate) fn words(&self, key: &str) -> Vec<String> {
+    /// Returns all values of a key, comma-separated lists split.
+    pub(crate) fn values(&self, key: &str) -> Vec<String> {
         let values = self.0.get(key).into_iter().flatten();
         values.flat_map(|value| split(value)).collect()
     }
 
-    /// The value of a key that has one.
+    /// Returns the last value of a key.
     pub(crate) fn value(&self, key: &str) -> Option<String> {
         self.0.get(key)?.last().cloned()
     }
 
-    /// Lays one file over those before it.
+    /// Merges one file over those before it.
     fn add(&mut self, text: &str) -> anyhow::Result<()> {
         let map = match serde_yaml::from_str(text)? {
             Value::Mapping(map) => map,
             Value::Null => return Ok(()),
-            _ => anyhow::bail!("it holds no keys"),
+            _ => anyhow::bail!("it is not a mapping"),
         };
         let mut own: BTreeMap<String, (bool, Vec<String>)> = BTreeMap::new();
         for (key, value) in map {
@@ -41,7 +41,7 @@ impl Settings {
             let name = key.trim_end_matches('+');
             let entry = own.entry(name.to_owned()).or_default();
             entry.0 |= name == key;
-            entry.1.extend(words(&value));
+            entry.1.extend(texts(&value));
         }
         for (name, (replaces, values)) in own {
             let all = self.0.entry(name).or_default();
@@ -54,23 +54,23 @@ impl Settings {
     }
 }
 
-/// The words of a list as the distros take them on their command lines.
+/// Splits a comma-separated list as the distros do on their command lines.
 pub(crate) fn split(list: &str) -> impl Iterator<Item = String> {
-    let words = list.split(',').map(|word| word.trim().to_owned());
-    words.filter(|word| !word.is_empty())
+    let items = list.split(',').map(|item| item.trim().to_owned());
+    items.filter(|item| !item.is_empty())
 }
 
-/// Where a distro has its file unless it is told otherwise.
+/// Returns the configuration file that a distro reads without `--config`.
 pub(crate) fn default_file(distro: &str) -> PathBuf {
     Path::new("/etc/rancher").join(distro).join("config.yaml")
 }
 
-/// Reads the file and those in the directory beside it; none of them has to be there.
+/// Reads the file and those in `<file>.d`; none of them has to be there.
 pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Settings> {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".d");
+    let mut fragments = file.as_os_str().to_owned();
+    fragments.push(".d");
     let mut files = vec![file.to_owned()];
-    let names = root.list(&beside).unwrap_or_default();
+    let names = root.list(&fragments).unwrap_or_default();
     let is_yaml = |name: &String| {
         let ending = Path::new(name).extension();
         ending.is_some_and(|ending| ending == "yaml" || ending == "yml")
@@ -79,7 +79,7 @@ pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Settings> {
         names
             .iter()
             .filter(|name| is_yaml(name))
-            .map(|name| Path::new(&beside).join(name)),
+            .map(|name| Path::new(&fragments).join(name)),
     );
     let mut settings = Settings::default();
     for file in files {
@@ -88,20 +88,20 @@ pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Settings> {
             other => other?,
         };
         let text = String::from_utf8(bytes)
-            .with_context(|| format!("{} is no text: correct it", file.display()))?;
+            .with_context(|| format!("{} is not UTF-8: correct it", file.display()))?;
         settings
             .add(&text)
-            .with_context(|| format!("{} cannot be read: correct it", file.display()))?;
+            .with_context(|| format!("cannot parse {}, correct it", file.display()))?;
     }
     Ok(settings)
 }
 
-fn words(value: &Value) -> Vec<String> {
+fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
         Value::Bool(is) => vec![is.to_string()],
         Value::Number(number) => vec![number.to_string()],
-        Value::Sequence(list) => list.iter().flat_map(words).collect(),
+        Value::Sequence(list) => list.iter().flat_map(texts).collect(),
         _ => Vec::new(),
     }
 }
@@ -121,11 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn words_and_lists_are_read() {
+    fn single_values_and_lists_are_read() {
         let settings = merged(&["data-dir: /data\ncni:\n- multus,x\n- canal\nport: 1\n"]);
         assert_eq!(settings.value("data-dir").as_deref(), Some("/data"));
-        assert_eq!(settings.words("cni"), ["multus", "x", "canal"]);
-        assert_eq!(settings.words("port"), ["1"]);
+        assert_eq!(settings.values("cni"), ["multus", "x", "canal"]);
+        assert_eq!(settings.values("port"), ["1"]);
         assert_eq!(merged(&[""]), Settings::default());
     }
 
@@ -133,15 +133,15 @@ mod tests {
     fn a_later_file_replaces_a_key_and_a_plus_adds() {
         let first = "disable: [traefik]\n";
         assert_eq!(
-            merged(&[first, "disable: multus\n"]).words("disable"),
+            merged(&[first, "disable: multus\n"]).values("disable"),
             ["multus"]
         );
         let both = merged(&[first, "disable+: [multus]\n"]);
-        assert_eq!(both.words("disable"), ["traefik", "multus"]);
+        assert_eq!(both.values("disable"), ["traefik", "multus"]);
     }
 
     #[test]
-    fn files_are_read_in_order_and_broken_ones_are_named() {
+    fn files_are_read_in_order_and_malformed_ones_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let more = dir.path().join("config.yaml.d");
         fs::create_dir(&more).unwrap();
@@ -179,20 +179,20 @@ mod tests {
                 let mut settings = Settings::default();
                 let text = String::from_utf8_lossy(input);
                 if settings.add(&text).is_err() {
-                    // What is broken says nothing.
+                    // A malformed file adds nothing.
                     assert_eq!(settings, Settings::default());
                     return false;
                 }
                 for key in settings.0.keys() {
                     assert!(!key.ends_with('+'), "{key}");
-                    let words = settings.words(key);
+                    let values = settings.values(key);
                     assert!(
-                        words
+                        values
                             .iter()
-                            .all(|word| !word.is_empty() && !word.contains(','))
+                            .all(|value| !value.is_empty() && !value.contains(','))
                     );
                 }
-                // Laid over itself, only what adds is more.
+                // Merged over itself, a file adds values to `key+` alone, and no key.
                 let mut again = settings.clone();
                 again.add(&text).unwrap();
                 assert!(again.0.keys().eq(settings.0.keys()));

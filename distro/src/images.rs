@@ -1,23 +1,23 @@
-//! Image archives of a release: a folder of them checked against its sums, and put where the distro imports from.
+//! Image archives of a release: a directory of them is checked against its checksums, and copied to where the distro imports from.
 
 mod archive;
-mod folder;
-mod put;
+mod archive_dir;
+mod install;
 
 pub(crate) use self::{
-    archive::{of_node, references, sound},
-    folder::{Folder, arch, hash},
-    put::{CACHE, install},
+    archive::{images_for_this_node, references, verify_archives},
+    archive_dir::{ArchiveDir, arch, hash},
+    install::{CACHE, install},
 };
 
-/// Below the data directory: what the distro imports before its kubelet starts.
+/// Below the data directory: the distro imports archives from here before its kubelet starts.
 pub(crate) const IMAGES_DIR: &str = "agent/images";
-/// What every archive of a release begins with.
+/// The beginning of the name of every archive of a release.
 pub(crate) const STEM: &str = "multus-airgap-";
-/// The endings of archives, the better one first.
+/// The endings of archives, the smaller form first.
 pub(crate) const ENDINGS: [&str; 2] = [".tar.zst", ".tar.gz"];
 
-/// An archive's name without its ending.
+/// Returns an archive's name without its ending.
 pub(crate) fn stem(name: &str) -> Option<&str> {
     ENDINGS.iter().find_map(|ending| name.strip_suffix(ending))
 }

@@ -1,26 +1,24 @@
-//! `multus-distro`: carries the charts and puts them in front of an unmodified K3s or RKE2.
+//! `multus-distro`: carries the charts and stages them for an unmodified K3s or RKE2.
 
 mod assets;
 mod commands;
 mod config;
-mod cure;
+mod detect;
 mod doctor;
 mod images;
 mod manifest;
-mod place;
+mod paths;
 mod plan;
 mod program;
 mod service;
 mod stage;
 mod unit;
-mod usage;
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use cmdline::BAD_USAGE;
 
-use crate::usage::BadUsage;
+use crate::commands::PREFIX;
 
 /// Multus for an unmodified K3s or RKE2
 #[derive(Debug, Parser)]
@@ -38,9 +36,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Put charts and manifest where the distro looks for them
-    Stage(commands::stage::Args),
-    /// Have the distro take away what was staged
-    Unstage(commands::stage::Undo),
+    Stage(commands::stage::StageArgs),
+    /// Have the distro remove what was staged
+    Unstage(commands::stage::UnstageArgs),
     /// Stage, then become the distro's server
     #[command(
         after_help = "Example:\n  multus-distro server --multus -- k3s server --data-dir /data/k3s"
@@ -61,23 +59,20 @@ enum Command {
     Verify(commands::verify::Args),
     /// Start the distro through this program, with systemd
     Install(commands::install::Args),
-    /// Say what is wrong on this node, and how to fix it
+    /// Report what is wrong on this node, and how to fix it
     Doctor(commands::doctor::Args),
     /// Print the version
     Version(commands::version::Args),
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = match cmdline::parse(std::env::args_os()) {
+    let arguments: Arguments = match cmdline::parse_or_report(PREFIX, std::env::args_os()) {
         Ok(arguments) => arguments,
-        Err(wrong) => {
-            say(&wrong);
-            return ExitCode::from(BAD_USAGE);
-        }
+        Err(status) => return status,
     };
     let outcome = match arguments.command {
         Command::Stage(args) => commands::stage::run(&args),
-        Command::Unstage(args) => commands::stage::undo(&args),
+        Command::Unstage(args) => commands::stage::run_unstage(&args),
         Command::Server(args) => commands::server::run(&args, true),
         Command::Agent(args) => commands::server::run(&args, false),
         Command::Chart(command) => commands::chart::run(&command),
@@ -89,18 +84,8 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let cure = cure::of(&error).map_or_else(String::new, |cure| format!("; {cure}"));
-            say(&format!("{error:#}{cure}"));
-            let is_usage = error.is::<BadUsage>();
-            ExitCode::from(if is_usage { BAD_USAGE } else { 1 })
-        }
+        Err(error) => cmdline::fail_with_hint(PREFIX, &error),
     }
-}
-
-/// A line for people. Nobody is left to be told when stderr is closed.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "multus-distro: {text}");
 }
 
 #[cfg(test)]
@@ -109,23 +94,14 @@ mod tests {
 
     use super::*;
 
-    /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
+    /// `UPDATE_EXPECT=1 cargo test` writes the pages that a release ships.
     #[test]
-    fn pages_are_those_of_the_command_line() {
+    fn pages_match_the_command_line() {
         cmdline::pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]
     fn every_command_shows_an_example() {
-        fn check(command: &clap::Command) {
-            let is_leaf = command.get_subcommands().next().is_none();
-            let help = command.get_after_help().map(ToString::to_string);
-            let shows = help.is_some_and(|help| help.contains("  multus-distro "));
-            assert!(shows || !is_leaf, "{}", command.get_name());
-            command.get_subcommands().for_each(check);
-        }
-        let command = Arguments::command();
-        command.clone().debug_assert();
-        check(&command);
+        cmdline::pages::check_examples(&Arguments::command(), "multus-distro");
     }
 }

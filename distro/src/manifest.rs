@@ -1,48 +1,48 @@
-//! Manifests as the distros' own programs treat them: which are removed, which are ignored, and what RKE2 writes into them.
+//! Manifests as the distros' own programs treat them: which they remove, which they ignore, and what RKE2 writes into them.
 //! Functions over text.
 
 use serde_yaml::{Mapping, Value};
 
-/// A HelmChart with this annotation gets the cluster's settings from RKE2.
+/// RKE2 writes the cluster's settings into a HelmChart with this annotation.
 const INJECTED: &str = "rke2.cattle.io/inject-cluster-config";
-/// What begins a file that stands for "take away what you made from the former one".
+/// The beginning of a file of comments alone, for which the distro removes what it installed from the file's former content.
 const REMOVED: &str = "# removed by multus-distro: ";
 
-/// Whether a path below the manifests directory is disabled by one of these words: a directory's name, or a manifest's without its ending.
-pub(crate) fn is_disabled(path: &str, words: &[String]) -> bool {
-    let has = |name: &str| words.iter().any(|word| word.trim_matches('/') == name);
-    let folders = path.match_indices('/').map(|(end, _)| &path[..end]);
+/// Returns whether the distro's disable list names a path below the manifests directory: by a directory, or by the manifest without its
+/// ending.
+pub(crate) fn is_disabled(path: &str, disabled: &[String]) -> bool {
+    let has = |name: &str| disabled.iter().any(|item| item.trim_matches('/') == name);
+    let dirs = path.match_indices('/').map(|(end, _)| &path[..end]);
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = ["yaml", "yml", "json"]
         .iter()
         .find_map(|ending| name.strip_suffix(ending)?.strip_suffix('.'));
-    folders.into_iter().any(has) || stem.is_some_and(has)
+    dirs.into_iter().any(has) || stem.is_some_and(has)
 }
 
-/// The name of the Addon that a file becomes: up to its first dot.
-pub(crate) fn addon(file: &str) -> &str {
+/// Returns the name of the Addon that the distro makes of a file: up to the first dot.
+pub(crate) fn addon_name(file: &str) -> &str {
     file.split('.').next().unwrap_or(file)
 }
 
-/// Comments alone: the distro removes what it made of the file's former content.
+/// Returns a file of comments alone, for which the distro removes what it installed from the file's former content.
 pub(crate) fn removal(name: &str) -> Vec<u8> {
     format!("{REMOVED}{name}\n").into_bytes()
 }
 
-/// Whether a file is one of those.
 pub(crate) fn is_removal(bytes: &[u8]) -> bool {
     bytes.starts_with(REMOVED.as_bytes())
 }
 
-/// What a file means: its bytes, or for a manifest into which RKE2 writes, its content without what was written.
-pub(crate) fn meaning(path: &str, bytes: &[u8]) -> Vec<u8> {
+/// Returns what two equal files have in common: the bytes, or for a manifest into which RKE2 writes, its content without RKE2's part.
+pub(crate) fn canonical(path: &str, bytes: &[u8]) -> Vec<u8> {
     let is_manifest = [".yaml", ".yml"].iter().any(|end| path.ends_with(end));
     let found = is_manifest.then(|| serde_yaml::from_slice(bytes).ok());
     match found.flatten() {
         Some(Value::Mapping(mut document)) if wants_settings(&document) => {
             without_settings(&mut document);
             // Sorted by key, as RKE2 writes them.
-            let sorted = plain(Value::Mapping(document));
+            let sorted = sorted(Value::Mapping(document));
             serde_json::to_vec(&sorted).unwrap_or_else(|_| bytes.to_vec())
         }
         _ => bytes.to_vec(),
@@ -56,7 +56,7 @@ fn wants_settings(document: &Mapping) -> bool {
     annotation == Some("true")
 }
 
-/// Takes out what RKE2 sets: globals, in older releases the image of the job, and what its types have for nothing.
+/// Removes what RKE2 sets: globals, in older releases the image of the job, and the empty fields of its types.
 fn without_settings(document: &mut Mapping) {
     document.remove("status");
     if let Some(Value::Mapping(metadata)) = document.get_mut("metadata") {
@@ -77,19 +77,19 @@ fn without_settings(document: &mut Mapping) {
     }
 }
 
-/// The same value with sorted keys and without nulls.
-fn plain(value: Value) -> serde_json::Value {
+/// Returns the value with sorted keys and without nulls.
+fn sorted(value: Value) -> serde_json::Value {
     match value {
         Value::Mapping(map) => {
             let mut entries: Vec<(String, serde_json::Value)> = map
                 .into_iter()
                 .filter(|(_, value)| !value.is_null())
-                .filter_map(|(key, value)| Some((key.as_str()?.to_owned(), plain(value))))
+                .filter_map(|(key, value)| Some((key.as_str()?.to_owned(), sorted(value))))
                 .collect();
             entries.sort_by(|one, other| one.0.cmp(&other.0));
             serde_json::Value::Object(entries.into_iter().collect())
         }
-        Value::Sequence(list) => list.into_iter().map(plain).collect(),
+        Value::Sequence(list) => list.into_iter().map(sorted).collect(),
         other => serde_json::to_value(other).unwrap_or_default(),
     }
 }
@@ -100,14 +100,14 @@ mod tests {
 
     #[test]
     fn files_and_directories_are_disabled_by_name() {
-        let is = |path: &str, words: &str| {
-            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-            is_disabled(path, &words)
+        let is = |path: &str, disabled: &str| {
+            let disabled: Vec<String> = disabled.split(' ').map(str::to_owned).collect();
+            is_disabled(path, &disabled)
         };
         assert!(is("multus.yaml", "traefik multus"));
         assert!(is("multus.json", "multus") && is("multus.yml", "multus"));
         assert!(is("net/multus.yaml", "net") && is("a/net/multus.yaml", "a/net"));
-        // The name up to the last dot counts, and only of what is a manifest.
+        // The name up to the last dot counts, and only the name of a manifest.
         assert!(is("multus.v1.yaml", "multus.v1"));
         assert!(!is("multus.v1.yaml", "multus"));
         assert!(!is("multus.txt", "multus") && !is("multus", "multus"));
@@ -118,28 +118,28 @@ mod tests {
 
     #[test]
     fn an_addon_has_the_name_up_to_the_first_dot() {
-        assert_eq!(addon("multus.v1.yaml"), "multus");
-        assert_eq!(addon("multus"), "multus");
+        assert_eq!(addon_name("multus.v1.yaml"), "multus");
+        assert_eq!(addon_name("multus"), "multus");
     }
 
     const OURS: &str = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: rke2-multus\n  annotations:\n    rke2.cattle.io/inject-cluster-config: \"true\"\nspec:\n  chartContent: YWJj\n  bootstrap: false\n";
     const THEIRS: &str = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  annotations:\n    rke2.cattle.io/inject-cluster-config: \"true\"\n  creationTimestamp: null\n  name: rke2-multus\nspec:\n  bootstrap: false\n  chartContent: YWJj\n  jobImage: r/klipper-helm:1\n  set:\n    global.clusterCIDR: 10.42.0.0/16\n    global.systemDefaultRegistry: r\nstatus: {}\n";
 
     #[test]
-    fn what_rke2_writes_changes_nothing() {
-        let mean = |text: &str| meaning("a.yaml", text.as_bytes());
-        assert_eq!(mean(OURS), mean(THEIRS));
-        assert_ne!(mean(OURS), mean(&THEIRS.replace("YWJj", "YWJk")));
-        let mine = THEIRS.replace("    global.clusterCIDR", "    image.tag");
-        assert_ne!(mean(OURS), mean(&mine));
+    fn settings_that_rke2_writes_are_ignored() {
+        let content = |text: &str| canonical("a.yaml", text.as_bytes());
+        assert_eq!(content(OURS), content(THEIRS));
+        assert_ne!(content(OURS), content(&THEIRS.replace("YWJj", "YWJk")));
+        let edited = THEIRS.replace("    global.clusterCIDR", "    image.tag");
+        assert_ne!(content(OURS), content(&edited));
         // Without the annotation every byte counts.
         let bare = OURS.replace("\"true\"", "\"false\"");
-        assert_eq!(mean(&bare), bare.as_bytes());
-        assert_eq!(meaning("a.tgz", OURS.as_bytes()), OURS.as_bytes());
+        assert_eq!(content(&bare), bare.as_bytes());
+        assert_eq!(canonical("a.tgz", OURS.as_bytes()), OURS.as_bytes());
     }
 
     #[test]
-    fn removals_are_known_again() {
+    fn removals_are_recognised() {
         let text = removal("multus.yaml");
         assert!(is_removal(&text));
         assert!(text.starts_with(b"# ") && !is_removal(OURS.as_bytes()));

@@ -1,10 +1,10 @@
-//! Which files staging means: a function from distro and registry to paths below the data directory and bytes.
+//! The files to stage: a function from distro and registry to paths below the data directory, with their bytes.
 
 use clap::ValueEnum;
 
 use crate::assets;
 
-/// The distro beside which charts are staged.
+/// The distro for which charts are staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Distro {
     /// K3s: charts among the static files, a manifest that names their address.
@@ -14,7 +14,7 @@ pub(crate) enum Distro {
 }
 
 impl Distro {
-    /// The distro's word for itself.
+    /// Returns the distro's own name.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::K3s => "k3s",
@@ -26,13 +26,12 @@ impl Distro {
 /// A file to stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
-    /// Path below the data directory.
+    /// Below the data directory.
     pub(crate) path: String,
-    /// Its content.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A manifest holds a variable that nobody replaces.
+/// A manifest holds a variable that neither this program nor the distro replaces.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the manifest holds the unknown variable %{{{0}}}%")]
 pub(crate) struct UnknownVariable(String);
@@ -40,10 +39,10 @@ pub(crate) struct UnknownVariable(String);
 /// Where the distro looks for manifests, below its data directory.
 pub(crate) const MANIFESTS: &str = "server/manifests";
 
-/// Replaced later, inside the job that installs the chart.
+/// The variable that is replaced later, inside the job that installs the chart.
 const LEFT_ALONE: &str = "KUBERNETES_API";
 
-/// The files, the manifest last: the distro acts on it as soon as it is there.
+/// Returns the files, the manifest last, since the distro acts on it as soon as it is there.
 pub(crate) fn files(distro: Distro, registry: &str) -> Result<Vec<File>, UnknownVariable> {
     let mut files = Vec::new();
     if distro == Distro::K3s {
@@ -70,7 +69,7 @@ pub(crate) fn files(distro: Distro, registry: &str) -> Result<Vec<File>, Unknown
     Ok(files)
 }
 
-/// The names of the manifests, which are also those of the distro's Addons: what it is told to remove.
+/// Returns the names of the manifests, which are also those of the distro's Addons and of its disable list.
 ///
 /// RKE2 writes the cluster's settings into HelmChart files, and its older releases keep only the first document of one.
 pub(crate) fn manifests(distro: Distro) -> &'static [&'static str] {
@@ -80,7 +79,7 @@ pub(crate) fn manifests(distro: Distro) -> &'static [&'static str] {
     }
 }
 
-/// Replaces the distro's variables in one pass, so that no value is read as a variable.
+/// Replaces the distro's variables in one pass, so that no value is taken for a variable.
 fn substitute(text: &str, registry: &str) -> Result<String, UnknownVariable> {
     let registry = registry.trim_end_matches('/');
     let mut out = String::with_capacity(text.len());
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn k3s_gets_its_own_charts_and_the_manifest_last() {
+    fn k3s_gets_its_charts_first_and_the_manifest_last() {
         let files = files(Distro::K3s, "reg.example:5000/").unwrap();
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let version = env!("CARGO_PKG_VERSION");
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn rke2_gets_one_document_a_file_with_the_chart_inside() {
+    fn rke2_gets_one_document_per_file_with_the_chart_inside() {
         let files = files(Distro::Rke2, "").unwrap();
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variables_are_an_error_and_values_are_not_read_again() {
+    fn unknown_variables_are_refused_and_values_are_not_substituted_again() {
         assert_eq!(
             substitute("a %{CLUSTER_DNS}% b", ""),
             Err(UnknownVariable("CLUSTER_DNS".into()))

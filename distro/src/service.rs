@@ -1,4 +1,4 @@
-//! The distro's systemd unit on a node, and our drop-in beside it.
+//! The distro's systemd unit on a node, and the drop-in of this program.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{
     unit::{self, DROP_IN},
 };
 
-/// Where systemd looks for units, the first one first.
+/// The directories in which systemd looks for units, in its order.
 const DIRS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -25,28 +25,26 @@ const UNITS: [(Distro, &str); 4] = [
     (Distro::Rke2, "rke2-server.service"),
     (Distro::Rke2, "rke2-agent.service"),
 ];
-/// No unit is longer.
+/// More than any unit.
 const MAX: u64 = 1 << 20;
 
 /// A unit of the distro.
 #[derive(Debug)]
 pub(crate) struct Service {
-    /// Its name.
     pub(crate) name: String,
-    /// What it starts without us.
+    /// The command that it starts without our drop-in.
     pub(crate) command: String,
-    /// Our drop-in's text, where it is there.
+    /// The text of our drop-in, if there is one.
     pub(crate) drop_in: Option<String>,
 }
 
 impl Service {
-    /// Where our drop-in is.
-    pub(crate) fn place(&self) -> PathBuf {
-        place(&self.name)
+    pub(crate) fn drop_in_path(&self) -> PathBuf {
+        drop_in_path(&self.name)
     }
 }
 
-/// The unit of that name, or the only one that a distro has installed.
+/// Finds the unit of that name, or the only one that a distro has installed.
 pub(crate) fn find(
     root: &Root,
     distro: Option<Distro>,
@@ -71,7 +69,7 @@ pub(crate) fn find(
         [] => Ok(None),
         [unit] => read(root, unit).map(Some),
         _ => bail!(
-            "{} are installed: say which starts with Multus, with --unit",
+            "{} are installed: choose the one that starts with Multus, with --unit",
             found.join(" and ")
         ),
     }
@@ -80,7 +78,7 @@ pub(crate) fn find(
 fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
     let text = |path: &Path| -> anyhow::Result<String> {
         let bytes = root.read(path, MAX)?;
-        String::from_utf8(bytes).with_context(|| format!("{} is no text", path.display()))
+        String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))
     };
     let unit = DIRS
         .iter()
@@ -88,27 +86,27 @@ fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
         .find(|path| root.exists(path))
         .with_context(|| format!("there is no unit {name}"))?;
     let mut texts = vec![text(&unit)?];
-    // Of drop-ins with one name, that of the first place counts.
-    let mut beside: Vec<(String, PathBuf)> = Vec::new();
+    // Of drop-ins with the same name, the one in the first directory counts.
+    let mut drop_ins: Vec<(String, PathBuf)> = Vec::new();
     for dir in DIRS {
         let dir = Path::new(dir).join(format!("{name}.d"));
         for file in root.list(&dir).unwrap_or_default() {
-            let is_new = beside.iter().all(|(name, _)| *name != file);
+            let is_new = drop_ins.iter().all(|(name, _)| *name != file);
             let is_drop_in = Path::new(&file)
                 .extension()
                 .is_some_and(|end| end == "conf");
             if is_drop_in && file != DROP_IN && is_new {
-                beside.push((file.clone(), dir.join(file)));
+                drop_ins.push((file.clone(), dir.join(file)));
             }
         }
     }
-    beside.sort();
-    for (_, path) in &beside {
+    drop_ins.sort();
+    for (_, path) in &drop_ins {
         texts.push(text(path)?);
     }
     let command = unit::exec_start(&texts)
-        .with_context(|| format!("{} and its drop-ins cannot be used", unit.display()))?;
-    let own = place(name);
+        .with_context(|| format!("cannot use {} and its drop-ins", unit.display()))?;
+    let own = drop_in_path(name);
     let drop_in = root.exists(&own).then(|| text(&own)).transpose()?;
     Ok(Service {
         name: name.to_owned(),
@@ -117,6 +115,6 @@ fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
     })
 }
 
-fn place(name: &str) -> PathBuf {
+fn drop_in_path(name: &str) -> PathBuf {
     Path::new(DIRS[0]).join(format!("{name}.d")).join(DROP_IN)
 }

@@ -1,9 +1,9 @@
-//! Staging: files beside the distro's own, each as one step, with a record of what is ours.
+//! Staging: puts files next to the distro's own, all of them or none, and records which files are ours.
 //!
 //! The charts of earlier releases stay as long as Multus is on: while one server after the other is upgraded, each serves both.
 
 mod batch;
-mod beside;
+mod conflicts;
 mod decide;
 mod record;
 
@@ -14,42 +14,42 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use self::{batch::Batch, decide::Step, record::Staged};
+use self::{batch::Batch, decide::Action, record::StagedFile};
 pub(crate) use self::{
     batch::write_atomic,
-    beside::beside,
-    decide::{Found, judge},
-    record::{known, read as read_record},
+    conflicts::conflicts,
+    decide::{FileState, classify},
+    record::{read as read_record, recorded_checks},
 };
 use crate::{
     manifest,
     plan::{File, MANIFESTS},
 };
 
-/// What staging did.
+/// The outcome of staging or unstaging.
 #[derive(Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct Outcome {
     /// Files that were written.
     pub(crate) written: Vec<PathBuf>,
     /// What the operator should know.
     pub(crate) notes: Vec<String>,
 }
 
-/// Puts the files in their places. Those that are as they should be are not touched.
-pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Done> {
+/// Stages the files. Those that are already right are not touched.
+pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Outcome> {
     ensure!(
         data_dir.is_absolute(),
-        "--data-dir {} is relative: name it by its whole path",
+        "--data-dir {} is relative: give an absolute path",
         data_dir.display()
     );
     let former = record::read(data_dir)?;
-    let mut done = Done::default();
+    let mut outcome = Outcome::default();
     let mut batch = Batch::default();
-    for (file, step) in steps_on(data_dir, files, &former)? {
+    for (file, action) in actions(data_dir, files, &former)? {
         let path = data_dir.join(&file.path);
-        match step {
-            Step::Leave => continue,
-            Step::Overwrite => done.notes.push(format!(
+        match action {
+            Action::Leave => continue,
+            Action::Overwrite => outcome.notes.push(format!(
                 "{} was edited, and is replaced: change values with a HelmChartConfig",
                 path.display()
             )),
@@ -58,12 +58,12 @@ pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Done> {
         batch
             .write(&path, &file.bytes)
             .with_context(|| format!("cannot stage {}", path.display()))?;
-        done.written.push(path);
+        outcome.written.push(path);
     }
-    let is_wanted = |old: &Staged| files.iter().any(|file| file.path == old.path);
-    // Of another distro or release: the distro takes away what it made of it.
-    let gone = former.iter().filter(|old| !is_wanted(old));
-    for old in gone.filter(|old| is_manifest(&old.path)) {
+    let is_planned = |old: &StagedFile| files.iter().any(|file| file.path == old.path);
+    // A manifest of another distro or release is emptied, so that the distro removes what it installed from it.
+    let obsolete = former.iter().filter(|old| !is_planned(old));
+    for old in obsolete.filter(|old| is_manifest(&old.path)) {
         let path = data_dir.join(&old.path);
         if path.exists() {
             batch
@@ -71,83 +71,67 @@ pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Done> {
                 .with_context(|| format!("cannot empty {}", path.display()))?;
         }
     }
-    // The record names every file before it is there: a crash leaves nothing that unstage would not find.
-    let mut both: Vec<Staged> = files
+    // The record names every file before the file is there, so that unstage finds everything after a crash.
+    let mut recorded: Vec<StagedFile> = files
         .iter()
-        .map(|file| Staged::of(&file.path, &file.bytes))
+        .map(|file| StagedFile::of(&file.path, &file.bytes))
         .collect();
-    let of_now = both.clone();
-    both.extend(former.iter().filter(|old| !of_now.contains(old)).cloned());
-    record::write(data_dir, &both)?;
+    let current = recorded.clone();
+    recorded.extend(former.iter().filter(|old| !current.contains(old)).cloned());
+    record::write(data_dir, &recorded)?;
     batch
         .put()
         .with_context(|| format!("cannot stage below {}", data_dir.display()))?;
-    both.retain(|file| of_now.contains(file) || !is_wanted(file));
-    record::write(data_dir, &both)?;
-    done.notes.extend(warnings(data_dir, files));
-    Ok(done)
+    recorded.retain(|file| current.contains(file) || !is_planned(file));
+    record::write(data_dir, &recorded)?;
+    let manifests = files.iter().filter(|file| is_manifest(&file.path));
+    let manifests: Vec<PathBuf> = manifests.map(|file| data_dir.join(&file.path)).collect();
+    let conflicts = conflicts(&data_dir.join(MANIFESTS), &manifests);
+    outcome.notes.extend(conflicts.warnings());
+    Ok(outcome)
 }
 
-fn steps_on<'a>(
+/// Decides about every file before any is touched; fails when one of them must not be replaced.
+fn actions<'a>(
     data_dir: &Path,
     files: &'a [File],
-    former: &[Staged],
-) -> anyhow::Result<Vec<(&'a File, Step)>> {
-    let mut steps = Vec::new();
+    former: &[StagedFile],
+) -> anyhow::Result<Vec<(&'a File, Action)>> {
+    let mut actions = Vec::new();
     for file in files {
         let path = data_dir.join(&file.path);
-        let present = present(&path)?;
-        let found = judge(
+        let present = read_if_present(&path)?;
+        let state = classify(
             &file.path,
             present.as_deref(),
             Some(&file.bytes),
-            &known(former, &file.path),
+            &recorded_checks(former, &file.path),
         );
-        let step = decide::on(found);
+        let action = decide::to_stage(state);
         ensure!(
-            step != Step::Refuse,
-            "{} is not ours: move it to another name, then run again",
+            action != Action::Refuse,
+            "{} was not staged by multus-distro: move it to another name, then run again",
             path.display()
         );
-        steps.push((file, step));
+        actions.push((file, action));
     }
-    Ok(steps)
+    Ok(actions)
 }
 
-/// What others have put beside the files that keeps ours from working.
-fn warnings(data_dir: &Path, files: &[File]) -> Vec<String> {
-    let manifests = files.iter().filter(|file| is_manifest(&file.path));
-    let ours: Vec<PathBuf> = manifests.map(|file| data_dir.join(&file.path)).collect();
-    let found = beside(&data_dir.join(MANIFESTS), &ours);
-    let skips = found.skips.iter().map(|path| {
-        format!(
-            "{} keeps the distro from reading ours: remove it",
-            path.display()
-        )
-    });
-    let rivals = found.rivals.iter().map(|path| {
-        format!(
-            "{} becomes the same Addon as ours, and the two take turns: rename it",
-            path.display()
-        )
-    });
-    skips.chain(rivals).collect()
-}
-
-/// What `unstage` does about a file that was staged.
+/// What `unstage` does with a file that was staged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Undo {
+pub(crate) struct UnstageStep {
     path: String,
-    step: Step,
+    action: Action,
 }
 
-impl Undo {
-    /// The path below the data directory and what happens to it, for people.
+impl UnstageStep {
+    /// Returns a line for the user.
     pub(crate) fn describe(&self, data_dir: &Path) -> String {
         let path = data_dir.join(&self.path);
-        match self.step {
-            Step::Empty => format!(
-                "empty {}: the distro removes what it made of it, within 15 seconds or at its next start",
+        match self.action {
+            Action::Empty => format!(
+                "empty {}: the distro removes what it installed from it, within 15 seconds or at its next start",
                 path.display()
             ),
             _ => format!("delete {}", path.display()),
@@ -155,95 +139,102 @@ impl Undo {
     }
 }
 
-/// What taking everything away means; nothing is touched. With `purge`, manifests go at once, and what the distro made of them stays.
-pub(crate) fn plan_off(data_dir: &Path, force: bool, purge: bool) -> anyhow::Result<Vec<Undo>> {
+/// Returns the steps of [`unstage`]; nothing is touched. With `purge`, manifests are deleted at once, and what the distro installed from
+/// them stays.
+pub(crate) fn plan_unstage(
+    data_dir: &Path,
+    force: bool,
+    purge: bool,
+) -> anyhow::Result<Vec<UnstageStep>> {
     let former = record::read(data_dir)?;
-    let mut plan: Vec<Undo> = Vec::new();
-    // The manifests first: without charts behind them the distro would try in vain.
+    let mut plan: Vec<UnstageStep> = Vec::new();
+    // The manifests come first, since the distro cannot install a manifest whose charts are deleted.
     for file in former.iter().rev() {
         let path = data_dir.join(&file.path);
-        let present = present(&path)?;
-        let known = known(&former, &file.path);
-        let found = judge(&file.path, present.as_deref(), None, &known);
-        let mut step = decide::off(found, is_manifest(&file.path), force);
-        if step == Step::Refuse {
+        let present = read_if_present(&path)?;
+        let recorded = recorded_checks(&former, &file.path);
+        let state = classify(&file.path, present.as_deref(), None, &recorded);
+        let mut action = decide::to_unstage(state, is_manifest(&file.path), force);
+        if action == Action::Refuse {
             bail!(
                 "{} was edited since it was staged: keep a copy, then run again with --force",
                 path.display()
             );
         }
-        if purge && found != Found::Absent {
-            step = Step::Delete;
+        if purge && state != FileState::Absent {
+            action = Action::Delete;
         }
-        let undo = Undo {
+        let step = UnstageStep {
             path: file.path.clone(),
-            step,
+            action,
         };
-        if step != Step::Leave && !plan.contains(&undo) {
-            plan.push(undo);
+        if action != Action::Leave && !plan.contains(&step) {
+            plan.push(step);
         }
     }
     Ok(plan)
 }
 
-/// Does it. Gives the paths that were changed, and what the operator should know.
-pub(crate) fn take_away(data_dir: &Path, plan: &[Undo]) -> anyhow::Result<Done> {
+/// Carries the plan out.
+pub(crate) fn unstage(data_dir: &Path, plan: &[UnstageStep]) -> anyhow::Result<Outcome> {
     let former = record::read(data_dir)?;
-    let mut done = Done::default();
+    let mut outcome = Outcome::default();
     let mut batch = Batch::default();
-    let mut left: Vec<Staged> = Vec::new();
-    for undo in plan.iter().filter(|undo| undo.step == Step::Empty) {
-        let path = data_dir.join(&undo.path);
-        let words = manifest::removal(&undo.path);
+    let mut emptied: Vec<StagedFile> = Vec::new();
+    for step in plan.iter().filter(|step| step.action == Action::Empty) {
+        let path = data_dir.join(&step.path);
+        let removal = manifest::removal(&step.path);
         batch
-            .write(&path, &words)
+            .write(&path, &removal)
             .with_context(|| format!("cannot empty {}", path.display()))?;
-        left.push(Staged::of(&undo.path, &words));
-        done.written.push(path);
+        emptied.push(StagedFile::of(&step.path, &removal));
+        outcome.written.push(path);
     }
-    let mut both = former.clone();
-    both.extend(left.iter().cloned());
-    if !left.is_empty() {
-        record::write(data_dir, &both)?;
+    let mut recorded = former.clone();
+    recorded.extend(emptied.iter().cloned());
+    if !emptied.is_empty() {
+        record::write(data_dir, &recorded)?;
     }
     batch
         .put()
         .with_context(|| format!("cannot unstage below {}", data_dir.display()))?;
-    for undo in plan.iter().filter(|undo| undo.step == Step::Delete) {
-        let path = data_dir.join(&undo.path);
+    for step in plan.iter().filter(|step| step.action == Action::Delete) {
+        let path = data_dir.join(&step.path);
         if remove(&path)? {
-            done.written.push(path);
+            outcome.written.push(path);
         }
     }
-    both.retain(|file| data_dir.join(&file.path).exists());
-    both.retain(|file| left.iter().all(|new| new.path != file.path) || left.contains(file));
-    record::write(data_dir, &both)?;
-    let emptied: Vec<PathBuf> = left.iter().map(|file| data_dir.join(&file.path)).collect();
-    let skips = beside(&data_dir.join(MANIFESTS), &emptied).skips;
-    done.notes.extend(skips.iter().map(|path| {
+    recorded.retain(|file| data_dir.join(&file.path).exists());
+    recorded
+        .retain(|file| emptied.iter().all(|new| new.path != file.path) || emptied.contains(file));
+    record::write(data_dir, &recorded)?;
+    let emptied = emptied.iter().map(|file| data_dir.join(&file.path));
+    let emptied: Vec<PathBuf> = emptied.collect();
+    let skips = conflicts(&data_dir.join(MANIFESTS), &emptied).skips;
+    outcome.notes.extend(skips.iter().map(|path| {
         format!(
-            "{} keeps the distro from reading that: remove it, or everything stays",
+            "{} keeps the distro from reading the emptied manifest: remove it, or what the distro installed stays",
             path.display()
         )
     }));
-    Ok(done)
+    Ok(outcome)
 }
 
-/// Before a start without Multus: charts go, and the manifests that are still there are for the distro to remove. Gives their names.
-pub(crate) fn retire(data_dir: &Path) -> anyhow::Result<Vec<String>> {
+/// Prepares a start without Multus: deletes the charts, and returns the names of the manifests that are left for the distro to remove.
+pub(crate) fn disable(data_dir: &Path) -> anyhow::Result<Vec<String>> {
     let former = record::read(data_dir)?;
-    let is_there = |file: &&Staged| data_dir.join(&file.path).exists();
+    let is_present = |file: &&StagedFile| data_dir.join(&file.path).exists();
     let (manifests, charts): (Vec<_>, Vec<_>) =
         former.iter().partition(|file| is_manifest(&file.path));
     for chart in charts {
         remove(&data_dir.join(&chart.path))?;
     }
-    let left: Vec<Staged> = manifests.into_iter().filter(is_there).cloned().collect();
+    let left: Vec<StagedFile> = manifests.into_iter().filter(is_present).cloned().collect();
     record::write(data_dir, &left)?;
     let mut names: Vec<String> = left
         .iter()
         .filter_map(|file| file.path.rsplit('/').next())
-        .map(|name| manifest::addon(name).to_owned())
+        .map(|name| manifest::addon_name(name).to_owned())
         .collect();
     names.dedup();
     Ok(names)
@@ -253,8 +244,7 @@ fn is_manifest(path: &str) -> bool {
     path.starts_with(MANIFESTS)
 }
 
-/// The content of a file, `None` where there is none.
-fn present(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+fn read_if_present(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -262,6 +252,7 @@ fn present(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     }
 }
 
+/// Returns whether there was a file to remove.
 fn remove(path: &Path) -> anyhow::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),

@@ -1,15 +1,15 @@
-//! systemd units: what one starts, and a drop-in that starts it through this program. Functions over text.
+//! systemd units: the command of a unit, and a drop-in that starts it through this program. Functions over text.
 
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 
-/// The name of our drop-in: after those that an operator numbers.
+/// The name of our drop-in, which sorts after those that an operator numbers.
 pub(crate) const DROP_IN: &str = "90-multus.conf";
-/// What begins the line that remembers what the drop-in was made of.
+/// The beginning of the drop-in's comment with the original command.
 const MADE_OF: &str = "# made of: ";
 
-/// What a unit with drop-ins starts: of all `ExecStart=` lines, the last after any that empties the list.
+/// Returns the command of a unit with drop-ins: of all `ExecStart=` lines, the only one after the last that empties the list.
 pub(crate) fn exec_start(texts: &[String]) -> anyhow::Result<String> {
     let mut commands: Vec<String> = Vec::new();
     for text in texts {
@@ -35,7 +35,7 @@ pub(crate) fn exec_start(texts: &[String]) -> anyhow::Result<String> {
     }
 }
 
-/// The drop-in that starts a command as `program server|agent --multus -- command`.
+/// Returns the drop-in that starts a command as `program server|agent --multus -- command`.
 pub(crate) fn drop_in(program: &Path, command: &str) -> anyhow::Result<String> {
     let program = program
         .to_str()
@@ -45,7 +45,7 @@ pub(crate) fn drop_in(program: &Path, command: &str) -> anyhow::Result<String> {
         })
         .with_context(|| {
             format!(
-                "{} cannot stand in a unit: move the program to a plain path, as /usr/local/bin",
+                "{} cannot be written into a unit: move the program to a path of letters, digits and ._-+, as /usr/local/bin",
                 program.display()
             )
         })?;
@@ -53,7 +53,7 @@ pub(crate) fn drop_in(program: &Path, command: &str) -> anyhow::Result<String> {
     let prefixes = &command[..command.len() - rest.len()];
     ensure!(
         !rest.starts_with('@'),
-        "the unit gives the program another name (@): take that out"
+        "the unit gives the program another name (@): remove that"
     );
     let role = role(rest)?;
     Ok(format!(
@@ -62,26 +62,26 @@ pub(crate) fn drop_in(program: &Path, command: &str) -> anyhow::Result<String> {
     ))
 }
 
-/// The command that a drop-in was made of.
-pub(crate) fn made_of(text: &str) -> Option<&str> {
+/// Returns the command that a drop-in was made of.
+pub(crate) fn original_command(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(MADE_OF))
 }
 
-/// `server` or `agent`, as the command says.
+/// Returns `server` or `agent`, whichever the command starts.
 pub(crate) fn role(command: &str) -> anyhow::Result<&'static str> {
-    let words = words(command);
-    let said = words.iter().skip(1).find_map(|word| match word.as_str() {
+    let args = split_args(command);
+    let role = args.iter().skip(1).find_map(|arg| match arg.as_str() {
         "server" => Some("server"),
         "agent" => Some("agent"),
         _ => None,
     });
-    said.with_context(|| format!("`{command}` starts neither a server nor an agent"))
+    role.with_context(|| format!("`{command}` starts neither a server nor an agent"))
 }
 
-/// The words of a command, quotes taken off.
-pub(crate) fn words(command: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
+/// Splits a command into its arguments and removes their quotes.
+pub(crate) fn split_args(command: &str) -> Vec<String> {
+    let mut args = Vec::new();
+    let mut arg: Option<String> = None;
     let mut quote = None;
     let mut letters = command.chars();
     while let Some(letter) = letters.next() {
@@ -89,20 +89,20 @@ pub(crate) fn words(command: &str) -> Vec<String> {
             (Some(open), _) if letter == open => quote = None,
             (None, '"' | '\'') => {
                 quote = Some(letter);
-                word.get_or_insert_default();
+                arg.get_or_insert_default();
             }
             (open, '\\') if open != Some('\'') => {
-                word.get_or_insert_default().extend(letters.next());
+                arg.get_or_insert_default().extend(letters.next());
             }
-            (None, _) if letter.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(letter),
+            (None, _) if letter.is_whitespace() => args.extend(arg.take()),
+            _ => arg.get_or_insert_default().push(letter),
         }
     }
-    words.extend(word);
-    words
+    args.extend(arg);
+    args
 }
 
-/// Lines with their continuations, without comments.
+/// Returns the lines without comments, each joined with its continuations.
 fn lines(text: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut open: Option<String> = None;
@@ -111,19 +111,19 @@ fn lines(text: &str) -> Vec<String> {
         if line.starts_with(['#', ';']) {
             continue;
         }
-        let (part, goes_on) = match line.strip_suffix('\\') {
+        let (part, is_continued) = match line.strip_suffix('\\') {
             Some(part) => (part.trim_end(), true),
             None => (line, false),
         };
-        let mut whole = open.take().unwrap_or_default();
-        if !whole.is_empty() && !part.is_empty() {
-            whole.push(' ');
+        let mut joined = open.take().unwrap_or_default();
+        if !joined.is_empty() && !part.is_empty() {
+            joined.push(' ');
         }
-        whole.push_str(part);
-        if goes_on {
-            open = Some(whole);
-        } else if !whole.is_empty() {
-            all.push(whole);
+        joined.push_str(part);
+        if is_continued {
+            open = Some(joined);
+        } else if !joined.is_empty() {
+            all.push(joined);
         }
     }
     all.extend(open);
@@ -134,7 +134,7 @@ fn lines(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// As K3s' install script writes it.
+    /// The unit that K3s' install script writes.
     const K3S: &str = "[Unit]\nDescription=Lightweight Kubernetes\n[Service]\nType=notify\nExecStartPre=-/sbin/modprobe overlay\n\
         ExecStart=/usr/local/bin/k3s \\\n    server \\\n\t'--data-dir' \\\n\t'/data/k 3s' \\\n\n";
 
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_in_starts_the_same_through_us() {
+    fn drop_in_starts_the_same_command_through_this_program() {
         let program = Path::new("/usr/local/bin/multus-distro");
         let command = check(&[K3S]).unwrap();
         let text = drop_in(program, &command).unwrap();
         let start = "ExecStart=\nExecStart=/usr/local/bin/multus-distro server --multus -- /usr/local/bin/k3s server '--data-dir' '/data/k 3s'\n";
         assert!(text.ends_with(start), "{text}");
-        assert_eq!(made_of(&text), Some(command.as_str()));
+        assert_eq!(original_command(&text), Some(command.as_str()));
         let through = check(&[K3S, &text]).unwrap();
         assert!(through.starts_with("/usr/local/bin/multus-distro server"));
         let agent = drop_in(program, "-/usr/local/bin/rke2 agent").unwrap();
@@ -183,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn words_lose_their_quotes() {
+    fn arguments_are_unquoted() {
         let command = r#"k3s server '--a b' --c="d e" f\ g """#;
         assert_eq!(
-            words(command),
+            split_args(command),
             ["k3s", "server", "--a b", "--c=d e", "f g", ""]
         );
     }

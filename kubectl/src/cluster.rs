@@ -3,7 +3,7 @@
 use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use cmdline::causes;
+use cmdline::error_line;
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, ListParams},
@@ -63,7 +63,10 @@ impl Cluster {
             None => Kubeconfig::read(),
         };
         let kubeconfig = kubeconfig.map_err(|error| {
-            anyhow::anyhow!("{}: name a kubeconfig with --kubeconfig", causes(&error))
+            anyhow::anyhow!(
+                "{}: name a kubeconfig with --kubeconfig",
+                error_line(&error)
+            )
         })?;
         let chosen = KubeConfigOptions {
             context: options.context.clone(),
@@ -71,12 +74,12 @@ impl Cluster {
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen)
             .await
-            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", causes(&error)))?;
+            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", error_line(&error)))?;
         config.connect_timeout = Some(CONNECT_PATIENCE);
         config.read_timeout = Some(READ_PATIENCE);
         let default = config.default_namespace.clone();
         let client = Client::try_from(config)
-            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", causes(&error)))?;
+            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", error_line(&error)))?;
         Ok(Self {
             client,
             namespace: options.namespace.clone().unwrap_or(default),
@@ -258,7 +261,7 @@ struct Refusal(String);
 pub(crate) fn refusal(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        error => causes(error),
+        error => error_line(error),
     }
 }
 

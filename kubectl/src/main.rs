@@ -26,13 +26,13 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
-use cmdline::BAD_USAGE;
-use cmdline::causes;
 use rustls::crypto::ring;
 use serde::Serialize;
 
 use self::scene::Scene;
 
+/// What each line to stderr begins with.
+const PREFIX: &str = "kubectl-multus";
 /// Exit status when it could not be found out.
 const NO_ANSWER: u8 = 3;
 /// Exit status of preflight when nothing fails and something changes.
@@ -138,12 +138,9 @@ impl Ending {
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = match cmdline::parse(env::args_os()) {
+    let arguments: Arguments = match cmdline::parse_or_report(PREFIX, env::args_os()) {
         Ok(arguments) => arguments,
-        Err(wrong) => {
-            say(&wrong);
-            return ExitCode::from(BAD_USAGE);
-        }
+        Err(status) => return status,
     };
     match start(arguments) {
         Ok(Ending::Well) => ExitCode::SUCCESS,
@@ -151,15 +148,10 @@ fn main() -> ExitCode {
         Ok(Ending::Unknown) => ExitCode::from(NO_ANSWER),
         Ok(Ending::Changes) => ExitCode::from(CHANGES),
         Err(error) => {
-            say(&causes(error.as_ref()));
+            cmdline::report(PREFIX, &cmdline::error_line(error.as_ref()));
             ExitCode::from(NO_ANSWER)
         }
     }
-}
-
-/// A line for people. Nobody is left to be told when stderr is closed.
-fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "kubectl-multus: {text}");
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<Ending> {
@@ -210,10 +202,9 @@ mod tests {
     #[test]
     fn every_command_shows_an_example_and_how_it_ends() {
         let command = Arguments::command();
-        command.clone().debug_assert();
+        cmdline::pages::check_examples(&command, "kubectl multus");
         for command in command.get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap();
-            assert!(help.contains("  kubectl multus "), "{}", command.get_name());
             assert!(help.contains("Exit status: "), "{}", command.get_name());
         }
     }

@@ -1,27 +1,28 @@
-//! One network of a pod, and what its events say.
+//! One attached network of a pod, and the texts of its events.
 
 use cni::types::CniResult;
 use serde_json::{Map, Value};
 
-/// One network that a pod now has.
+/// A network that was attached to a pod.
 #[derive(Debug, Clone)]
 pub struct Attached {
-    /// What status and events call it.
+    /// The network's name in status and events.
     pub name: String,
     /// The interface in the container.
     pub ifname: String,
     /// Whether it is the default network.
     pub is_default: bool,
-    /// What its plugins answered.
+    /// The result of its plugins.
     pub result: CniResult,
-    /// What the pod asked for and none of its plugins can serve.
+    /// The pod's requests that none of its plugins supports.
     pub unsupported: Vec<String>,
-    /// What its plugins tell of its device.
+    /// The device information that its plugins provided.
     pub device_info: Option<Map<String, Value>>,
 }
 
 impl Attached {
-    /// The text of the pod's `AddedInterface` event; none for a network that gave neither interface nor address.
+    /// Returns the text of the pod's `AddedInterface` event, or `None` for a network whose result has neither interface nor
+    /// address.
     pub fn event(&self) -> Option<String> {
         if self.result.interfaces.is_empty() && self.result.ips.is_empty() {
             return None;
@@ -39,7 +40,7 @@ impl Attached {
         Some(format!("Add {} [{}]{from}", self.ifname, ips.join(" ")))
     }
 
-    /// The text of the pod's warning that something it asked for was not given to anyone.
+    /// Returns the text of the pod's warning about requests that no plugin supports.
     pub fn warning(&self) -> Option<String> {
         if self.unsupported.is_empty() {
             return None;

@@ -1,114 +1,118 @@
-//! What has to be done to a pod that runs, for it to have what its annotation asks for now: a function over values.
+//! Compares the networks of a running pod with those that its annotation requests now, in a function over values.
 //!
-//! What the annotation still asks for stays as it is. New networks come before others go, so that a network that cannot be had takes
-//! none along; only where the two are about the same network or the same interface does the old one go first.
+//! A network that the annotation still requests stays untouched. New networks are attached before others are detached, so that a failure to
+//! attach one costs the pod none. Only a network that conflicts with a new one, by definition or by interface, is detached before it.
 
 use serde_json::{Map, Value};
 
-/// A network that a pod has because its annotation asked for it.
+/// A network that a pod has because its annotation requested it.
 #[derive(Debug, Clone)]
-pub struct Has {
+pub struct Current {
     /// `<namespace>/<definition>`.
     pub network: String,
     /// The interface in the container.
     pub ifname: String,
-    /// What was asked for besides; `None` when nobody remembers.
-    pub wishes: Option<Map<String, Value>>,
-    /// Whether it is there as a whole, as far as is known.
-    pub is_whole: bool,
+    /// What the annotation requested besides the names; `None` if that was not recorded.
+    pub annotation_keys: Option<Map<String, Value>>,
+    /// Whether all of its plugins are known to have succeeded.
+    pub is_complete: bool,
 }
 
-/// A network that the annotation asks for.
+/// A network that the annotation requests.
 #[derive(Debug, Clone)]
-pub struct Wants {
+pub struct Desired {
     /// `<namespace>/<definition>`.
     pub network: String,
-    /// The interface, where it is named.
+    /// The interface, if the annotation names one.
     pub interface: Option<String>,
-    /// What is asked for besides.
-    pub wishes: Map<String, Value>,
+    /// What the annotation requests besides the names.
+    pub annotation_keys: Map<String, Value>,
 }
 
-/// Positions in the two lists.
+/// The changes to make, in order, as positions in the two lists.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Wanted, and in nobody's way: attached first.
-    pub first: Vec<usize>,
-    /// There, and in the way of what is wanted: detached next.
-    pub out: Vec<usize>,
-    /// Wanted in its place: attached then.
-    pub replacing: Vec<usize>,
-    /// There and not wanted any more: detached last.
-    pub last: Vec<usize>,
-    /// There, and what is wanted of it.
+pub struct Diff {
+    /// Requested networks that conflict with none: attached first.
+    pub add: Vec<usize>,
+    /// Present networks that conflict with requested ones: detached next.
+    pub remove_conflicting: Vec<usize>,
+    /// Requested networks that conflicted with them: attached next.
+    pub add_conflicting: Vec<usize>,
+    /// Present networks that are no longer requested: detached last.
+    pub remove: Vec<usize>,
+    /// Networks that stay: the present one and the requested one.
     pub kept: Vec<(usize, usize)>,
 }
 
-impl Changes {
-    /// Whether all is as it should be.
+impl Diff {
+    /// Returns whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
-        let lists = [&self.first, &self.out, &self.replacing, &self.last];
+        let lists = [
+            &self.add,
+            &self.remove_conflicting,
+            &self.add_conflicting,
+            &self.remove,
+        ];
         lists.iter().all(|list| list.is_empty())
     }
 }
 
-/// Compares what a pod has with what it wants.
-pub fn changes(has: &[Has], wants: &[Wants]) -> Changes {
+/// Compares the networks of a pod with those that its annotation requests.
+pub fn diff(current: &[Current], desired: &[Desired]) -> Diff {
     let mut kept: Vec<(usize, usize)> = Vec::new();
-    // Who names an interface has the first choice; who names none is content with any.
+    // Requests that name an interface choose first; those that name none may keep any of the others.
     for named in [true, false] {
-        for (wanted, wish) in wants.iter().enumerate() {
-            let is_free = |index: usize| kept.iter().all(|(there, _)| *there != index);
-            let is_named =
-                |ifname: &str| wants.iter().any(|w| w.interface.as_deref() == Some(ifname));
-            let mut fitting = (0..has.len()).filter(|at| {
-                let is_others = !named && is_named(&has[*at].ifname);
-                is_free(*at) && !is_others && satisfies(&has[*at], wish)
+        for (request, wanted) in desired.iter().enumerate() {
+            let is_free = |index: usize| kept.iter().all(|(present, _)| *present != index);
+            let is_named = |ifname: &str| {
+                desired
+                    .iter()
+                    .any(|one| one.interface.as_deref() == Some(ifname))
+            };
+            let mut fitting = (0..current.len()).filter(|index| {
+                let is_others = !named && is_named(&current[*index].ifname);
+                is_free(*index) && !is_others && satisfies(&current[*index], wanted)
             });
-            if wish.interface.is_some() == named
-                && let Some(there) = fitting.next()
+            if wanted.interface.is_some() == named
+                && let Some(present) = fitting.next()
             {
-                kept.push((there, wanted));
+                kept.push((present, request));
             }
         }
     }
-    let is_kept = |index: &usize| kept.iter().any(|(there, _)| there == index);
-    let is_met = |index: &usize| kept.iter().any(|(_, wanted)| wanted == index);
-    let gone: Vec<usize> = (0..has.len()).filter(|index| !is_kept(index)).collect();
-    let new: Vec<usize> = (0..wants.len()).filter(|index| !is_met(index)).collect();
-    let collide = |gone: usize, new: usize| {
-        has[gone].network == wants[new].network
-            || wants[new].interface.as_ref() == Some(&has[gone].ifname)
+    let is_kept = |index: &usize| kept.iter().any(|(present, _)| present == index);
+    let is_met = |index: &usize| kept.iter().any(|(_, request)| request == index);
+    let old: Vec<usize> = (0..current.len()).filter(|index| !is_kept(index)).collect();
+    let new: Vec<usize> = (0..desired.len()).filter(|index| !is_met(index)).collect();
+    let conflict = |old: usize, new: usize| {
+        current[old].network == desired[new].network
+            || desired[new].interface.as_ref() == Some(&current[old].ifname)
     };
-    let (replacing, first) = new
+    let (add_conflicting, add) = new
         .iter()
-        .partition(|new| gone.iter().any(|gone| collide(*gone, **new)));
-    let (out, last) = gone
+        .partition(|new| old.iter().any(|old| conflict(*old, **new)));
+    let (remove_conflicting, remove) = old
         .iter()
-        .partition(|gone| new.iter().any(|new| collide(**gone, *new)));
-    Changes {
-        first,
-        out,
-        replacing,
-        last,
+        .partition(|old| new.iter().any(|new| conflict(**old, *new)));
+    Diff {
+        add,
+        remove_conflicting,
+        add_conflicting,
+        remove,
         kept,
     }
 }
 
-fn satisfies(has: &Has, wanted: &Wants) -> bool {
-    has.is_whole
-        && has.network == wanted.network
-        && wanted
-            .interface
-            .as_ref()
-            .is_none_or(|name| *name == has.ifname)
-        && has
-            .wishes
-            .as_ref()
-            .is_none_or(|wishes| *wishes == wanted.wishes)
+fn satisfies(current: &Current, desired: &Desired) -> bool {
+    let ifname = desired.interface.as_ref();
+    let keys = current.annotation_keys.as_ref();
+    current.is_complete
+        && current.network == desired.network
+        && ifname.is_none_or(|ifname| *ifname == current.ifname)
+        && keys.is_none_or(|keys| *keys == desired.annotation_keys)
 }
 
-/// The interface of a network that names none: the first that nobody has, counted as an ADD counts.
+/// Returns the interface for a network that names none: the first free one, counted as an ADD counts.
 pub fn free_name(is_taken: impl Fn(&str) -> bool) -> String {
     let mut names = (1_u32..).map(|number| format!("net{number}"));
     names
@@ -122,9 +126,10 @@ mod tests {
 
     use super::*;
 
-    /// `network@interface`, `!` before one that is not whole, `?` after one of which nothing more is known, `+` and a wish.
-    fn has(text: &str) -> Has {
-        let (text, is_whole) = match text.strip_prefix('!') {
+    /// Parses `network@interface`, with `!` before an incomplete network, `?` after one without recorded requests, and `+` before a MAC
+    /// address.
+    fn current(text: &str) -> Current {
+        let (text, is_complete) = match text.strip_prefix('!') {
             Some(rest) => (rest, false),
             None => (text, true),
         };
@@ -132,45 +137,51 @@ mod tests {
             Some(rest) => (rest, false),
             None => (text, true),
         };
-        let wanted = wants(text);
-        Has {
-            network: wanted.network,
-            ifname: wanted.interface.unwrap(),
-            wishes: known.then_some(wanted.wishes),
-            is_whole,
+        let desired = desired(text);
+        Current {
+            network: desired.network,
+            ifname: desired.interface.unwrap(),
+            annotation_keys: known.then_some(desired.annotation_keys),
+            is_complete,
         }
     }
 
-    fn wants(text: &str) -> Wants {
+    fn desired(text: &str) -> Desired {
         let (text, mac) = text.split_once('+').unwrap_or((text, ""));
         let (network, interface) = text.split_once('@').unwrap_or((text, ""));
-        let mut wishes = Map::new();
+        let mut annotation_keys = Map::new();
         if !mac.is_empty() {
-            wishes.insert("mac".to_owned(), json!(mac));
+            annotation_keys.insert("mac".to_owned(), json!(mac));
         }
-        Wants {
+        Desired {
             network: network.to_owned(),
             interface: Some(interface.to_owned()).filter(|name| !name.is_empty()),
-            wishes,
+            annotation_keys,
         }
     }
 
-    /// `first | out | replacing | last`, as positions.
+    /// Checks the positions in `add | remove_conflicting | add_conflicting | remove`.
     #[track_caller]
-    fn check(there: &[&str], wanted: &[&str], expected: &str) {
-        let there: Vec<_> = there.iter().map(|text| has(text)).collect();
-        let wanted: Vec<_> = wanted.iter().map(|text| wants(text)).collect();
-        let found = changes(&there, &wanted);
-        let words = |list: &[usize]| {
-            let words: Vec<_> = list.iter().map(ToString::to_string).collect();
-            words.join(" ")
+    fn check(present: &[&str], wanted: &[&str], expected: &str) {
+        let present: Vec<_> = present.iter().map(|text| current(text)).collect();
+        let wanted: Vec<_> = wanted.iter().map(|text| desired(text)).collect();
+        let found = diff(&present, &wanted);
+        let join = |list: &[usize]| {
+            let positions: Vec<_> = list.iter().map(ToString::to_string).collect();
+            positions.join(" ")
         };
-        let text = [&found.first, &found.out, &found.replacing, &found.last].map(|l| words(l));
+        let text = [
+            &found.add,
+            &found.remove_conflicting,
+            &found.add_conflicting,
+            &found.remove,
+        ]
+        .map(|l| join(l));
         assert_eq!(text.join("|"), expected);
     }
 
     #[test]
-    fn nothing_changes_where_nothing_is_said() {
+    fn satisfied_requests_change_nothing() {
         check(&[], &[], "|||");
         check(&["a@net1", "b@net2"], &["a", "b"], "|||");
         check(&["a@net1", "b@net2"], &["b", "a"], "|||");
@@ -181,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_comes_before_others_go() {
+    fn new_networks_are_attached_before_others_are_detached() {
         check(&[], &["a", "b"], "0 1|||");
         check(&["a@net1"], &[], "|||0");
         check(&["a@net1"], &["b"], "0|||0");
@@ -190,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_goes_first() {
+    fn conflicting_networks_are_detached_before_their_replacement() {
         check(&["a@net1"], &["a+x"], "|0|0|");
         check(&["a@net1+x"], &["a"], "|0|0|");
         check(&["a@net1"], &["a@one"], "|0|0|");
@@ -199,75 +210,82 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_made_anew() {
+    fn incomplete_networks_are_replaced() {
         check(&["!a@net1"], &["a"], "|0|0|");
         check(&["!a@net1"], &[], "|||0");
         check(&["!a@net1", "a@net2"], &["a"], "|||0");
     }
 
-    /// Whatever there is and whatever is wanted: once it is done, there is nothing left to do.
     #[test]
-    fn doing_it_leaves_nothing_to_do() {
+    fn applied_changes_leave_nothing_to_change() {
         let networks = ["a", "b"];
         let interfaces = ["", "@net1", "@net2", "@one"];
-        let wishes = ["", "+x"];
+        let keys = ["", "+x"];
         let all: Vec<String> = networks
             .iter()
             .flat_map(|n| interfaces.iter().map(move |i| format!("{n}{i}")))
-            .flat_map(|text| wishes.iter().map(move |w| format!("{text}{w}")))
+            .flat_map(|text| keys.iter().map(move |w| format!("{text}{w}")))
             .collect();
         let mut cases = 0;
         for (one, two, three) in (0..all.len())
             .flat_map(|a| (0..all.len()).map(move |b| (a, b)))
             .flat_map(|(a, b)| (0..all.len()).map(move |c| (a, b, c)))
         {
-            let wanted = [wants(&all[one]), wants(&all[two])];
+            let wanted = [desired(&all[one]), desired(&all[two])];
             if wanted[0].interface.is_some() && wanted[0].interface == wanted[1].interface {
                 continue;
             }
-            let mut there = Vec::new();
-            apply(&mut there, &[wants(&all[three])]);
-            apply(&mut there, &wanted);
-            assert!(changes(&there, &wanted).is_empty(), "{there:?} {wanted:?}");
-            assert_eq!(there.len(), 2);
+            let mut present = Vec::new();
+            apply(&mut present, &[desired(&all[three])]);
+            apply(&mut present, &wanted);
+            assert!(diff(&present, &wanted).is_empty(), "{present:?} {wanted:?}");
+            assert_eq!(present.len(), 2);
             cases += 1;
         }
         assert!(cases > 3000, "{cases}");
     }
 
-    fn apply(there: &mut Vec<Has>, wanted: &[Wants]) {
-        let todo = changes(there, wanted);
-        let gone: Vec<usize> = todo.out.iter().chain(&todo.last).copied().collect();
-        let attach = |there: &mut Vec<Option<Has>>, index: usize| {
-            let wants = &wanted[index];
-            let name = wants.interface.clone().unwrap_or_else(|| {
+    fn apply(present: &mut Vec<Current>, wanted: &[Desired]) {
+        let diff = diff(present, wanted);
+        let removed: Vec<usize> = diff
+            .remove_conflicting
+            .iter()
+            .chain(&diff.remove)
+            .copied()
+            .collect();
+        let attach = |present: &mut Vec<Option<Current>>, index: usize| {
+            let desired = &wanted[index];
+            let name = desired.interface.clone().unwrap_or_else(|| {
                 free_name(|name| {
-                    let has = there.iter().flatten().any(|has| has.ifname == name);
-                    has || wanted.iter().any(|w| w.interface.as_deref() == Some(name))
+                    let is_used = present.iter().flatten().any(|one| one.ifname == name);
+                    is_used
+                        || wanted
+                            .iter()
+                            .any(|one| one.interface.as_deref() == Some(name))
                 })
             });
-            let is_free = there.iter().flatten().all(|has| has.ifname != name);
+            let is_free = present.iter().flatten().all(|one| one.ifname != name);
             assert!(is_free, "{name} twice");
-            there.push(Some(Has {
-                network: wants.network.clone(),
+            present.push(Some(Current {
+                network: desired.network.clone(),
                 ifname: name,
-                wishes: Some(wants.wishes.clone()),
-                is_whole: true,
+                annotation_keys: Some(desired.annotation_keys.clone()),
+                is_complete: true,
             }));
         };
-        let mut list: Vec<Option<Has>> = there.drain(..).map(Some).collect();
-        for index in &todo.first {
+        let mut list: Vec<Option<Current>> = present.drain(..).map(Some).collect();
+        for index in &diff.add {
             attach(&mut list, *index);
         }
-        for index in &todo.out {
+        for index in &diff.remove_conflicting {
             list[*index] = None;
         }
-        for index in &todo.replacing {
+        for index in &diff.add_conflicting {
             attach(&mut list, *index);
         }
-        for index in gone {
+        for index in removed {
             list[index] = None;
         }
-        there.extend(list.into_iter().flatten());
+        present.extend(list.into_iter().flatten());
     }
 }

@@ -1,8 +1,8 @@
-//! Paths in configurations, as the node names them.
+//! Paths of the node in configurations.
 
 use std::path::{Path, PathBuf};
 
-/// What upstream's charts mounted below `/host` or `/hostroot` is meant without that: here one mount shows the whole node.
+/// Removes the prefix `/host` or `/hostroot`, below which upstream's charts mount directories of the node: ours mounts the complete node.
 pub fn node_path(text: &str) -> PathBuf {
     let path = Path::new(text);
     ["/hostroot", "/host"]
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_of_the_node_are_the_node() {
+    fn prefixes_of_mounts_are_removed() {
         for (text, expected) in [
             ("/host/etc/cni/net.d", "/etc/cni/net.d"),
             ("/hostroot/opt/cni/bin/", "/opt/cni/bin"),

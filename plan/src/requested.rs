@@ -1,15 +1,15 @@
-//! The part of a pod's selection that outlives its ADD: the state keeps it, so that a DEL or a hot plug later gets the same.
+//! The part of a pod's selection that the state keeps, so that a later DEL or hot plug gets the same.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What of a pod's selection has to be known again at DEL.
+/// The part of a pod's selection that DEL needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requested {
-    /// A chosen interface name.
+    /// A requested interface name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// A hardware address.
@@ -27,13 +27,14 @@ pub struct Requested {
     /// A device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
-    /// The resource that it is of.
+    /// The resource of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_name: Option<String>,
-    /// All that the pod's annotation said of this network besides its names; only where the annotation asked for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wishes: Option<Map<String, Value>>,
-    /// Whether it was attached to a pod that ran already.
+    /// Everything that the pod's annotation requested for this network besides its names; `None` for a network that the annotation did
+    /// not request.
+    #[serde(rename = "wishes", skip_serializing_if = "Option::is_none")]
+    pub annotation_keys: Option<Map<String, Value>>,
+    /// Whether it was attached to a running pod.
     #[serde(skip_serializing_if = "is_false")]
     pub plugged: bool,
 }

@@ -1,4 +1,4 @@
-//! The architectures of a release: one table of what each is called, built with and held to.
+//! The architectures of a release: one table of their names, build tools and limits.
 
 use archive::oci::Platform;
 use clap::ValueEnum;
@@ -17,21 +17,21 @@ pub(crate) struct Facts {
     pub(crate) variant: Option<&'static str>,
     /// Rust's target.
     pub(crate) triple: &'static str,
-    /// What links; `rust-lld` comes with the toolchain.
+    /// The linker; `rust-lld` comes with the toolchain.
     pub(crate) linker: &'static str,
-    /// C compiler, for the TLS library's primitives.
+    /// The C compiler, for the TLS library's primitives.
     pub(crate) cc: &'static str,
     /// Debian packages with the C compiler and, for glibc, its static library.
     pub(crate) packages: &'static [&'static str],
     pub(crate) rustflags: &'static [&'static str],
     /// Bytes that the shim may have.
     pub(crate) shim_budget: u64,
-    /// ELF machine and whether it is a 64-bit file.
+    /// The machine in the ELF header.
     pub(crate) machine: object::elf::Machine,
     pub(crate) is_64: bool,
 }
 
-/// Relative relocations of a position-independent program as a bitmap: 700 kB less in the daemon. musl reads it since 1.2.4.
+/// Packs relative relocations of a position-independent program into a bitmap: 700 kB less in the daemon. musl reads it since 1.2.4.
 const PACKED_RELOCATIONS: &[&str] = &["-Clink-arg=--pack-dyn-relocs=relr"];
 
 const AMD64: Facts = Facts {
@@ -75,10 +75,9 @@ const ARM: Facts = Facts {
 };
 
 impl Arch {
-    /// Every architecture of a full release, in the order of its indexes.
+    /// Every architecture of a complete release, in the order of its indexes.
     pub(crate) const ALL: [Self; 3] = [Self::Amd64, Self::Arm64, Self::Arm];
 
-    /// Its row of the table.
     pub(crate) fn facts(self) -> &'static Facts {
         match self {
             Self::Amd64 => &AMD64,
@@ -87,17 +86,17 @@ impl Arch {
         }
     }
 
-    /// Its Go name.
+    /// Returns the Go name.
     pub(crate) fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// By its Go name.
+    /// Finds an architecture by its Go name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|arch| arch.name() == name)
     }
 
-    /// What this program runs on.
+    /// Returns the architecture that this program runs on, if a release is built for it.
     pub(crate) fn host() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::Amd64),
@@ -107,7 +106,7 @@ impl Arch {
         }
     }
 
-    /// As image indexes name it.
+    /// Returns the platform as image indexes name it.
     pub(crate) fn platform(self) -> Platform {
         Platform {
             architecture: self.name().to_owned(),
@@ -117,23 +116,23 @@ impl Arch {
     }
 }
 
-/// The option that most commands share.
+/// The option `--arch`, which most commands share.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Arches {
-    /// Architectures, comma separated; all unless given
+    /// Architectures, comma separated; all unless set
     #[arg(long = "arch", value_enum, value_delimiter = ',', value_name = "ARCH")]
-    given: Vec<Arch>,
+    explicit: Vec<Arch>,
 }
 
 impl Arches {
-    /// These, without a question to the command line.
-    pub(crate) fn of(given: Vec<Arch>) -> Self {
-        Self { given }
+    /// Stands for an option with these values.
+    pub(crate) fn of(explicit: Vec<Arch>) -> Self {
+        Self { explicit }
     }
 
-    /// Sorted, each once.
+    /// Returns the architectures sorted and without duplicates.
     pub(crate) fn list(&self) -> Vec<Arch> {
-        let mut list = self.given.clone();
+        let mut list = self.explicit.clone();
         if list.is_empty() {
             list = Arch::ALL.to_vec();
         }

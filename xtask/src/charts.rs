@@ -12,41 +12,41 @@ use chart::{
 
 use crate::{release::ChartEntry, tree::Tree};
 
-/// Charts as assets of a distro's static files.
+/// The Go package of charts as assets of a distro's static files.
 const STATIC: &str = "static";
-/// Manifests as assets of K3s' deploy controller; RKE2 reads files beside its charts instead.
+/// The Go package of manifests as assets of K3s' deploy controller; RKE2 reads files next to its charts instead.
 const DEPLOY: &str = "deploy";
-/// The build tag under which K3s leaves its assets out.
+/// The build tag under which K3s leaves out its assets.
 const TAG: &str = "!no_stage";
 
-/// Packs both names and their CRD charts, after every gate.
+/// Checks and packs the chart under both names, and their CRD charts.
 pub(crate) fn pack(version: &str) -> anyhow::Result<Vec<Packed>> {
     check(version)?;
     index::pack_all(version).context("cannot pack the charts")
 }
 
-/// Passes every gate, or names the one that is closed.
+/// Checks the chart; returns how many files are the same under both names.
 pub(crate) fn check(version: &str) -> anyhow::Result<usize> {
     chart::check::check(version).context("the chart is not sound")
 }
 
-/// The names that a release's charts have.
+/// Returns the names of a release's charts.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     let of = |identity| CHARTS.into_iter().map(move |chart| chart.name(identity));
     IDENTITIES.into_iter().flat_map(of)
 }
 
-/// The distros that have a manifest.
+/// Returns the distros that have a manifest.
 pub(crate) fn distros() -> impl Iterator<Item = Distro> {
     IDENTITIES.into_iter().map(|identity| identity.distro)
 }
 
-/// Where a distro's manifest lies.
+/// Returns the path of a distro's manifest in a release.
 pub(crate) fn manifest_path(distro: Distro) -> String {
     format!("manifests/{}/{}", distro.as_str(), manifest::FILE_NAME)
 }
 
-/// Everything below `charts/`.
+/// Returns everything below `charts/`.
 pub(crate) fn repository(charts: &[Packed], epoch: u64) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for chart in charts {
@@ -56,12 +56,12 @@ pub(crate) fn repository(charts: &[Packed], epoch: u64) -> anyhow::Result<Tree> 
     Ok(tree)
 }
 
-/// The repository's index.
+/// Returns the text of the repository's index.
 pub(crate) fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
     index::index_yaml(charts, &airgap::time::rfc3339(epoch)).context("cannot index the charts")
 }
 
-/// Everything below `manifests/`.
+/// Returns everything below `manifests/`.
 pub(crate) fn manifests(version: &str) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for distro in distros() {
@@ -72,7 +72,7 @@ pub(crate) fn manifests(version: &str) -> anyhow::Result<Tree> {
     Ok(tree)
 }
 
-/// Everything below `bindata/`: the same assets as Go sources and as a tree for `go:embed`.
+/// Returns everything below `bindata/`: the same assets as Go sources and as a tree for `go:embed`.
 pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let mut tree = Tree::default();
     let of_chart = |chart: &Packed| {
@@ -95,7 +95,7 @@ pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     tree
 }
 
-/// The charts as `release.json` names them.
+/// Returns the charts as `release.json` lists them.
 pub(crate) fn entries(charts: &[Packed]) -> Vec<ChartEntry> {
     let entry = |chart: &Packed| ChartEntry {
         name: chart.name.clone(),

@@ -1,4 +1,4 @@
-//! One file per command: its options and its `run`.
+//! The command line: one file per command, with its options and its `run`.
 
 pub(crate) mod airgap;
 pub(crate) mod bench;
@@ -14,3 +14,91 @@ pub(crate) mod lint;
 pub(crate) mod reproduce;
 pub(crate) mod test;
 pub(crate) mod verify;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::{pages, tree::Tree};
+
+/// Builds, packs and checks a release of multus-rs.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    version,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Download(download::Args),
+    Build(build::Args),
+    Images(images::Args),
+    Chart(chart::Args),
+    Generate(generate::Args),
+    Airgap(airgap::Args),
+    Bench(bench::Args),
+    Dist(dist::Args),
+    Verify(verify::Args),
+    Test(test::Args),
+    E2e(e2e::Args),
+    Reproduce(reproduce::Args),
+    Lint(lint::Args),
+    Ci(ci::Args),
+}
+
+/// Runs the chosen command.
+pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Download(args) => download::run(&args),
+        Command::Build(args) => build::run(&args),
+        Command::Images(args) => images::run(&args),
+        Command::Chart(args) => chart::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Airgap(args) => airgap::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Dist(args) => dist::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::E2e(args) => e2e::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Lint(args) => lint::run(&args),
+        Command::Ci(args) => ci::run(&args),
+    }
+}
+
+/// Returns the manual pages and completions of a release.
+pub(crate) fn release_pages() -> Tree {
+    pages::tree(Cli::command())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_shows_an_example() {
+        cmdline::pages::check_examples(&Cli::command(), "cargo xtask");
+    }
+
+    #[test]
+    fn every_program_has_its_pages() {
+        let tree = release_pages();
+        for path in [
+            "man/multus-daemon.1",
+            "man/multus-distro-stage.1",
+            "man/cargo-xtask-airgap-push.1",
+            "completions/multus-distro.bash",
+            "completions/multus-daemon.fish",
+            "completions/_multus-distro",
+            "man/kubectl-multus-lint.1",
+            "completions/kubectl-multus.bash",
+        ] {
+            let page = tree.get(path).unwrap_or_else(|| panic!("no {path}"));
+            assert!(page.len() > 100, "{path}");
+        }
+    }
+}

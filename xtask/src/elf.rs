@@ -1,4 +1,4 @@
-//! What a shipped program must be: static, for the right machine, and silent about the machine it was built on.
+//! Checks of a program before it is shipped: it is static, for the right machine, and has no path of the build machine in it.
 
 use anyhow::{Context as _, bail, ensure};
 use object::{
@@ -29,13 +29,13 @@ fn check<Elf: FileHeader<Endian = Endianness>>(bytes: &[u8], arch: Arch) -> anyh
     );
     for segment in header.program_headers(endian, bytes)? {
         match segment.p_type(endian) {
-            PT_INTERP => bail!("it asks for an interpreter, so it is not static"),
+            PT_INTERP => bail!("it requires an interpreter, so it is not static"),
             PT_DYNAMIC => {
                 let entries = segment.dynamic(endian, bytes)?.unwrap_or_default();
                 let needs = |entry: &Elf::Dyn| entry.tag(endian) == object::elf::DT_NEEDED;
                 ensure!(
                     !entries.iter().any(needs),
-                    "it needs a shared library, so it is not static"
+                    "it requires a shared library, so it is not static"
                 );
             }
             _ => {}
@@ -44,18 +44,18 @@ fn check<Elf: FileHeader<Endian = Endianness>>(bytes: &[u8], arch: Arch) -> anyh
     Ok(())
 }
 
-/// Fails if one of the texts occurs in the program.
-pub(crate) fn check_silent(bytes: &[u8], texts: &[&str]) -> anyhow::Result<()> {
-    for text in texts {
+/// Fails if one of the paths occurs in the program.
+pub(crate) fn check_has_none(bytes: &[u8], paths: &[&str]) -> anyhow::Result<()> {
+    for path in paths {
         ensure!(
-            !contains(bytes, text.as_bytes()),
-            "it holds the path {text} of this machine, so another checkout would make other bytes"
+            !contains(bytes, path.as_bytes()),
+            "it holds the path {path} of this machine, so another checkout would make other bytes"
         );
     }
     Ok(())
 }
 
-/// Whether `part` occurs in `bytes`.
+/// Returns whether `part` occurs in `bytes`.
 pub(crate) fn contains(bytes: &[u8], part: &[u8]) -> bool {
     let Some((&first, _)) = part.split_first() else {
         return true;
@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_found() {
+    fn parts_are_found_at_any_offset() {
         assert!(contains(b"aab", b"ab") && contains(b"x", b"") && contains(b"ab", b"ab"));
         assert!(!contains(b"aa", b"ab") && !contains(b"a", b"ab"));
     }
 
     #[test]
-    fn a_dynamic_program_is_refused() {
+    fn dynamic_program_is_refused() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let host = Arch::host().expect("tests run where a release is built");
         let error = check_static(&own, host).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `*.lock`: files of others by digest, version and address, one to a line; further addresses on the line are mirrors.
+//! `*.lock`: third-party files by digest, version and address, one per line; further addresses on the line are mirrors.
 
 use std::{fs, path::Path};
 
@@ -8,15 +8,15 @@ use archive::digest::Digest;
 /// A file to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Its name in the folder of downloads: the last part of its first address.
+    /// The name in the directory of downloads: the last part of the first address.
     pub(crate) name: String,
     pub(crate) version: String,
-    /// Where it is, in the order in which it is asked for; never empty.
+    /// In the order in which they are tried; never empty.
     pub(crate) addresses: Vec<String>,
     pub(crate) sha256: Digest,
 }
 
-/// Reads lock files; a name stands for one file in all of them.
+/// Reads lock files; a name means the same file in all of them.
 pub(crate) fn read(paths: &[impl AsRef<Path>]) -> anyhow::Result<Vec<Item>> {
     let mut items: Vec<Item> = Vec::new();
     for path in paths {
@@ -28,7 +28,7 @@ pub(crate) fn read(paths: &[impl AsRef<Path>]) -> anyhow::Result<Vec<Item>> {
                 None => items.push(item),
                 Some(other) => ensure!(
                     other.sha256 == item.sha256,
-                    "{}: {} stands in another lock file with another sha256: give one of them another name",
+                    "{}: {} is in another lock file with another sha256: give one of them another name",
                     path.display(),
                     item.name
                 ),
@@ -38,19 +38,19 @@ pub(crate) fn read(paths: &[impl AsRef<Path>]) -> anyhow::Result<Vec<Item>> {
     Ok(items)
 }
 
-/// Reads the text of a lock file; `place` is its name for errors.
-pub(crate) fn parse(place: &str, text: &str) -> anyhow::Result<Vec<Item>> {
+/// Parses the text of a lock file; `file` is its name in errors.
+pub(crate) fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Item>> {
     let mut items: Vec<Item> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let place = || format!("{place}:{}", index + 1);
-        let item = item(line).with_context(place)?;
+        let position = || format!("{file}:{}", index + 1);
+        let item = item(line).with_context(position)?;
         if items.iter().any(|other| other.name == item.name) {
             bail!(
-                "{}: {} stands here twice: remove a line",
-                place(),
+                "{}: {} is in this file twice: remove a line",
+                position(),
                 item.name
             );
         }
@@ -60,27 +60,27 @@ pub(crate) fn parse(place: &str, text: &str) -> anyhow::Result<Vec<Item>> {
 }
 
 fn item(line: &str) -> anyhow::Result<Item> {
-    let words: Vec<_> = line.split_whitespace().collect();
-    let [sha256, version, addresses @ ..] = &words[..] else {
-        bail!("{} words: write sha256, version and address", words.len());
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let [sha256, version, addresses @ ..] = &fields[..] else {
+        bail!("{} fields: write sha256, version and address", fields.len());
     };
     ensure!(
         !addresses.is_empty(),
-        "{} words: write sha256, version and address",
-        words.len()
+        "{} fields: write sha256, version and address",
+        fields.len()
     );
     let sha256 = Digest::from_hex(sha256)
-        .map_err(|_| anyhow::anyhow!("`{sha256}` is no digest: write 64 hexadecimal digits"))?;
+        .map_err(|_| anyhow::anyhow!("`{sha256}` is not a digest: write 64 hexadecimal digits"))?;
     for address in addresses {
         ensure!(
             is_address(address),
-            "`{address}` is no address: write https://…"
+            "`{address}` is not an address: write https://…"
         );
     }
     let name = addresses[0].rsplit('/').next().unwrap_or_default();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
     let is_name = !name.starts_with('.') && !name.is_empty() && name.bytes().all(is_plain);
-    ensure!(is_name, "`{}` ends in no file name", addresses[0]);
+    ensure!(is_name, "`{}` does not end in a file name", addresses[0]);
     Ok(Item {
         name: name.to_owned(),
         version: (*version).to_owned(),
@@ -89,7 +89,7 @@ fn item(line: &str) -> anyhow::Result<Item> {
     })
 }
 
-/// Whether this is an address that downloads may come from.
+/// Returns whether downloads may come from this address.
 pub(crate) fn is_address(text: &str) -> bool {
     let schemes = ["https://", "http://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
@@ -106,7 +106,7 @@ mod tests {
     const DIGEST: &str = "f35ac1980f8b8e47b7c7ab1fdf00038f2be0567a85b4d803256ec53b0631fecd";
 
     #[test]
-    fn a_line_is_read() {
+    fn line_is_parsed() {
         let item = item(&format!("{DIGEST} v1  https://a.example/b/c-v1.tgz")).unwrap();
         assert_eq!(
             (item.name.as_str(), item.version.as_str()),
@@ -124,21 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_named() {
+    fn malformed_lines_are_refused() {
+        let (address, name) = ("is not an address", "does not end in a file name");
         for (line, expected) in [
-            ("a b", "2 words: write sha256"),
-            ("a b c", "`a` is no digest"),
-            ("abc v1 https://a/b", "is no digest"),
-            (&format!("{DIGEST} v1"), "2 words"),
-            (&format!("{DIGEST} v1 https://"), "is no address"),
-            (&format!("{DIGEST} v1 https:///b"), "is no address"),
-            (
-                &format!("{DIGEST} v1 https://a/b --output"),
-                "is no address",
-            ),
-            (&format!("{DIGEST} v1 ftp://a/b"), "is no address"),
-            (&format!("{DIGEST} v1 https://a/"), "ends in no file name"),
-            (&format!("{DIGEST} v1 https://a/.."), "ends in no file name"),
+            ("a b", "2 fields: write sha256"),
+            ("a b c", "`a` is not a digest"),
+            ("abc v1 https://a/b", "is not a digest"),
+            (&format!("{DIGEST} v1"), "2 fields"),
+            (&format!("{DIGEST} v1 https://"), address),
+            (&format!("{DIGEST} v1 https:///b"), address),
+            (&format!("{DIGEST} v1 https://a/b --output"), address),
+            (&format!("{DIGEST} v1 ftp://a/b"), address),
+            (&format!("{DIGEST} v1 https://a/"), name),
+            (&format!("{DIGEST} v1 https://a/.."), name),
         ] {
             let error = item(line).unwrap_err().to_string();
             assert!(error.contains(expected), "{line}: {error}");
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_once() {
+    fn name_means_one_file() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -161,11 +159,11 @@ mod tests {
         assert_eq!(read(&[&one, &same]).unwrap().len(), 1);
         let twice = write("twice", &line.repeat(2));
         let error = read(&[&twice]).unwrap_err().to_string();
-        assert!(error.contains(":2: b stands here twice"), "{error}");
+        assert!(error.contains(":2: b is in this file twice"), "{error}");
         let other = write("other", &line.replace("f35", "f36"));
         let error = read(&[&one, &other]).unwrap_err().to_string();
         assert!(
-            error.contains("other: b stands in another lock file"),
+            error.contains("other: b is in another lock file"),
             "{error}"
         );
     }
@@ -186,7 +184,7 @@ mod tests {
                     return false;
                 };
                 for item in &items {
-                    // What becomes a path stays in its folder, what becomes an argument is no option.
+                    // A name stays in the directory of downloads, and an address cannot be taken for an option.
                     assert!(archive::tar::is_plain(&item.name) && !item.name.contains('/'));
                     assert!(item.addresses.iter().all(|one| one.starts_with("http")));
                     let same = items.iter().filter(|other| other.name == item.name);

@@ -1,4 +1,4 @@
-//! The checkout: its folders, its version and commit, and hashes over what a step reads.
+//! The checkout: its directories, version and commit, and hashes over the inputs of a step.
 
 use std::{
     fs,
@@ -9,23 +9,23 @@ use anyhow::{Context as _, bail};
 use archive::digest::{Digest, sha256};
 use xshell::{Shell, cmd};
 
-/// Folders with the sources of what is shipped.
+/// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
     "api", "archive", "chart", "cmdline", "cni", "daemon", "distro", "kubectl", "node", "shim",
 ];
-/// Folders whose content, besides that of [`PROGRAMS`], decides about a release.
+/// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];
-/// Files that decide about every build.
+/// Files that affect every build.
 const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
-/// Follows a commit that files differ from.
+/// Marks a commit from which files differ.
 const DIRTY: &str = "-dirty";
 
-/// What xtask knows about the checkout it works on.
+/// The checkout that xtask works on.
 pub(crate) struct Project {
-    /// Where `Cargo.toml` lies.
+    /// The directory of `Cargo.toml`.
     pub(crate) root: PathBuf,
-    /// Where cargo builds.
+    /// The directory into which cargo builds.
     pub(crate) target: PathBuf,
     /// One version for the workspace, the images and the charts.
     pub(crate) version: &'static str,
@@ -38,13 +38,13 @@ pub(crate) struct Project {
 }
 
 impl Project {
-    /// Looks at the checkout that this program was started from.
+    /// Opens the checkout that this program was started from.
     pub(crate) fn open() -> anyhow::Result<Self> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest
             .parent()
-            .context("xtask lies in a folder of the workspace")?;
+            .context("xtask is a directory of the workspace")?;
         let target = match std::env::var_os("CARGO_TARGET_DIR") {
             Some(dir) => std::env::current_dir()?.join(dir),
             None => root.join("target"),
@@ -52,7 +52,7 @@ impl Project {
         Self::at(root.to_owned(), target)
     }
 
-    /// A checkout and the folder that cargo builds it into.
+    /// Opens a checkout, which cargo builds into `target`.
     pub(crate) fn at(root: PathBuf, target: PathBuf) -> anyhow::Result<Self> {
         let (commit, epoch) = commit(&root)?;
         Ok(Self {
@@ -65,31 +65,31 @@ impl Project {
         })
     }
 
-    /// Whether files differ from the commit.
+    /// Returns whether files differ from the commit.
     pub(crate) fn is_dirty(&self) -> bool {
         self.commit.ends_with(DIRTY)
     }
 
-    /// A shell in the root of the checkout.
+    /// Returns a shell in the root of the checkout.
     pub(crate) fn shell(&self) -> anyhow::Result<Shell> {
         let shell = Shell::new()?;
         shell.change_dir(&self.root);
         Ok(shell)
     }
 
-    /// Where xtask remembers what it did.
-    pub(crate) fn memory(&self) -> PathBuf {
+    /// Returns the directory of xtask's own cache.
+    pub(crate) fn cache_dir(&self) -> PathBuf {
         self.target.join("xtask")
     }
 
-    /// A hash over folders, build files and whatever else decides about a step.
-    pub(crate) fn key(&self, folders: &[&str], more: &[&str]) -> anyhow::Result<Digest> {
+    /// Returns a hash over directories, build files and whatever else affects a step.
+    pub(crate) fn key(&self, dirs: &[&str], more: &[&str]) -> anyhow::Result<Digest> {
         let mut lines = Vec::new();
         for name in BUILD_FILES {
             hash_file(&self.root.join(name), name, &mut lines)?;
         }
-        for folder in folders {
-            hash_folder(&self.root.join(folder), folder, &mut lines)?;
+        for dir in dirs {
+            hash_dir(&self.root.join(dir), dir, &mut lines)?;
         }
         lines.extend(more.iter().map(|&item| item.to_owned()));
         Ok(sha256(lines.join("\n").as_bytes()))
@@ -99,15 +99,15 @@ impl Project {
 fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     let shell = Shell::new()?;
     shell.change_dir(root);
-    // A checkout that another user owns, as under sudo, is still this checkout.
+    // Git must not refuse a checkout that another user owns, as under sudo.
     let git = |args: &[&str]| {
         cmd!(shell, "git -c safe.directory=* {args...}")
             .quiet()
             .ignore_stderr()
             .read()
     };
-    let given = std::env::var("SOURCE_DATE_EPOCH").ok();
-    let given = given
+    let explicit = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let explicit = explicit
         .map(|text| {
             text.parse().ok().with_context(|| {
                 format!("SOURCE_DATE_EPOCH is `{text}`: unset it, or set it to seconds since 1970")
@@ -115,20 +115,20 @@ fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
         })
         .transpose()?;
     let Ok(line) = git(&["log", "-1", "--format=%H %ct"]) else {
-        let Some(epoch) = given else {
+        let Some(epoch) = explicit else {
             bail!(
-                "git tells no commit of {}: install git or make a checkout, or set SOURCE_DATE_EPOCH to the time of the release",
+                "git has no commit of {}: install git or make a checkout, or set SOURCE_DATE_EPOCH to the time of the release",
                 root.display()
             );
         };
         return Ok(("unknown".to_owned(), epoch));
     };
-    let (hash, time) = line.split_once(' ').context("git log told no time")?;
+    let (hash, time) = line.split_once(' ').context("git log printed no time")?;
     let is_clean = git(&["status", "--porcelain"])?.is_empty();
     let suffix = if is_clean { "" } else { DIRTY };
-    let epoch = match given {
+    let epoch = match explicit {
         Some(epoch) => epoch,
-        None => time.parse().context("git log told no time")?,
+        None => time.parse().context("git log printed no time")?,
     };
     Ok((format!("{hash}{suffix}"), epoch))
 }
@@ -152,7 +152,7 @@ fn hash_file(path: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Result
     Ok(())
 }
 
-fn hash_folder(dir: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Result<()> {
+fn hash_dir(dir: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Result<()> {
     let context = || format!("cannot read {}", dir.display());
     let mut entries = fs::read_dir(dir)
         .with_context(context)?
@@ -162,7 +162,7 @@ fn hash_folder(dir: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Resul
     for entry in entries {
         let name = format!("{name}/{}", entry.file_name().to_string_lossy());
         if entry.path().is_dir() {
-            hash_folder(&entry.path(), &name, lines)?;
+            hash_dir(&entry.path(), &name, lines)?;
         } else {
             hash_file(&entry.path(), &name, lines)?;
         }
@@ -174,9 +174,9 @@ fn hash_folder(dir: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Resul
 mod tests {
     use super::*;
 
-    /// The crates of the workspace that a crate is built from.
-    fn sources(root: &Path, folder: &str) -> Vec<String> {
-        let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
+    /// Returns the crates of the workspace that a crate depends on.
+    fn dependencies(root: &Path, dir: &str) -> Vec<String> {
+        let manifest = fs::read_to_string(root.join(dir).join("Cargo.toml")).unwrap();
         let mut is_read = false;
         let mut names = Vec::new();
         for line in manifest.lines() {
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn every_crate_that_is_shipped_decides_about_the_release() {
+    fn key_of_a_release_covers_every_shipped_crate() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let all = [PROGRAMS, PACKING].concat();
-        let crates = |folders: &[&str]| -> Vec<String> {
-            let crates = folders
+        let crates = |dirs: &[&str]| -> Vec<String> {
+            let crates = dirs
                 .iter()
-                .filter(|one| root.join(one).join("Cargo.toml").exists());
-            crates.flat_map(|folder| sources(root, folder)).collect()
+                .filter(|dir| root.join(dir).join("Cargo.toml").exists());
+            crates.flat_map(|dir| dependencies(root, dir)).collect()
         };
         for (known, needed) in [(PROGRAMS, crates(PROGRAMS)), (&all[..], crates(PACKING))] {
             assert!(needed.contains(&"archive".to_owned()), "{needed:?}");

@@ -1,4 +1,4 @@
-//! `release.json`: what a release consists of, so that a machine can look it up and a person can compare two of them.
+//! `release.json`: what a release consists of, for programs that look it up and for users who compare two releases.
 
 mod budgets;
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{arch::Arch, tree::Tree};
 
-/// The file's name in a release.
+/// The name of the description in a release.
 pub(crate) const FILE: &str = "release.json";
-/// The name of the checksums over every other file.
+/// The name of the checksums of every other file.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 /// The version of the format.
 const SCHEMA: u32 = 1;
 
-/// The whole file.
+/// The complete file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Release {
@@ -64,7 +64,6 @@ pub(crate) struct PlatformEntry {
     pub(crate) layers: Vec<LayerEntry>,
 }
 
-/// One layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct LayerEntry {
@@ -84,7 +83,7 @@ pub(crate) struct ChartEntry {
     pub(crate) digest: Digest,
 }
 
-/// A size that is held to a limit.
+/// A size with a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Budget {
@@ -93,7 +92,7 @@ pub(crate) struct Budget {
     pub(crate) limit: u64,
 }
 
-/// What a release says about itself and cannot be read off its files.
+/// What a release states about itself and cannot be derived from its files.
 pub(crate) struct Origin {
     pub(crate) version: String,
     pub(crate) commit: String,
@@ -103,7 +102,7 @@ pub(crate) struct Origin {
 }
 
 impl Release {
-    /// Describes a tree. `files` must not hold the two describing files yet.
+    /// Describes a tree, which must not hold the two describing files yet.
     pub(crate) fn of(
         origin: Origin,
         tree: &Tree,
@@ -124,7 +123,6 @@ impl Release {
         }
     }
 
-    /// Reads the file.
     pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let release: Self = serde_json::from_slice(bytes)?;
         anyhow::ensure!(
@@ -135,12 +133,12 @@ impl Release {
         Ok(release)
     }
 
-    /// Fails where anything is larger than it may be, and names all that is.
-    pub(crate) fn budgets_hold(&self) -> anyhow::Result<()> {
-        budgets::hold(&self.budgets)
+    /// Fails when anything is over its limit, and names all of it.
+    pub(crate) fn check_budgets(&self) -> anyhow::Result<()> {
+        budgets::check(&self.budgets)
     }
 
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     pub(crate) fn to_bytes(&self) -> anyhow::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec_pretty(self)?;
         bytes.push(b'\n');
@@ -152,7 +150,7 @@ fn names(arches: &[Arch]) -> Vec<String> {
     arches.iter().map(|arch| arch.name().to_owned()).collect()
 }
 
-/// Every file of the tree but the two that describe it.
+/// Returns every file of the tree but the two that describe it.
 pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
     let described = tree
         .0
@@ -170,8 +168,8 @@ pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
 }
 
 fn kind(path: &str) -> &'static str {
-    let (folder, rest) = path.split_once('/').unwrap_or(("", path));
-    match (folder, rest) {
+    let (dir, rest) = path.split_once('/').unwrap_or(("", path));
+    match (dir, rest) {
         ("bin", _) => "program",
         ("oci", _) => "image-layout",
         ("charts", "index.yaml") => "chart-index",
@@ -223,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_apart() {
+    fn kind_and_architecture_follow_from_the_path() {
         let check = |path, kind_expected, arch: Option<&str>| {
             assert_eq!(kind(path), kind_expected, "{path}");
             assert_eq!(arch_of(path).map(Arch::name), arch, "{path}");

@@ -1,4 +1,4 @@
-//! The image sets of the project, or of files that stand for them, and the images of others in them.
+//! The image sets of the project, or of files given instead, and the third-party images in them.
 
 use std::{
     fs,
@@ -14,34 +14,33 @@ use archive::{layout::Layout, oci::Platform};
 
 use crate::{arch::Arch, project::Project};
 
-/// What this program was built with, and verifies releases by.
+/// The files that this program was built with, by which it verifies releases.
 const SETS: &str = include_str!("../../airgap/images.toml");
 const LOCK: &str = include_str!("../../airgap/images.lock");
 
-/// Where image sets are told.
+/// The options for the files of image sets.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct Places {
-    /// What is looked at; airgap/images.toml unless given
+pub(crate) struct SetPaths {
+    /// Image sets; airgap/images.toml unless set
     #[arg(long, value_name = "FILE")]
     images: Option<PathBuf>,
-    /// What was found; airgap/images.lock unless given
+    /// Their lock; airgap/images.lock unless set
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
-    /// Where images of others are kept; target/download/images unless given
+    /// Store of third-party images; target/download/images unless set
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
 }
 
-impl Places {
+impl SetPaths {
     /// Reads `images.toml`.
     pub(crate) fn sets(&self, project: &Project) -> anyhow::Result<Sets> {
-        let path = given_or(self.images.as_ref(), project, "airgap/images.toml");
+        let path = explicit_or(self.images.as_ref(), project, "airgap/images.toml");
         Sets::parse(&read(&path)?).with_context(|| path.display().to_string())
     }
 
-    /// Where the lock lies.
     pub(crate) fn lock_path(&self, project: &Project) -> PathBuf {
-        given_or(self.lock.as_ref(), project, "airgap/images.lock")
+        explicit_or(self.lock.as_ref(), project, "airgap/images.lock")
     }
 
     /// Reads `images.lock`.
@@ -50,13 +49,12 @@ impl Places {
         sets::parse_lock(&read(&path)?, project.version).with_context(|| path.display().to_string())
     }
 
-    /// Where images of others are kept.
     pub(crate) fn store(&self, project: &Project) -> Store {
-        let usual = || project.target.join("download/images");
-        Store::new(self.store.clone().unwrap_or_else(usual))
+        let default = || project.target.join("download/images");
+        Store::new(self.store.clone().unwrap_or_else(default))
     }
 
-    /// Adds the images of others to a layout that has our own.
+    /// Adds the third-party images to a layout that has the project's own.
     pub(crate) fn add_pulled(
         &self,
         project: &Project,
@@ -71,7 +69,7 @@ impl Places {
             pull::add_to(layout, (&image.reference, digest), &platforms, &store).with_context(
                 || {
                     format!(
-                        "cannot carry {}: fetch it with `cargo xtask airgap pull`",
+                        "cannot add {}: fetch it with `cargo xtask airgap pull`",
                         image.reference
                     )
                 },
@@ -81,12 +79,12 @@ impl Places {
     }
 }
 
-/// As indexes name them.
+/// Returns the architectures as image indexes name them.
 pub(crate) fn platforms(arches: &[Arch]) -> Vec<Platform> {
     arches.iter().map(|arch| arch.platform()).collect()
 }
 
-/// The names of every image of a release of this version, sorted.
+/// Returns the names of all images of a release of this version, sorted.
 pub(crate) fn expected(version: &str) -> anyhow::Result<Vec<String>> {
     let locked = sets::parse_lock(LOCK, version).context("airgap/images.lock")?;
     let mut names: Vec<_> = locked.into_iter().map(|image| image.reference).collect();
@@ -94,14 +92,16 @@ pub(crate) fn expected(version: &str) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether a release builds an image itself.
+/// Returns whether this project builds an image itself.
 pub(crate) fn is_own(reference: &str) -> anyhow::Result<bool> {
     let sets = Sets::parse(SETS).context("airgap/images.toml")?;
     Ok(sets.is_own(reference))
 }
 
-fn given_or(given: Option<&PathBuf>, project: &Project, usual: &str) -> PathBuf {
-    given.cloned().unwrap_or_else(|| project.root.join(usual))
+fn explicit_or(explicit: Option<&PathBuf>, project: &Project, default: &str) -> PathBuf {
+    explicit
+        .cloned()
+        .unwrap_or_else(|| project.root.join(default))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

@@ -1,38 +1,37 @@
-//! What a cross build needs beside the pinned toolchain, and how to get it.
+//! The targets and C compilers that a cross build needs besides the pinned toolchain, and their installation.
 
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use xshell::{Shell, cmd};
 
-use crate::{arch::Arch, project::Project, talk};
+use crate::{arch::Arch, project::Project, ui};
 
-/// Where Rust comes from.
 const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
 
-/// What is not there.
+/// The parts that are not installed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Missing {
     targets: Vec<&'static str>,
     packages: Vec<&'static str>,
 }
 
-/// Fails unless everything for these architectures is there; with `install`, gets it first.
+/// Fails unless everything for these architectures is installed; with `install`, installs it first.
 pub(crate) fn ensure(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<()> {
     let shell = project.shell()?;
-    let missing = look(&shell, arches)?;
+    let missing = find_missing(&shell, arches)?;
     if missing == Missing::default() {
         return Ok(());
     }
     if install {
-        get(&shell, &missing)?;
-        let still = look(&shell, arches)?;
-        if still == Missing::default() {
+        install_missing(&shell, &missing)?;
+        let rest = find_missing(&shell, arches)?;
+        if rest == Missing::default() {
             return Ok(());
         }
         bail!(
-            "still missing after installing: {}",
-            still.lines().join(" and ")
+            "still missing after the installation: {}",
+            rest.commands().join(" and ")
         );
     }
     bail!("{}", complaint(arches, &missing))
@@ -42,7 +41,7 @@ fn complaint(arches: &[Arch], missing: &Missing) -> String {
     format!(
         "cannot build for {}: run {}, or add --install, or leave the architecture out with --arch",
         names(arches),
-        missing.lines().join(" and ")
+        missing.commands().join(" and ")
     )
 }
 
@@ -55,14 +54,14 @@ fn names(arches: &[Arch]) -> String {
 }
 
 impl Missing {
-    /// The commands that would help.
-    fn lines(&self) -> Vec<String> {
-        let line = |command: &str, what: &[&str]| {
-            (!what.is_empty()).then(|| format!("`{command} {}`", what.join(" ")))
+    /// Returns the commands that install the parts.
+    fn commands(&self) -> Vec<String> {
+        let command = |command: &str, parts: &[&str]| {
+            (!parts.is_empty()).then(|| format!("`{command} {}`", parts.join(" ")))
         };
         [
-            line("rustup target add", &self.targets),
-            line("apt-get install --yes", &self.packages),
+            command("rustup target add", &self.targets),
+            command("apt-get install --yes", &self.packages),
         ]
         .into_iter()
         .flatten()
@@ -70,7 +69,7 @@ impl Missing {
     }
 }
 
-fn look(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
+fn find_missing(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
     let mut missing = Missing::default();
     for arch in arches {
         let facts = arch.facts();
@@ -78,7 +77,7 @@ fn look(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
         let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
             .quiet()
             .read()
-            .with_context(|| format!("cannot ask rustc for its libraries; {RUSTUP}"))?;
+            .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
         if !Path::new(&dir).is_dir() {
             missing.targets.push(triple);
         }
@@ -89,7 +88,7 @@ fn look(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
     Ok(missing)
 }
 
-/// Whether the compiler is there and finds a static C library: a compiler prints the bare name of what it cannot find.
+/// Returns whether the compiler is installed and finds a static C library: it prints the bare name of a file that it cannot find.
 fn has_static_libc(shell: &Shell, cc: &str) -> bool {
     let found = cmd!(shell, "{cc} -print-file-name=libc.a")
         .quiet()
@@ -98,10 +97,10 @@ fn has_static_libc(shell: &Shell, cc: &str) -> bool {
     found.is_ok_and(|path| path.contains('/'))
 }
 
-fn get(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
+fn install_missing(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
     let (targets, packages) = (&missing.targets, &missing.packages);
     if !targets.is_empty() {
-        talk::say(&format!("installing Rust targets {}", targets.join(" ")));
+        ui::note(&format!("installing Rust targets {}", targets.join(" ")));
         cmd!(shell, "rustup target add {targets...}")
             .quiet()
             .run()
@@ -113,16 +112,16 @@ fn get(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
     let is_root = cmd!(shell, "id -u").quiet().read()? == "0";
     if !is_root || !Path::new("/etc/debian_version").exists() {
         bail!(
-            "packages are installed as root on Debian or Ubuntu only; elsewhere get the like of: {}",
+            "packages are installed as root on Debian or Ubuntu only; elsewhere install the equivalent of: {}",
             packages.join(" ")
         );
     }
     debian(shell, packages)
 }
 
-/// Installs Debian packages, with fresh lists only if the present ones do not suffice.
-pub(crate) fn debian(shell: &Shell, packages: &[&str]) -> anyhow::Result<()> {
-    talk::say(&format!("installing packages {}", packages.join(" ")));
+/// Installs Debian packages; updates the package lists only if the present ones do not suffice.
+fn debian(shell: &Shell, packages: &[&str]) -> anyhow::Result<()> {
+    ui::note(&format!("installing packages {}", packages.join(" ")));
     let install = || {
         cmd!(
             shell,
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_comes_with_its_cure() {
+    fn missing_parts_are_reported_with_commands() {
         let missing = Missing {
             targets: vec!["a-b-c"],
             packages: vec!["gcc-x", "libc-x"],
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_compiler_is_seen() {
+    fn absent_compiler_has_no_static_libc() {
         let shell = Shell::new().unwrap();
         assert!(!has_static_libc(&shell, "no-such-compiler-gcc"));
     }

@@ -1,6 +1,6 @@
-//! A folder as a value, and the two ways of writing it: file by file, or as a whole in place of another.
+//! A directory as a value, and the two ways of writing it: file by file, or as a replacement of another directory.
 
-mod staged;
+mod batch;
 
 use std::{
     collections::BTreeMap,
@@ -12,16 +12,15 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-pub(crate) use self::staged::Staged;
+pub(crate) use self::batch::Batch;
 
-/// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) bytes: Vec<u8>,
     pub(crate) is_program: bool,
 }
 
-/// Files by their path below the folder.
+/// Files by their path below the directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tree(pub BTreeMap<String, File>);
 
@@ -40,17 +39,16 @@ impl Tree {
         self.0.insert(path, File { bytes, is_program });
     }
 
-    /// Adds all files of another tree.
+    /// Adds all files of another tree, which replace those with the same path.
     pub(crate) fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// A file's bytes.
     pub(crate) fn get(&self, path: &str) -> Option<&[u8]> {
         self.0.get(path).map(|file| file.bytes.as_slice())
     }
 
-    /// Files below `prefix`, which ends in `/`, with the rest of their path.
+    /// Returns the files below `prefix`, which ends in `/`, with the rest of their path.
     pub(crate) fn below<'a>(
         &'a self,
         prefix: &'a str,
@@ -60,7 +58,7 @@ impl Tree {
             .filter_map(move |(path, file)| Some((path.strip_prefix(prefix)?, file)))
     }
 
-    /// Reads a folder; anything but files and folders is refused.
+    /// Reads a directory; fails at anything but files and directories.
     pub(crate) fn read(dir: &Path) -> anyhow::Result<Self> {
         let mut tree = Self::default();
         tree.read_below(dir, "")?;
@@ -73,7 +71,7 @@ impl Tree {
             let entry = entry.with_context(context)?;
             let (kind, path) = (entry.file_type()?, entry.path());
             let Ok(name) = entry.file_name().into_string() else {
-                bail!("{} has a name that is no text", path.display());
+                bail!("the name of {} is not UTF-8", path.display());
             };
             let name = format!("{prefix}{name}");
             if kind.is_dir() {
@@ -82,7 +80,7 @@ impl Tree {
             }
             ensure!(
                 kind.is_file(),
-                "{} is no plain file: remove it",
+                "{} is not a regular file: remove it",
                 path.display()
             );
             let bytes =
@@ -93,17 +91,17 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes the files below `dir`, all or, where one cannot be written, none, and removes others below `owned` (each ending in `/`).
+    /// Writes all files below `dir`, or none when one cannot be written, and removes others below `owned` (each ending in `/`).
     ///
-    /// An index is written after what it points at, so a reader never finds a name without its bytes.
+    /// An index is written after the files that it names, so that a reader never finds a name without its file.
     pub(crate) fn update(&self, dir: &Path, owned: &[&str]) -> anyhow::Result<()> {
         let mut files: Vec<_> = self.0.iter().collect();
         files.sort_by_key(|(path, _)| path.ends_with("index.json"));
-        let mut staged = Staged::default();
+        let mut batch = Batch::default();
         for (path, file) in files {
-            staged.write(&dir.join(path), file)?;
+            batch.write(&dir.join(path), file)?;
         }
-        staged.put()?;
+        batch.put()?;
         for prefix in owned {
             let below = dir.join(prefix);
             if !below.is_dir() {
@@ -119,7 +117,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes the files to a new folder, syncing nothing: a folder that nobody looks at yet.
+    /// Writes the files into a new directory, which has no readers yet, without syncing them.
     pub(crate) fn write_new(&self, dir: &Path) -> anyhow::Result<()> {
         for (path, file) in &self.0 {
             let to = dir.join(path);
@@ -140,7 +138,7 @@ fn write_new(path: &Path, file: &File) -> io::Result<()> {
         .mode(mode)
         .open(path)?;
     out.write_all(&file.bytes)?;
-    // The umask must not decide about a release.
+    // The umask must not affect a release.
     out.set_permissions(fs::Permissions::from_mode(mode))
 }
 
@@ -154,38 +152,38 @@ fn remove_with_parents(dir: &Path, path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts the folder `new` in the place of `old`, which may be absent. Both lie on one file system.
+/// Replaces the directory `old`, which may be absent, by `new`. Both have to be on the same file system.
 ///
-/// Between two renames there is no folder; [`repair`] brings back what a crash there left aside.
+/// Between two renames there is no directory; [`repair`] restores it after a crash there.
 pub(crate) fn replace(new: &Path, old: &Path) -> anyhow::Result<()> {
-    let aside = aside(old);
-    let context = || format!("cannot put {} in place", old.display());
+    let former = former_path(old);
+    let context = || format!("cannot replace {}", old.display());
     if !old.exists() {
         return fs::rename(new, old).with_context(context);
     }
-    fs::rename(old, &aside).with_context(context)?;
+    fs::rename(old, &former).with_context(context)?;
     if let Err(error) = fs::rename(new, old) {
-        fs::rename(&aside, old).with_context(context)?;
+        fs::rename(&former, old).with_context(context)?;
         return Err(error).with_context(context);
     }
-    fs::remove_dir_all(&aside).with_context(|| format!("cannot remove {}", aside.display()))
+    fs::remove_dir_all(&former).with_context(|| format!("cannot remove {}", former.display()))
 }
 
-/// Undoes a [`replace`] that was cut off.
+/// Completes or undoes a [`replace`] that was interrupted.
 pub(crate) fn repair(old: &Path) -> anyhow::Result<()> {
-    let aside = aside(old);
-    if !aside.exists() {
+    let former = former_path(old);
+    if !former.exists() {
         return Ok(());
     }
     let result = if old.exists() {
-        fs::remove_dir_all(&aside)
+        fs::remove_dir_all(&former)
     } else {
-        fs::rename(&aside, old)
+        fs::rename(&former, old)
     };
-    result.with_context(|| format!("cannot clear {}", aside.display()))
+    result.with_context(|| format!("cannot repair {}", former.display()))
 }
 
-fn aside(path: &Path) -> std::path::PathBuf {
+fn former_path(path: &Path) -> std::path::PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.former"))
 }
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_removes_only_what_it_owns() {
+    fn update_removes_files_only_below_owned_directories() {
         let dir = tempfile::tempdir().unwrap();
         let first = tree(&[("a/old/x", "1"), ("a/keep", "2"), ("b/other", "3")]);
         first.update(dir.path(), &[]).unwrap();
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_fails_changes_nothing() {
+    fn failed_update_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let first = tree(&[("a/x", "1"), ("z/y", "2")]);
         first.update(dir.path(), &[]).unwrap();
@@ -225,14 +223,14 @@ mod tests {
         assert!(error.to_string().starts_with("cannot write "), "{error:#}");
         assert_eq!(Tree::read(dir.path()).unwrap(), first);
         assert!(!dir.path().join("b").exists());
-        // A folder in a file's place is seen before anything is put anywhere.
+        // A directory with a file's path is found before any file is renamed.
         let third = tree(&[("a/x", "3"), ("z", "6")]);
         third.update(dir.path(), &[]).unwrap_err();
         assert_eq!(Tree::read(dir.path()).unwrap(), first);
     }
 
     #[test]
-    fn a_program_keeps_its_mode() {
+    fn program_keeps_its_mode() {
         let dir = tempfile::tempdir().unwrap();
         let mut tree = Tree::default();
         tree.add_program("bin/x", b"x".to_vec());
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_replaced_whole_and_repaired() {
+    fn directory_is_replaced_completely_and_repaired() {
         let dir = tempfile::tempdir().unwrap();
         let (new, old) = (dir.path().join("new"), dir.path().join("dist"));
         tree(&[("x", "1")]).write_new(&new).unwrap();
@@ -251,7 +249,7 @@ mod tests {
         replace(&new, &old).unwrap();
         assert_eq!(Tree::read(&old).unwrap(), tree(&[("y", "2")]));
         // As a crash between the two renames leaves it.
-        fs::rename(&old, aside(&old)).unwrap();
+        fs::rename(&old, former_path(&old)).unwrap();
         repair(&old).unwrap();
         assert_eq!(Tree::read(&old).unwrap(), tree(&[("y", "2")]));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -262,6 +260,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("x")).unwrap();
         let error = Tree::read(dir.path()).unwrap_err().to_string();
-        assert!(error.ends_with("is no plain file: remove it"), "{error}");
+        assert!(
+            error.ends_with("is not a regular file: remove it"),
+            "{error}"
+        );
     }
 }

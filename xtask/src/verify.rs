@@ -1,10 +1,9 @@
-//! Verifying a release from its files alone: what they say about each other, not only what the sums say about them.
+//! Verifies a release from its files alone: that they agree with each other, and not only with the checksums.
 //!
-//! Each check claims the files it has looked at; a file that nothing claims is no part of a release. So a change is
-//! found although `SHA256SUMS` and `release.json` were rewritten to match it.
+//! Each check claims the files that it has verified; a file that no check claims is no part of a release. A change is found even when
+//! `SHA256SUMS` and `release.json` were rewritten to match it.
 
 mod charts;
-mod explain;
 mod images;
 #[cfg(test)]
 mod tests;
@@ -18,23 +17,20 @@ use archive::digest::sha256;
 use crate::{
     arch::Arch,
     release::{self, Origin, Release},
-    shipped,
     tree::Tree,
 };
 
-pub(crate) use self::explain::difference;
-
-/// Verifies the release in a folder.
-pub(crate) fn folder(dir: &Path) -> anyhow::Result<Release> {
-    // Before anything is read: a folder that is no release may be very large.
+/// Verifies the release in a directory; `pages` are the manual pages and completions that it must have.
+pub(crate) fn dir(dir: &Path, pages: &Tree) -> anyhow::Result<Release> {
+    // Checked before anything is read, since a directory that is not a release may be very large.
     ensure!(
         dir.join(release::SUMS).is_file(),
-        "{} holds no {}, so it is no release: name a folder that `cargo xtask dist` made",
+        "{} has no {}, so it is not a release: name a directory that `cargo xtask dist` made",
         dir.display(),
         release::SUMS
     );
     Tree::read(dir)
-        .and_then(|tree| check(&tree))
+        .and_then(|tree| check(&tree, pages))
         .with_context(|| {
             format!(
                 "{} is not a sound release, copy it or make it again",
@@ -43,18 +39,17 @@ pub(crate) fn folder(dir: &Path) -> anyhow::Result<Release> {
         })
 }
 
-/// Verifies a release.
-pub(crate) fn check(tree: &Tree) -> anyhow::Result<Release> {
-    sums_hold(tree)?;
-    let release = Release::parse(part(tree, release::FILE)?)
+fn check(tree: &Tree, pages: &Tree) -> anyhow::Result<Release> {
+    check_sums(tree)?;
+    let release = Release::parse(file(tree, release::FILE)?)
         .with_context(|| format!("{} is damaged", release::FILE))?;
-    files_hold(&release, tree)?;
+    check_files(&release, tree)?;
     let arches = architectures(&release)?;
     let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
-    let followed = images::check(tree, &arches, &mut claimed)?;
+    let images = images::check(tree, &arches, &mut claimed)?;
     let charts = charts::check(tree, &release, &arches, &mut claimed)?;
-    for (path, page) in shipped::tree().0 {
-        same(tree, &mut claimed, path, &page.bytes, "its program")?;
+    for (path, page) in &pages.0 {
+        claim_same(tree, &mut claimed, path.clone(), &page.bytes, "its program")?;
     }
     if let Some(path) = tree.0.keys().find(|path| !claimed.contains(*path)) {
         bail!("{path} is no part of a release");
@@ -66,7 +61,7 @@ pub(crate) fn check(tree: &Tree) -> anyhow::Result<Release> {
         toolchain: release.toolchain.clone(),
         architectures: arches,
     };
-    let expected = Release::of(origin, tree, &followed, charts);
+    let expected = Release::of(origin, tree, &images, charts);
     ensure!(
         release.images == expected.images,
         "{}: its digests of images are not those of oci/",
@@ -82,16 +77,16 @@ pub(crate) fn check(tree: &Tree) -> anyhow::Result<Release> {
         "{}: its budgets or files are not those of this release",
         release::FILE
     );
-    release.budgets_hold()?;
+    release.check_budgets()?;
     Ok(release)
 }
 
-/// Every other file stands in `SHA256SUMS`, with its hash, and nothing else does.
-pub(crate) fn sums_hold(tree: &Tree) -> anyhow::Result<()> {
-    let text = String::from_utf8_lossy(part(tree, release::SUMS)?);
+/// Checks that `SHA256SUMS` has every other file, with its hash, and nothing else.
+pub(crate) fn check_sums(tree: &Tree) -> anyhow::Result<()> {
+    let text = String::from_utf8_lossy(file(tree, release::SUMS)?);
     let sums = lists::parse_sums(&text).with_context(|| format!("{} is damaged", release::SUMS))?;
     for (path, digest) in &sums {
-        let found = sha256(part(tree, path)?);
+        let found = sha256(file(tree, path)?);
         ensure!(
             found == *digest,
             "{path}: its sha256 is {}, {} says {}",
@@ -101,17 +96,17 @@ pub(crate) fn sums_hold(tree: &Tree) -> anyhow::Result<()> {
         );
     }
     let listed: BTreeSet<_> = sums.iter().map(|(path, _)| path.as_str()).collect();
-    let stray = tree
+    let unlisted = tree
         .0
         .keys()
         .find(|path| *path != release::SUMS && !listed.contains(path.as_str()));
-    match stray {
-        Some(path) => bail!("{path} does not stand in {}", release::SUMS),
+    match unlisted {
+        Some(path) => bail!("{path} is not in {}", release::SUMS),
         None => Ok(()),
     }
 }
 
-fn files_hold(release: &Release, tree: &Tree) -> anyhow::Result<()> {
+fn check_files(release: &Release, tree: &Tree) -> anyhow::Result<()> {
     let real = release::files(tree);
     for file in &release.files {
         let found = real.iter().find(|real| real.path == file.path);
@@ -124,7 +119,7 @@ fn files_hold(release: &Release, tree: &Tree) -> anyhow::Result<()> {
         );
     }
     match real.iter().find(|real| !release.files.contains(real)) {
-        Some(file) => bail!("{} does not stand in {}", file.path, release::FILE),
+        Some(file) => bail!("{} is not in {}", file.path, release::FILE),
         None => Ok(()),
     }
 }
@@ -137,22 +132,22 @@ fn architectures(release: &Release) -> anyhow::Result<Vec<Arch>> {
     arches.with_context(|| format!("{}: its architectures are damaged", release::FILE))
 }
 
-/// A file that must be there.
-fn part<'a>(tree: &'a Tree, path: &str) -> anyhow::Result<&'a [u8]> {
+/// Returns the bytes of a file that must be there.
+fn file<'a>(tree: &'a Tree, path: &str) -> anyhow::Result<&'a [u8]> {
     tree.get(path).with_context(|| format!("{path} is missing"))
 }
 
-/// A file that must be there with exactly these bytes.
-fn same(
+/// Claims a file that must have exactly these bytes, which follow from `source`.
+fn claim_same(
     tree: &Tree,
     claimed: &mut BTreeSet<String>,
     path: String,
     expected: &[u8],
-    of: &str,
+    source: &str,
 ) -> anyhow::Result<()> {
     ensure!(
-        part(tree, &path)? == expected,
-        "{path} does not follow from {of}"
+        file(tree, &path)? == expected,
+        "{path} does not follow from {source}"
     );
     claimed.insert(path);
     Ok(())

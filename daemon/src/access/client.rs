@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cmdline::causes;
+use cmdline::error_line;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
     Method, Request, Response,
@@ -291,9 +291,9 @@ impl Client {
     ) -> Result<Response<Incoming>, ApiError> {
         let request = request(route, api_request)?;
         let opened = route.pool.acquire().await;
-        let opened = opened.map_err(|error| ApiError::broken(causes(&error)))?;
+        let opened = opened.map_err(|error| ApiError::broken(error_line(&error)))?;
         let response = connection.insert(opened).send(request).await;
-        let response = response.map_err(|error| ApiError::broken(causes(&error)))?;
+        let response = response.map_err(|error| ApiError::broken(error_line(&error)))?;
         if response.status() == hyper::StatusCode::UNAUTHORIZED {
             route.refused();
             if let Source::Newest(current) = &self.source {
@@ -321,7 +321,7 @@ impl BodyChunks {
                     return Err(ApiError::timed_out(time_limit));
                 }
                 Ok(None) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(ApiError::broken(causes(&error))),
+                Ok(Some(Err(error))) => return Err(ApiError::broken(error_line(&error))),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
@@ -382,7 +382,7 @@ async fn collect(body: Incoming) -> Result<Bytes, ApiError> {
             "the answer is longer than {} MiB",
             MAX_BODY >> 20
         ))),
-        Err(error) => Err(ApiError::broken(causes(&*error))),
+        Err(error) => Err(ApiError::broken(error_line(&*error))),
     }
 }
 

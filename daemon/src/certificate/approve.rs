@@ -1,5 +1,5 @@
-//! Which certificate signing requests are approved: a daemon's own, asked for by that node and no other. Everything that is not meant
-//! for our certificates is left to others. A function over values; `commands::approve` does what it says.
+//! Decides on certificate signing requests: a daemon's certificate is approved when its own node requests it, and denied to any other
+//! requester. Requests for other certificates are left to other approvers. A function over values; `commands::approve` writes its decisions.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use plan::daemon_config::certificate::LONGEST;
 
 use crate::certificate::{ORGANIZATION, PREFIX, SIGNER, Subject, USAGES, common_name, subject};
 
-/// Users that are one node each, before the node's name.
+/// The prefixes of users that stand for one node each; the node's name follows.
 const NODE_USERS: [&str; 2] = ["system:node:", "system:multus:"];
 /// Groups that such users may be in.
 const NODE_GROUPS: [&str; 3] = ["system:nodes", "system:multus", "system:authenticated"];
-/// Where the API server says on which node the pod of a service account's token runs.
+/// The key under which the API server reports the node of the pod that a service account's token belongs to.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 
-/// What to do with a request.
+/// The decision on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Another's, or decided already.
+    /// The request is another approver's, or decided already.
     Leave,
-    /// Nothing is wrong with it.
+    /// The request is valid.
     Approve,
-    /// This is.
+    /// The request is invalid for this reason.
     Deny(String),
 }
 
-/// A service account whose pods may ask for the certificate of their own node.
+/// A service account whose pods may request the certificate of their own node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceAccount {
     /// Its namespace.
@@ -44,12 +44,13 @@ impl std::str::FromStr for ServiceAccount {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             }),
-            _ => Err("it is no namespace/name".to_owned()),
+            _ => Err("it is not of the form namespace/name".to_owned()),
         }
     }
 }
 
-/// Decides on one request. Nodes may ask for themselves; pods of `account` for the node that the API server knows them to run on.
+/// Decides on one request. A node may request its own certificate; a pod of `account` may request that of the node on which the API server
+/// knows it to run.
 pub fn decide(request: &CertificateSigningRequest, account: Option<&ServiceAccount>) -> Decision {
     let spec = &request.spec;
     let Some(subject) = subject(&spec.request.0).filter(|_| spec.signer_name == SIGNER) else {
@@ -59,7 +60,7 @@ pub fn decide(request: &CertificateSigningRequest, account: Option<&ServiceAccou
     if !subject.common_names.iter().any(ours) || is_decided(request) {
         return Decision::Leave;
     }
-    match wrong(request, &subject, account) {
+    match violation(request, &subject, account) {
         None => Decision::Approve,
         Some(reason) => Decision::Deny(reason),
     }
@@ -78,8 +79,8 @@ fn is_decided(request: &CertificateSigningRequest) -> bool {
             .is_some_and(|bytes| !bytes.0.is_empty())
 }
 
-/// The first thing that is wrong.
-fn wrong(
+/// Returns the first violated condition.
+fn violation(
     request: &CertificateSigningRequest,
     subject: &Subject,
     account: Option<&ServiceAccount>,
@@ -93,10 +94,10 @@ fn wrong(
     if !is_subdomain(node) {
         return Some(format!("requester {user} has no valid node name"));
     }
-    let mut given = spec.groups.iter().flatten();
-    if let Some(group) = given.find(|group| !groups.contains(group)) {
+    let mut found = spec.groups.iter().flatten();
+    if let Some(group) = found.find(|group| !groups.contains(group)) {
         return Some(format!(
-            "requester {user} is in group {group}, which no node is in"
+            "requester {user} is in group {group}, in which no node may be"
         ));
     }
     let (mut usages, mut expected): (Vec<&str>, _) = (
@@ -115,7 +116,7 @@ fn wrong(
     if subject.common_names != [common_name(node)] {
         let names = subject.common_names.join(" and ");
         return Some(format!(
-            "requester {user} may ask for {}, not for {names}",
+            "requester {user} may request {}, not {names}",
             common_name(node)
         ));
     }
@@ -139,7 +140,7 @@ fn wrong(
 
 type Extra = BTreeMap<String, Vec<String>>;
 
-/// The node that somebody is or runs on, and the groups that this somebody may be in.
+/// Returns the node of a requester, and the groups that the requester may be in.
 fn requester<'a>(
     user: &'a str,
     extra: Option<&'a Extra>,
@@ -158,7 +159,7 @@ fn requester<'a>(
         )
     }) else {
         return Err(format!(
-            "requester {user} is neither a node nor a node's multus"
+            "requester {user} is neither a node nor the multus daemon of a node"
         ));
     };
     let groups = [
@@ -172,12 +173,12 @@ fn requester<'a>(
     {
         Some([node]) => Ok((node, groups.into())),
         _ => Err(format!(
-            "the API server does not say on which node requester {user} runs ({NODE_OF_TOKEN}): name a node's kubeconfig in bootstrapKubeconfig"
+            "the API server does not report on which node requester {user} runs ({NODE_OF_TOKEN}): set bootstrapKubeconfig to a node's kubeconfig"
         )),
     }
 }
 
-/// A DNS subdomain as Kubernetes has it (RFC 1123).
+/// Returns whether the name is a DNS subdomain as Kubernetes defines it (RFC 1123).
 fn is_subdomain(name: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &str| {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use cmdline::causes;
+use cmdline::error_line;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use node::root::Root;
 use tracing::{info, warn};
@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::{ClientCertificate, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
     access::{Access, Client, Credential, CurrentClient, Server, client_with},
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
 };
 
 /// The longest time between two checks of the clock, the API server's address and its authority.
@@ -51,7 +51,7 @@ impl Keeper {
             let pause = match self.update(&mut state).await {
                 Ok(pause) => {
                     failures = 0;
-                    self.readiness.well(Part::Certificate);
+                    self.readiness.open(Gate::Certificate);
                     pause
                 }
                 Err(reason) => {
@@ -64,7 +64,7 @@ impl Keeper {
                         Some(certificate) => {
                             warn!(reason, until = %certificate.not_after(), "cannot renew the certificate");
                         }
-                        None => self.readiness.missing(Part::Certificate, reason),
+                        None => self.readiness.close(Gate::Certificate, reason),
                     }
                     backoff(failures)
                 }
@@ -73,7 +73,7 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => refusals = 0,
                 () = self.current.refused(), if failures == 0 => {
                     refusals += 1;
-                    self.readiness.missing(Part::Certificate, "the API server refused the certificate: requesting another one");
+                    self.readiness.close(Gate::Certificate, "the API server refused the certificate: requesting another one");
                     state = State::default();
                     tokio::time::sleep(backoff(refusals)).await;
                 }
@@ -84,7 +84,7 @@ impl Keeper {
     /// Renews certificate and client where they are due. Returns the time until the next check.
     async fn update(&self, state: &mut State) -> Result<Duration, String> {
         let access = bootstrap::access(&self.root, self.settings.bootstrap.as_deref())
-            .map_err(|error| causes(&error))?;
+            .map_err(|error| error_line(&error))?;
         let now = Timestamp::now();
         state
             .certificate
@@ -103,7 +103,7 @@ impl Keeper {
                 Err(reason) => warn!(reason, "cannot renew the certificate by its own identity"),
             }
         }
-        let client = client_with(&access).map_err(|error| causes(&error))?;
+        let client = client_with(&access).map_err(|error| error_line(&error))?;
         let next = self.obtain(client, state.certificate.is_none()).await?;
         self.adopt(state, next, &access)
     }
@@ -111,7 +111,7 @@ impl Keeper {
     async fn obtain(&self, client: Client, is_needed: bool) -> Result<ClientCertificate, String> {
         let report = |waiting: &str| {
             if is_needed {
-                self.readiness.missing(Part::Certificate, waiting);
+                self.readiness.close(Gate::Certificate, waiting);
             }
         };
         let obtained = obtain(client, &self.node, self.settings.duration, report).await;
@@ -152,7 +152,7 @@ impl Keeper {
             key: certificate.key().into(),
         };
         let own = Access::new(access.server.clone(), credential);
-        let client = client_with(&own).map_err(|error| causes(&error))?;
+        let client = client_with(&own).map_err(|error| error_line(&error))?;
         if server_in_use.as_ref() != Some(&own.server) {
             self.current.replace(client.clone());
             *server_in_use = Some(own.server);

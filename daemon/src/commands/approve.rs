@@ -1,5 +1,5 @@
-//! `multus-daemon approve`: watches certificate signing requests and writes down what was decided. It holds nothing and leads nothing:
-//! two of it decide the same, and the API server takes the first answer.
+//! `multus-daemon approve`: watches certificate signing requests and writes decisions. It keeps no state and needs no leader election:
+//! two instances decide the same, and the API server takes the first decision.
 
 use std::time::Duration;
 
@@ -33,18 +33,18 @@ use crate::{
     },
 };
 
-/// All requests are looked at again that often, whatever became of earlier looks.
+/// All requests are listed and decided again in this period, whatever happened to earlier attempts.
 const RESYNC: Duration = Duration::from_hours(1);
-/// How often one decision is written before it is left to the next look.
+/// The number of attempts to write one decision before the next resync.
 const TRIES: u32 = 5;
-/// Pause before it is tried again.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// No request takes longer, all its tries together.
+/// Limit for one request to the API server, including its retries.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
-/// One try to write a decision.
+/// Limit for one attempt to write a decision.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
-/// How the API server says that there is no such request any more, and that it is another by now.
-const GONE: u16 = 404;
+/// Status codes of the API server for a deleted request, and for one that changed since it was read.
+const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
 
 /// Runs until SIGTERM or SIGINT.
@@ -69,7 +69,7 @@ struct Approver {
 }
 
 impl Approver {
-    /// Decides on all that are there and on each that comes.
+    /// Decides on all present requests and on each new one.
     async fn follow(&self) {
         loop {
             let resource = Resource {
@@ -86,7 +86,7 @@ impl Approver {
                     Event::Remove(_) | Event::UnknownKind => Vec::new(),
                 };
                 for request in found {
-                    // The other end is dropped together with this one.
+                    // It cannot fail: the receiver is dropped together with the watch.
                     let _ = sender.send(request);
                 }
             });
@@ -97,20 +97,17 @@ impl Approver {
             };
             let both = Box::pin(async { tokio::join!(watch, decide) });
             let _ = timeout(RESYNC, both).await;
-            debug!("looking at all requests again");
+            debug!("deciding on all requests again");
         }
     }
 
-    /// Decides until the decision is written, or is not ours any more.
+    /// Retries until the decision is written, or another approver has decided.
     async fn handle(&self, mut request: CertificateSigningRequest) {
         let name = name_of(&request);
         for attempt in 1..=TRIES {
             let (kind, message) = match decide(&request, self.account.as_ref()) {
                 Decision::Leave => return,
-                Decision::Approve => (
-                    "Approved",
-                    "asked for by this node's own identity".to_owned(),
-                ),
+                Decision::Approve => ("Approved", "requested by the node itself".to_owned()),
                 Decision::Deny(reason) => ("Denied", reason),
             };
             let reason = format!("CSR{kind}");
@@ -126,25 +123,25 @@ impl Approver {
                         "{}",
                         kind.to_lowercase()
                     );
-                    self.tell(&request, &reason, message).await;
+                    self.send_event(&request, &reason, message).await;
                     return;
                 }
-                Err(failure) if failure.code() == Some(GONE) => return,
+                Err(failure) if failure.code() == Some(NOT_FOUND) => return,
                 Err(failure) if failure.code() == Some(CONFLICT) => {
-                    debug!(request = name, "it was changed meanwhile");
+                    debug!(request = name, "the request changed meanwhile");
                 }
                 Err(error) => {
                     warn!(request = name, attempt, %error, "cannot write the decision");
                     sleep(PAUSE).await;
                 }
             }
-            let look = ApiRequest::get(api_path::signing_request(&name));
-            let looked = with_retries(REQUEST_PATIENCE, |time| self.client.object(&look, time));
-            match looked.await {
+            let get = ApiRequest::get(api_path::signing_request(&name));
+            let read = with_retries(REQUEST_PATIENCE, |time| self.client.object(&get, time));
+            match read.await {
                 Ok(newer) => request = newer,
-                Err(failure) if failure.code() == Some(GONE) => return,
-                // The same decision is tried again; an outdated one is refused.
-                Err(error) => debug!(request = name, %error, "cannot look at it again"),
+                Err(failure) if failure.code() == Some(NOT_FOUND) => return,
+                // The next attempt writes the same decision; the API server refuses it if the request has changed.
+                Err(error) => debug!(request = name, %error, "cannot read the request again"),
             }
         }
     }
@@ -152,12 +149,12 @@ impl Approver {
     async fn write(&self, name: &str, request: CertificateSigningRequest) -> Result<(), ApiError> {
         let path = api_path::signing_request(format_args!("{name}/approval"));
         let put = ApiRequest::put(path, &request).metadata();
-        // A conflict is no reason to write the same again: it is looked at anew.
+        // After a conflict the request must be read again before another attempt.
         self.client.send(&put, WRITE_PATIENCE).await.map(drop)
     }
 
-    /// An event is a service: nothing waits for one that cannot be sent.
-    async fn tell(&self, request: &CertificateSigningRequest, reason: &str, message: String) {
+    /// Sends an event about a decision; a failure is only logged.
+    async fn send_event(&self, request: &CertificateSigningRequest, reason: &str, message: String) {
         let about = ObjectReference {
             api_version: Some("certificates.k8s.io/v1".into()),
             kind: Some("CertificateSigningRequest".into()),
@@ -179,7 +176,7 @@ fn name_of(request: &CertificateSigningRequest) -> String {
     request.metadata.name.clone().unwrap_or_default()
 }
 
-/// The request with the condition; its resourceVersion keeps a newer one from being overwritten.
+/// Returns the request with the decision as a condition; its resourceVersion prevents overwriting a newer version.
 fn decided(
     request: &CertificateSigningRequest,
     kind: &str,

@@ -1,20 +1,20 @@
-//! `multus-daemon discover`: what was found on this node, from where, and what was rejected.
+//! `multus-daemon discover`: prints the runtime and directories that were found on this node, their sources, and rejected candidates.
 
 use std::io::Write;
 
 use node::discover::{Question, discover};
 
-use super::Setting;
+use super::CommandContext;
 
-/// Prints the report; an error when the directories are not known.
-pub async fn run(setting: &Setting, json: bool) -> anyhow::Result<()> {
-    let config = setting.config()?;
+/// Prints the report; fails when the directories are unknown.
+pub async fn run(context: &CommandContext, json: bool) -> anyhow::Result<()> {
+    let config = context.config()?;
     let question = Question {
         socket: config.cri_socket.clone(),
-        pod_uid: setting.identity.pod_uid.clone(),
+        pod_uid: context.identity.pod_uid.clone(),
         overrides: crate::reconcile::node::overrides(&config),
     };
-    let report = discover(&setting.root()?, &question).await;
+    let report = discover(&context.root()?, &question).await;
     let text = if json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {

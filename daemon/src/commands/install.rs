@@ -1,4 +1,4 @@
-//! `multus-daemon install`: puts the shim into a directory under both of its names, as upstream's `install_multus` does.
+//! `multus-daemon install`: installs the shim into a directory under both of its names, as upstream's `install_multus` does.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub fn run(dir: &Path) -> anyhow::Result<()> {
     let root = Root::open("/").context("cannot open /")?;
     anyhow::ensure!(
         root.is_dir(dir),
-        "{} is not a directory: make it, or mount it",
+        "{} is not a directory: create it, or mount it",
         dir.display()
     );
     put(&root, dir, &shim_bytes()?)
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shim_is_there_under_both_names() {
+    fn shim_is_installed_under_both_names() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         root.make_dirs("/bin", 0o755).unwrap();

@@ -1,4 +1,4 @@
-//! Subcommands, one file each. What they print is their answer: data on stdout, talk on stderr.
+//! Subcommands, one file each. They print their results to stdout and messages to stderr.
 
 pub mod approve;
 pub mod discover;
@@ -16,19 +16,19 @@ use plan::daemon_config::{Config, DEFAULT_PATH};
 
 use crate::app::Identity;
 
-/// What every command goes by.
+/// The input of every command.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct CommandContext {
     /// The daemon's file.
     pub config: PathBuf,
-    /// The directory that stands for the node's `/`.
+    /// The directory that is the node's `/`.
     pub root: PathBuf,
-    /// Who we are.
+    /// The identity of this process.
     pub identity: Identity,
 }
 
-impl Setting {
-    /// Reads the file; where none was named and none is there, every default holds.
+impl CommandContext {
+    /// Reads the daemon's file; a missing file at the default path means defaults for all keys.
     pub fn config(&self) -> anyhow::Result<Config> {
         match Config::load(&self.config) {
             Err(error) if error.is_not_found() && self.config == Path::new(DEFAULT_PATH) => {

@@ -1,16 +1,16 @@
-//! `multus-daemon pod NAMESPACE/NAME`: what this node knows of a pod's networks, for `kubectl multus`, which runs it in the daemon's pod.
-//! State is read from its files, so that it is told even where the daemon hangs; failures and readiness are asked of the daemon.
+//! `multus-daemon pod NAMESPACE/NAME`: reports a pod's networks on this node to `kubectl multus`, which runs it in the daemon's pod.
+//! It reads state from its files, so that it works even while the daemon hangs; failures and readiness come from the daemon.
 
 use std::{io::Write, str::FromStr, sync::Arc};
 
 use anyhow::Context as _;
-use api::pod_report::{PodReport, Remembered, SCHEMA};
-use cmdline::causes;
+use api::pod_report::{PodReport, RecentFailure, SCHEMA};
+use cmdline::error_line;
 use plan::daemon_config::Config;
 
 use serde_json::Map;
 
-use super::{Setting, status::ask};
+use super::{CommandContext, status::query};
 use crate::state::pod_report;
 
 /// A pod as `namespace/name`.
@@ -34,36 +34,33 @@ impl FromStr for PodName {
     }
 }
 
-/// Prints the answer.
-pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
-    let root = Arc::new(setting.root()?);
+/// Prints the report.
+pub fn run(context: &CommandContext, pod: &PodName) -> anyhow::Result<()> {
+    let root = Arc::new(context.root()?);
     let PodName { namespace, name } = pod;
-    // The daemon serves with the file that it read at its start: one that is broken now keeps nobody from looking.
-    let (config, broken) = match setting.config() {
+    // The daemon runs with the file that it read at its start, so a file that is broken now must not prevent the report.
+    let (config, broken) = match context.config() {
         Ok(config) => (config, None),
-        Err(error) => (Config::parse(Map::new())?, Some(causes(error.as_ref()))),
+        Err(error) => (Config::parse(Map::new())?, Some(error_line(error.as_ref()))),
     };
     let (containers, mut unread) =
         pod_report::containers(&root, &config.cni_dir, (namespace, name))
             .context("cannot read the node's state")?;
     unread.extend(broken);
-    let problem = match ask(setting, api::PATH_READYZ) {
+    let problem = match query(context, api::PATH_READYZ) {
         Ok((200, _)) => None,
         Ok((_, body)) => Some(body.trim().to_owned()),
-        Err(error) => Some(causes(error.as_ref())),
+        Err(error) => Some(error_line(error.as_ref())),
     };
-    let failures = failures(setting).unwrap_or_else(|error| {
-        unread.push(format!(
-            "what went wrong of late: {}",
-            causes(error.as_ref())
-        ));
+    let failures = failures(context).unwrap_or_else(|error| {
+        unread.push(format!("recent failures: {}", error_line(error.as_ref())));
         Vec::new()
     });
     let pod = format!("{namespace}/{name}");
     let report = PodReport {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        node: setting.identity.node.clone(),
+        node: context.identity.node.clone(),
         problem,
         options: config.raw,
         containers,
@@ -75,10 +72,10 @@ pub fn run(setting: &Setting, pod: &PodName) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn failures(setting: &Setting) -> anyhow::Result<Vec<Remembered>> {
-    let (status, body) = ask(setting, api::PATH_FAILURES)?;
-    anyhow::ensure!(status == 200, "the daemon answers with status {status}");
-    serde_json::from_str(&body).context("the daemon's answer is no list of failures")
+fn failures(context: &CommandContext) -> anyhow::Result<Vec<RecentFailure>> {
+    let (status, body) = query(context, api::PATH_FAILURES)?;
+    anyhow::ensure!(status == 200, "the daemon responds with status {status}");
+    serde_json::from_str(&body).context("the daemon's response is not a list of failures")
 }
 
 #[cfg(test)]
@@ -86,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_has_a_namespace_and_a_name() {
+    fn pod_needs_a_namespace_and_a_name() {
         let pod: PodName = "shop/cart-0".parse().unwrap();
         assert_eq!(
             (pod.namespace.as_str(), pod.name.as_str()),

@@ -1,7 +1,7 @@
-//! `multus-daemon status [--ready] [--wait SECONDS] [--json]`: asks the running daemon over its socket; the exit status is a probe's answer.
+//! `multus-daemon status [--ready] [--wait SECONDS] [--json]`: queries the running daemon over its socket; probes use the exit status.
 //!
-//! A probe reads no configuration: a ConfigMap that holds a wrong value must not make a daemon fail that serves with the one before.
-//! A probe is also the only thing that an idle node starts again and again, so it does nothing but ask.
+//! A probe reads no configuration: a broken value in a ConfigMap must not fail a daemon that serves with the value before it.
+//! Probes are also the only processes that an idle node starts again and again, so a probe does nothing but query the socket.
 
 use std::{
     ffi::OsStr,
@@ -16,30 +16,30 @@ use anyhow::Context;
 use node::root::{Root, proc_path};
 use plan::daemon_config::Config;
 
-use super::Setting;
+use super::CommandContext;
 use crate::{
     metrics::Status,
     serving::socket::{location, own_name},
 };
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// More than any answer.
+/// The maximum size of a response; larger than any.
 const MOST: u64 = 4 << 20;
-/// Pauses between two attempts while waiting: from the first, doubled, up to the longest.
+/// Pauses between two attempts: they begin with the first and double up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What a probe wants to know.
+/// The options of a probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Probe {
-    /// Whether the daemon must be ready; otherwise it must answer.
+    /// True if the daemon must be ready; else it must only respond.
     pub ready: bool,
-    /// How long to try again before the answer is no.
+    /// The time for retries.
     pub wait: Duration,
 }
 
 impl Probe {
-    /// Reads the command line of a probe as the chart writes it, with an option at least; `None` where it is anything else.
+    /// Parses the command line of a probe as the chart writes it, with at least one option; returns `None` for any other command line.
     pub fn from_arguments<'a>(arguments: impl Iterator<Item = &'a OsStr>) -> Option<Self> {
         let mut arguments = arguments.map(OsStr::to_str);
         if arguments.next()?? != "status" {
@@ -61,27 +61,27 @@ impl Probe {
     }
 }
 
-/// Prints one word and what else there is to know when the answer is yes; fails with the reason when it is still no after the wait.
-pub fn run(setting: &Setting, probe: Probe) -> anyhow::Result<()> {
+/// Prints one word and the daemon's notes on success; fails with the reason when there was no success in time.
+pub fn run(context: &CommandContext, probe: Probe) -> anyhow::Result<()> {
     let deadline = Instant::now() + probe.wait;
     let mut pause = FIRST_PAUSE;
     loop {
-        let answer = once(setting, probe.ready);
-        if answer.is_ok() || Instant::now() + pause > deadline {
-            return answer;
+        let outcome = once(context, probe.ready);
+        if outcome.is_ok() || Instant::now() + pause > deadline {
+            return outcome;
         }
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-fn once(setting: &Setting, ready: bool) -> anyhow::Result<()> {
+fn once(context: &CommandContext, ready: bool) -> anyhow::Result<()> {
     let path = if ready {
         api::PATH_READYZ
     } else {
         api::PATH_HEALTHZ
     };
-    let (status, body) = ask(setting, path)?;
+    let (status, body) = query(context, path)?;
     if status == 200 {
         let word = if ready { "ready" } else { "running" };
         let mut out = std::io::stdout().lock();
@@ -94,35 +94,35 @@ fn once(setting: &Setting, ready: bool) -> anyhow::Result<()> {
     anyhow::bail!("not ready: {}", body.trim())
 }
 
-/// Prints what the running daemon does and has counted, as JSON.
-pub fn print_json(setting: &Setting) -> anyhow::Result<()> {
-    let (status, body) = ask(setting, api::PATH_STATUS)?;
+/// Prints the running daemon's state and counters as JSON.
+pub fn print_json(context: &CommandContext) -> anyhow::Result<()> {
+    let (status, body) = query(context, api::PATH_STATUS)?;
     anyhow::ensure!(
         status == 200,
-        "the daemon that runs is older than this program and has no status: ask it without --json"
+        "the running daemon is older than this program and has no status as JSON: run this without --json"
     );
     writeln!(std::io::stdout(), "{}", body.trim_end())?;
     Ok(())
 }
 
-/// Prints what the running daemon does, for people. It is no part of the answer: an older daemon has none.
-pub fn print_summary(setting: &Setting) {
-    let status = ask(setting, api::PATH_STATUS).ok();
+/// Prints the running daemon's state for users. Prints nothing for an older daemon, which has no such state.
+pub fn print_summary(context: &CommandContext) {
+    let status = query(context, api::PATH_STATUS).ok();
     let status = status.filter(|(status, _)| *status == 200);
     let parsed = status.and_then(|(_, body)| serde_json::from_str::<Status>(&body).ok());
     if let Some(status) = parsed {
-        // Nobody is left to be told when stdout is closed.
+        // A closed stdout is no error.
         let _ = write!(std::io::stdout(), "{}", status.to_text());
     }
 }
 
-/// What the daemon answers on a path of its socket: status and body.
-pub(super) fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)> {
-    let root = setting.root()?;
-    let (dir, name) = socket(&root, setting);
+/// Requests a path of the daemon's socket; returns status and body.
+pub(super) fn query(context: &CommandContext, path: &str) -> anyhow::Result<(u16, String)> {
+    let root = context.root()?;
+    let (dir, name) = socket(&root, context);
     let opened = root
         .open_dir(&dir)
-        .context("the daemon has not opened its socket, start it with: multus-daemon run")?;
+        .context("the daemon has not opened its socket: start it with `multus-daemon run`")?;
     let mut stream = UnixStream::connect(proc_path(&opened).join(&name)).with_context(|| {
         format!(
             "the daemon does not answer on {}",
@@ -135,36 +135,36 @@ pub(super) fn ask(setting: &Setting, path: &str) -> anyhow::Result<(u16, String)
         stream,
         "GET {path} HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\n\r\n"
     )?;
-    let mut answer = String::new();
+    let mut response = String::new();
     stream
         .take(MOST)
-        .read_to_string(&mut answer)
+        .read_to_string(&mut response)
         .map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
             _ => error,
         })
         .context("the daemon did not answer in time")?;
-    let (head, body) = answer
+    let (head, body) = response
         .split_once("\r\n\r\n")
-        .context("the daemon's answer is not HTTP")?;
+        .context("the daemon's response is not HTTP")?;
     let status = head
         .split(' ')
         .nth(1)
         .and_then(|code| code.parse().ok())
-        .context("the daemon's answer has no status")?;
+        .context("the daemon's response has no status")?;
     Ok((status, body.to_owned()))
 }
 
-/// Directory and name of the socket to ask. In a pod it is that of the pod's own daemon: shims may still be served by the one before
-/// it, and the file that the pod sees may say by now where the next one will listen.
-fn socket(root: &Root, setting: &Setting) -> (PathBuf, String) {
-    match setting.identity.pod_uid.as_deref() {
+/// Directory and name of the socket to query. In a pod it is the socket of the pod's own daemon: shims may still be served by the previous
+/// daemon, and the file that the pod sees may already name the directory of the next one.
+fn socket(root: &Root, context: &CommandContext) -> (PathBuf, String) {
+    match context.identity.pod_uid.as_deref() {
         Some(uid) => (location::find(root, uid), own_name(uid)),
-        None => (socket_dir(&setting.config), api::SOCKET_NAME.to_owned()),
+        None => (socket_dir(&context.config), api::SOCKET_NAME.to_owned()),
     }
 }
 
-/// On the node itself only the file can say where the socket is; where it cannot be used the default place is tried.
+/// Outside a pod only the daemon's file names the socket's directory; without a valid file it is the default.
 fn socket_dir(config: &Path) -> PathBuf {
     Config::load(config).map_or_else(
         |_| api::DEFAULT_SOCKET_DIR.into(),
@@ -177,10 +177,10 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(words: &[&str], expected: Option<(bool, u64)>) {
-        let probe = Probe::from_arguments(words.iter().map(OsStr::new));
+    fn check(args: &[&str], expected: Option<(bool, u64)>) {
+        let probe = Probe::from_arguments(args.iter().map(OsStr::new));
         let found = probe.map(|probe| (probe.ready, probe.wait.as_secs()));
-        assert_eq!(found, expected, "{words:?}");
+        assert_eq!(found, expected, "{args:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `multus-daemon uninstall`: takes our configuration and our shim off the node; leases and state of running pods stay.
+//! `multus-daemon uninstall`: removes our CNI configuration and the shim from the node; state of running pods stays.
 
 use std::io::Write;
 
@@ -8,44 +8,44 @@ use node::{
     install,
 };
 
-use super::Setting;
+use super::CommandContext;
 use crate::{app, certificate, config_manager, reconcile::dhcp, state};
 
-/// Removes the configuration first, then what was installed. What cannot be detached before stops nothing, but fails in the end.
-pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
-    let (config, root) = (setting.config()?, setting.root()?);
-    let mut undone = Vec::new();
+/// Removes the CNI configuration first, then the installed files. A failure to detach does not stop the removal, but is returned at its end.
+pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
+    let (config, root) = (context.config()?, context.root()?);
+    let mut failures = Vec::new();
     if detach {
-        let identity = setting.identity.clone();
-        let left = app::hand_over(setting.config()?, setting.root()?, identity).await;
+        let identity = context.identity.clone();
+        let left = app::hand_off(context.config()?, context.root()?, identity).await;
         match left {
             Ok(left) => {
                 let mut err = std::io::stderr();
                 for one in &left.kept {
-                    writeln!(err, "{}", one.sentence())?;
+                    writeln!(err, "{}", one.warning())?;
                 }
-                undone.extend(left.errors.iter().map(ToString::to_string));
+                failures.extend(left.errors.iter().map(ToString::to_string));
             }
-            Err(error) => undone.push(format!("{error:#}")),
+            Err(error) => failures.push(format!("{error:#}")),
         }
     }
     let dir = if config.conf_dir.is_some() || config_manager::any_installed(&root) {
         config.conf_dir.clone()
     } else {
-        // What was written is recorded. Without a record, ours is told by its name in the runtime's directory.
+        // Installed configurations are on record. Without a record, ours is recognised by its name in the runtime's directory.
         let question = Question {
             socket: config.cri_socket.clone(),
-            pod_uid: setting.identity.pod_uid.clone(),
+            pod_uid: context.identity.pod_uid.clone(),
             overrides: Overrides::default(),
         };
         let report = discover(&root, &question).await;
         let problem = report
             .problem
-            .unwrap_or_else(|| "the runtime did not tell its directories".to_owned());
+            .unwrap_or_else(|| "the runtime did not report its directories".to_owned());
         let dirs = report.dirs.ok_or_else(|| {
             anyhow::anyhow!(
                 "{problem}; set cniConfigDir in {}",
-                setting.config.display()
+                context.config.display()
             )
         })?;
         Some(dirs.conf_dir)
@@ -67,9 +67,9 @@ pub async fn run(setting: &Setting, detach: bool) -> anyhow::Result<()> {
         writeln!(out, "removed the certificate in {}", settings.dir.display())?;
     }
     anyhow::ensure!(
-        undone.is_empty(),
-        "cannot detach all that is left: {}; it stays known in {} for the next installation",
-        undone.join("; "),
+        failures.is_empty(),
+        "cannot detach all stale containers: {}; their state stays in {} for the next installation",
+        failures.join("; "),
         config.cni_dir.display()
     );
     Ok(())

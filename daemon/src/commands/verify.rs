@@ -1,10 +1,10 @@
-//! `multus-daemon verify`, which `helm test` runs in a pod of its own: whether the `DaemonSet` has a ready daemon on every node, and
-//! whether this pod got its networks from one. A daemon is ready when it serves pods, so no node has to be reached.
+//! `multus-daemon verify`, which `helm test` runs in a pod of its own: verifies that the `DaemonSet` has a ready daemon on every node, and
+//! that this pod got its networks from one. A daemon is ready when it serves pods, so no node has to be reached.
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::Context as _;
-use cmdline::causes;
+use cmdline::error_line;
 use plan::network_status;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
@@ -14,15 +14,15 @@ use crate::{
     cluster::{api_path, retry::with_retries},
 };
 
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_secs(2);
-/// No request takes longer, all its tries together.
+/// Limit for one request to the API server, including its retries.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is verified, and the pod that verifies it.
+/// The release to verify, and the pod of the verification.
 #[derive(Debug, Clone)]
 pub struct Release {
-    /// Namespace of both.
+    /// The namespace of both.
     pub namespace: String,
     /// Name of the `DaemonSet`.
     pub daemon_set: String,
@@ -30,17 +30,17 @@ pub struct Release {
     pub pod: String,
 }
 
-/// Looks until the release serves, or until `patience` has ended: then the error says what was missing last.
+/// Checks until the release serves, or until `patience` has ended; the error is then the last problem.
 pub async fn run(release: &Release, patience: Duration) -> anyhow::Result<()> {
     let client = access::client().context("no access to the API server")?;
     let start = Instant::now();
     loop {
-        let verdict = match look(&client, release).await {
-            Ok((daemon_set, pod)) => judge(release, daemon_set.as_ref(), &pod),
-            // Rights that were granted a moment ago may not be known to every API server yet.
-            Err(failure) => Err(causes(&failure)),
+        let checked = match read(&client, release).await {
+            Ok((daemon_set, pod)) => check(release, daemon_set.as_ref(), &pod),
+            // Not every API server may know permissions that were granted a moment ago.
+            Err(failure) => Err(error_line(&failure)),
         };
-        match verdict {
+        match checked {
             Ok(text) => {
                 writeln!(std::io::stdout(), "{text}")?;
                 return Ok(());
@@ -51,7 +51,7 @@ pub async fn run(release: &Release, patience: Duration) -> anyhow::Result<()> {
     }
 }
 
-async fn look(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, Pod), ApiError> {
+async fn read(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, Pod), ApiError> {
     let Release {
         namespace,
         daemon_set,
@@ -67,8 +67,8 @@ async fn look(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, 
     Ok((daemon_set, pod))
 }
 
-/// Returns what is right, or the first thing that is not.
-fn judge(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<String, String> {
+/// Returns a summary, or the first problem.
+fn check(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<String, String> {
     let Release {
         namespace,
         daemon_set,
@@ -93,16 +93,16 @@ fn judge(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<Stri
             "{name} has no node: compare its nodeSelector, affinity and tolerations with the nodes' labels and taints"
         ));
     }
-    let cure = format!(
+    let hint = format!(
         "see `kubectl --namespace {namespace} describe daemonset {daemon_set}` and the logs of pods that are not ready"
     );
     if ready < nodes {
-        return Err(format!("{name} serves {ready} of {nodes} nodes: {cure}"));
+        return Err(format!("{name} serves {ready} of {nodes} nodes: {hint}"));
     }
-    // With OnDelete old daemons stay until somebody deletes their pods.
+    // With OnDelete old daemons stay until an operator deletes their pods.
     if updated < nodes && found.spec.update_strategy.kind != "OnDelete" {
         return Err(format!(
-            "{name} is updated on {updated} of {nodes} nodes: {cure}"
+            "{name} is updated on {updated} of {nodes} nodes: {hint}"
         ));
     }
     if !pod
@@ -111,7 +111,7 @@ fn judge(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<Stri
         .contains_key(network_status::ANNOTATION)
     {
         return Err(format!(
-            "this pod has no annotation {}: another plugin than Multus made its network; on its node see `multus-daemon discover`",
+            "this pod has no annotation {}: another plugin than Multus attached its network; run `multus-daemon discover` on its node",
             network_status::ANNOTATION
         ));
     }
@@ -175,14 +175,14 @@ mod tests {
 
     use super::*;
 
-    fn verdict(daemon_set: &Value, pod: Value) -> Result<String, String> {
+    fn checked(daemon_set: &Value, pod: Value) -> Result<String, String> {
         let release = Release {
             namespace: "kube-system".to_owned(),
             daemon_set: "multus".to_owned(),
             pod: "multus-test".to_owned(),
         };
         let found: Option<DaemonSet> = serde_json::from_value(daemon_set.clone()).unwrap();
-        judge(
+        check(
             &release,
             found.as_ref(),
             &serde_json::from_value(pod).unwrap(),
@@ -205,9 +205,9 @@ mod tests {
     }
 
     #[test]
-    fn every_node_must_have_a_ready_daemon() {
+    fn every_node_needs_a_ready_daemon() {
         assert_eq!(
-            verdict(&rollout(2, 3, 3, 3), served()).unwrap(),
+            checked(&rollout(2, 3, 3, 3), served()).unwrap(),
             "DaemonSet kube-system/multus serves 3 of 3 nodes, and this pod got its networks from it"
         );
         for (daemon_set, expected) in [
@@ -217,21 +217,21 @@ mod tests {
             (rollout(2, 3, 2, 3), "serves 2 of 3 nodes"),
             (rollout(2, 3, 3, 1), "is updated on 1 of 3 nodes"),
         ] {
-            let problem = verdict(&daemon_set, served()).unwrap_err();
+            let problem = checked(&daemon_set, served()).unwrap_err();
             assert!(problem.contains(expected), "{daemon_set}: {problem}");
         }
     }
 
     #[test]
-    fn old_daemons_stay_with_on_delete() {
+    fn old_daemons_are_accepted_with_on_delete() {
         let mut daemon_set = rollout(2, 3, 3, 1);
         daemon_set["spec"]["updateStrategy"]["type"] = json!("OnDelete");
-        verdict(&daemon_set, served()).unwrap();
+        checked(&daemon_set, served()).unwrap();
     }
 
     #[test]
-    fn a_pod_without_a_status_was_not_served() {
-        let problem = verdict(&rollout(2, 1, 1, 1), json!({"metadata": {}})).unwrap_err();
+    fn pod_without_network_status_fails() {
+        let problem = checked(&rollout(2, 1, 1, 1), json!({"metadata": {}})).unwrap_err();
         assert!(problem.contains("another plugin than Multus"), "{problem}");
     }
 }

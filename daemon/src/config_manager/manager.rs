@@ -21,8 +21,8 @@ use super::{
     static_config,
 };
 use crate::{
-    host::dir_watch::{DirectoryWatch, heard},
-    readiness::{self, Part, Readiness},
+    host::dir_watch::{DirectoryWatch, changed_or_never},
+    readiness::{self, Gate, Readiness},
 };
 
 /// The longest time between two reconciliations, when no change is notified.
@@ -104,7 +104,7 @@ impl Manager {
     /// Runs for ever. While another daemon of the node has the socket, that daemon manages the file.
     pub async fn run(mut self, mut targets: Receiver<Option<Target>>) {
         loop {
-            self.readiness.wait_for(&[Part::Socket]).await;
+            self.readiness.wait_open(&[Gate::Socket]).await;
             let target = targets.borrow_and_update().clone();
             let Some(target) = target else {
                 if targets.changed().await.is_err() {
@@ -120,7 +120,7 @@ impl Manager {
             let watch = DirectoryWatch::with_parents(&self.root, &dirs);
             let pause = self.update(&target);
             tokio::select! {
-                () = async { heard(watch).await; sleep(pause).await } => {}
+                () = async { changed_or_never(watch).await; sleep(pause).await } => {}
                 () = sleep(PERIOD) => {}
                 changed = targets.changed() => if changed.is_err() { return },
             }
@@ -139,7 +139,7 @@ impl Manager {
                 )
             })
         });
-        self.readiness.set(Part::Configuration, problem);
+        self.readiness.set(Gate::Configuration, problem);
         pause.unwrap_or(SETTLE)
     }
 

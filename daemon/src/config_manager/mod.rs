@@ -15,5 +15,5 @@ pub use installed::{all_installed_in, any_installed, remove_others};
 pub use manager::{ManageError, Manager, Target};
 pub use static_config::{effective_netconf, state_dirs};
 
-/// The name of the configuration: the first in byte order, so that the runtime loads it.
-pub const FILE_NAME: &str = "00-multus.conf";
+/// The file's name: the first by byte, so that the runtime takes it.
+pub const FILE_NAME: &str = api::CONF_NAME;

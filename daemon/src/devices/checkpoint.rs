@@ -1,11 +1,11 @@
-//! The kubelet's own note of devices, for where it does not listen: `kubelet_internal_checkpoint`.
+//! The kubelet's checkpoint file of devices, for nodes where the kubelet does not listen: `kubelet_internal_checkpoint`.
 
 use std::collections::BTreeMap;
 
 use plan::Devices;
 use serde::Deserialize;
 
-/// Below the kubelet's directory.
+/// The path below the kubelet's directory.
 pub(super) const FILE: &str = "device-plugins/kubelet_internal_checkpoint";
 
 #[derive(Debug, Default, Deserialize)]
@@ -31,7 +31,7 @@ struct Entry {
     device_ids: Ids,
 }
 
-/// By NUMA node; a plain list up to Kubernetes 1.19.
+/// Device ids by NUMA node; a plain list up to Kubernetes 1.19.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Ids {
@@ -45,7 +45,7 @@ impl Default for Ids {
     }
 }
 
-/// The devices of a pod in the file's text. Containers come in the file's order, as it does not tell theirs.
+/// Returns the devices of a pod in the file's text. Containers are in the file's order, since it has no other.
 pub(super) fn devices(text: &[u8], uid: &str) -> Result<Devices, String> {
     let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut by_container: Vec<((String, String), Vec<String>)> = Vec::new();
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_are_read() {
+    fn both_formats_are_parsed() {
         let file = json!({"Data": {"PodDeviceEntries": [
             {"PodUID": "u", "ContainerName": "b", "ResourceName": "x/fast", "DeviceIDs": {"1": ["9"], "0": ["8", "3"]}, "AllocResp": ""},
             {"PodUID": "u", "ContainerName": "a", "ResourceName": "x/fast", "DeviceIDs": ["1"]},

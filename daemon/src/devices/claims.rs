@@ -1,40 +1,39 @@
-//! Devices of resource claims (resource.k8s.io/v1): a claim says which device of which pool it was given, and the driver's slices say
-//! in two attributes which resource that is for networks, and what plugins call it. Reading objects only; somebody else fetches them.
+//! Devices of resource claims (resource.k8s.io/v1): the status of a claim names device and pool that it was allocated, and two attributes in
+//! the driver's slices name the resource for networks, and the device ID for plugins. This module only parses objects; `source` reads them.
 
 use serde_json::Value;
 
-/// The resource that definitions name.
+/// The attribute with the resource that definitions name.
 const RESOURCE: &str = "k8s.cni.cncf.io/resourceName";
-/// What plugins call the device.
+/// The attribute with the device ID for plugins.
 const DEVICE: &str = "k8s.cni.cncf.io/deviceID";
 
-/// A claim of a pod, and what is known of it in the pod.
+/// A claim of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claim {
-    /// Its name.
+    /// The name of the claim.
     pub(super) name: String,
-    /// The requests of it that stand for resources of containers, with those; empty for a claim that the pod itself names.
+    /// Its requests that stand for extended resources of containers, each with its resource; empty for a claim that the pod names.
     pub(super) extended: Vec<(String, String)>,
 }
 
-/// A device that a claim was given.
+/// A device that a claim was allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct Allocated {
     pub(super) request: String,
     pub(super) driver: String,
     pub(super) pool: String,
     pub(super) device: String,
 }
 
-/// A device as networks know it.
+/// A device for networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct NetworkDevice {
     pub(super) resource: String,
     pub(super) id: String,
 }
 
-/// The claims of a pod, in its order. Those that it names itself stand in its spec alone, those made from templates have their names
-/// in its status.
+/// Returns the claims of a pod, in its order. The names of claims from templates are in its status, those of other claims in its spec.
 pub(super) fn of_pod(pod: &Value) -> Vec<Claim> {
     let status = &pod["status"];
     let made = |name: &Value| {
@@ -57,11 +56,11 @@ pub(super) fn of_pod(pod: &Value) -> Vec<Claim> {
     named.chain(extended).collect()
 }
 
-/// What a claim was given; `None` as long as it was given nothing.
-pub(super) fn given(claim: &Value) -> Option<Vec<Given>> {
+/// Returns the devices that a claim was allocated, or `None` as long as it has no allocation.
+pub(super) fn allocated(claim: &Value) -> Option<Vec<Allocated>> {
     let results = claim["status"]["allocation"].get("devices")?;
     let of = |one: &Value, key| text(&one[key]).unwrap_or_default();
-    let results = list(&results["results"]).map(|one| Given {
+    let results = list(&results["results"]).map(|one| Allocated {
         request: of(one, "request"),
         driver: of(one, "driver"),
         pool: of(one, "pool"),
@@ -70,13 +69,17 @@ pub(super) fn given(claim: &Value) -> Option<Vec<Given>> {
     Some(results.collect())
 }
 
-/// What the slices say of a device: `Err` where none knows it, `Ok(None)` where it is nothing for networks.
-pub(super) fn known(slices: &Value, given: &Given) -> Result<Option<Known>, ()> {
+/// Returns resource and ID of a device in the slices: `Err` if no slice has the device, `Ok(None)` if it has no attributes for networks.
+pub(super) fn network_device(
+    slices: &Value,
+    allocated: &Allocated,
+) -> Result<Option<NetworkDevice>, ()> {
     let of_pool = list(&slices["items"]).filter(|slice| {
         let spec = &slice["spec"];
-        spec["driver"] == given.driver.as_str() && spec["pool"]["name"] == given.pool.as_str()
+        spec["driver"] == allocated.driver.as_str()
+            && spec["pool"]["name"] == allocated.pool.as_str()
     });
-    // While a driver renews its pool, slices of both generations are there.
+    // While a driver renews its pool, slices of both generations exist.
     let generation = |slice: &&Value| slice["spec"]["pool"]["generation"].as_i64();
     let mut of_pool: Vec<&Value> = of_pool.collect();
     of_pool.sort_by_key(|slice| std::cmp::Reverse(generation(slice)));
@@ -84,11 +87,11 @@ pub(super) fn known(slices: &Value, given: &Given) -> Result<Option<Known>, ()> 
         .iter()
         .flat_map(|slice| list(&slice["spec"]["devices"]));
     let device = devices
-        .find(|one| one["name"] == given.device.as_str())
+        .find(|one| one["name"] == allocated.device.as_str())
         .ok_or(())?;
     let attribute = |name: &str| text(&device["attributes"][name]["string"]);
     Ok(match (attribute(RESOURCE), attribute(DEVICE)) {
-        (Some(resource), Some(id)) => Some(Known { resource, id }),
+        (Some(resource), Some(id)) => Some(NetworkDevice { resource, id }),
         _ => None,
     })
 }
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_names_its_claims() {
+    fn claims_of_a_pod_are_found() {
         let pod = json!({"spec": {"resourceClaims": [
             {"name": "own", "resourceClaimName": "cart-own"},
             {"name": "nic", "resourceClaimTemplateName": "nics"},
@@ -134,21 +137,21 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_without_allocation_was_given_nothing() {
-        assert_eq!(given(&json!({"status": {}})), None);
-        assert_eq!(given(&json!({"status": {"allocation": {}}})), None);
+    fn claim_without_allocation_has_no_devices() {
+        assert_eq!(allocated(&json!({"status": {}})), None);
+        assert_eq!(allocated(&json!({"status": {"allocation": {}}})), None);
         let claim = json!({"status": {"allocation": {"devices": {"results": [
             {"request": "r", "driver": "d", "pool": "p", "device": "one"},
         ]}}}});
-        let given = given(&claim).unwrap();
+        let allocated = allocated(&claim).unwrap();
         assert_eq!(
-            (given[0].pool.as_str(), given[0].device.as_str()),
+            (allocated[0].pool.as_str(), allocated[0].device.as_str()),
             ("p", "one")
         );
     }
 
     #[test]
-    fn the_newest_slice_tells_of_a_device() {
+    fn newest_slice_of_a_pool_is_used() {
         let slice = |generation: i64, id: Option<&str>| {
             let mut attributes = json!({"other": {"int": 1}, RESOURCE: {"string": "x/fast"}});
             if let Some(id) = id {
@@ -157,23 +160,26 @@ mod tests {
             json!({"spec": {"driver": "d", "pool": {"name": "p", "generation": generation},
                 "devices": [{"name": "one", "attributes": attributes}]}})
         };
-        let one = Given {
+        let one = Allocated {
             request: "r".into(),
             driver: "d".into(),
             pool: "p".into(),
             device: "one".into(),
         };
         let slices = json!({"items": [slice(1, Some("old")), slice(2, Some("0000:18:02.5"))]});
-        let found = known(&slices, &one).unwrap().unwrap();
+        let found = network_device(&slices, &one).unwrap().unwrap();
         assert_eq!(
             (found.resource.as_str(), found.id.as_str()),
             ("x/fast", "0000:18:02.5")
         );
-        assert_eq!(known(&json!({"items": [slice(1, None)]}), &one), Ok(None));
-        let other = Given {
+        assert_eq!(
+            network_device(&json!({"items": [slice(1, None)]}), &one),
+            Ok(None)
+        );
+        let other = Allocated {
             device: "two".into(),
             ..one
         };
-        assert_eq!(known(&slices, &other), Err(()));
+        assert_eq!(network_device(&slices, &other), Err(()));
     }
 }

@@ -1,9 +1,9 @@
-//! The devices of one pod in what the kubelet lists: containers in their order, devices sorted within a container.
+//! The devices of one pod in the kubelet's list: containers in their order, devices sorted within a container.
 
 use node::podresources::{ContainerResources, PodResources};
 use plan::{Devices, PodView};
 
-/// Of device plugins. A resource may come in several parts, one for each NUMA node.
+/// Returns the devices of device plugins. A resource may be listed in several parts, one for each NUMA node.
 pub(super) fn devices(all: &[PodResources], pod: &PodView) -> Devices {
     let mut found = Devices::new();
     for container in containers(all, pod) {
@@ -20,7 +20,7 @@ pub(super) fn devices(all: &[PodResources], pod: &PodView) -> Devices {
     found
 }
 
-/// Of claims, as definitions named them up to upstream's 4.3.0: the claim's name, and what its devices are called for the runtime.
+/// Returns the devices of claims as definitions named them up to upstream's 4.3.0: by the claim's name, with the CDI names of its devices.
 pub(super) fn claimed(all: &[PodResources], pod: &PodView) -> Devices {
     let mut found = Devices::new();
     for claim in containers(all, pod).flat_map(|container| &container.dynamic_resources) {
@@ -30,7 +30,7 @@ pub(super) fn claimed(all: &[PodResources], pod: &PodView) -> Devices {
             .flat_map(|one| &one.cdi_devices);
         let names = devices.filter_map(|device| device.name.split_once('='));
         let ids = found.entry(claim.claim_name.clone()).or_default();
-        // Containers may share a claim.
+        // Several containers may share a claim.
         for (_, id) in names {
             if !ids.iter().any(|known| known == id) {
                 ids.push(id.to_owned());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_known_by_their_names() {
+    fn claims_are_found_by_their_names() {
         let mut one = container("main", vec![]);
         one.dynamic_resources = vec![DynamicResource {
             claim_name: "cart-nic".to_owned(),

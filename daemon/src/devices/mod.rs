@@ -1,5 +1,5 @@
-//! Which devices a pod has: those that device plugins gave its containers, and those that its resource claims were given.
-//! The kubelet and the API server are asked only for pods with a network that wants a device.
+//! The devices of a pod: those that device plugins allocated to its containers, and those that its resource claims were allocated.
+//! The kubelet and the API server are queried only for pods with a network that needs a device.
 
 mod checkpoint;
 mod claims;
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 
 use plan::{Devices, PodView};
 
-/// Whoever knows the devices of pods.
+/// A source of pods' devices.
 pub trait DeviceSource: Send + Sync {
-    /// The devices of a pod of which so many are wanted, by resource; the reason when nobody can tell.
-    fn of_pod(&self, pod: &PodView, wanted: &BTreeMap<String, usize>) -> Result<Devices, String>;
+    /// Returns the devices of a pod by resource; `required` is the number that is needed of each resource. Fails when the source cannot be read.
+    fn of_pod(&self, pod: &PodView, required: &BTreeMap<String, usize>) -> Result<Devices, String>;
 }
 
-/// Knows of none: for whoever runs no pods with devices.
+/// A source without devices.
 #[derive(Debug)]
 pub struct NoDevices;
 
@@ -28,10 +28,10 @@ impl DeviceSource for NoDevices {
     }
 }
 
-/// Whether there are as many as are wanted.
-fn suffices(devices: &Devices, wanted: &BTreeMap<String, usize>) -> bool {
+/// Returns whether there are as many devices as needed.
+fn suffices(devices: &Devices, required: &BTreeMap<String, usize>) -> bool {
     let has = |resource: &String| devices.get(resource).map_or(0, Vec::len);
-    wanted
+    required
         .iter()
         .all(|(resource, count)| has(resource) >= *count)
 }

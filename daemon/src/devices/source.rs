@@ -1,4 +1,4 @@
-//! Where devices are asked for: the kubelet's socket, its checkpoint where it does not listen, and the API server for claims.
+//! The sources of devices: the kubelet's socket, its checkpoint where it does not listen, and the API server for claims.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,9 @@ use tracing::warn;
 use super::{DeviceSource, checkpoint, claims, kubelet, suffices};
 use crate::cluster::Cluster;
 
-/// Slices are kept below this.
+/// The path of claims and slices.
 const API: &str = "/apis/resource.k8s.io/v1";
-/// More than any checkpoint.
+/// The maximum size of a checkpoint file; larger than any.
 const MAX_CHECKPOINT: u64 = 16 << 20;
 
 /// The devices of this node's pods.
@@ -31,9 +31,9 @@ pub struct NodeDevices {
     pub kubelet_dir: PathBuf,
     /// This node's name.
     pub node: String,
-    /// The API server, once there is access to it.
+    /// Unset until the daemon has access to the API server.
     pub cluster: Arc<OnceLock<Cluster>>,
-    /// Where the kubelet is asked.
+    /// Runs the calls to the kubelet.
     pub runtime: Handle,
 }
 
@@ -42,7 +42,7 @@ impl DeviceSource for NodeDevices {
         let listed = self.listed()?;
         let mut found = match &listed {
             Some(all) => kubelet::devices(all, pod),
-            None => self.noted(pod)?,
+            None => self.checkpointed(pod)?,
         };
         if suffices(&found, wanted) {
             return Ok(found);
@@ -60,7 +60,7 @@ impl DeviceSource for NodeDevices {
 }
 
 impl NodeDevices {
-    /// What the kubelet lists; `None` where it does not listen. One that listens and does not answer is an error.
+    /// Returns the kubelet's list, or `None` where it does not listen. A kubelet that listens but does not respond is an error.
     fn listed(&self) -> Result<Option<Vec<PodResources>>, String> {
         let socket = self.kubelet_dir.join(podresources::SOCKET);
         if !self.root.exists(&socket) {
@@ -74,8 +74,8 @@ impl NodeDevices {
             .map_err(|error| format!("{error}: see the kubelet's log"))
     }
 
-    /// What the kubelet has noted.
-    fn noted(&self, pod: &PodView) -> Result<Devices, String> {
+    /// Returns the devices in the kubelet's checkpoint file.
+    fn checkpointed(&self, pod: &PodView) -> Result<Devices, String> {
         let file = self.kubelet_dir.join(checkpoint::FILE);
         match self.root.read(&file, MAX_CHECKPOINT) {
             Ok(text) => checkpoint::devices(&text, &pod.uid)
@@ -85,7 +85,7 @@ impl NodeDevices {
         }
     }
 
-    /// The devices of the pod's claims: resource and device, in the pod's order.
+    /// Returns resource and device of each of the pod's claims, in the pod's order.
     fn claimed(&self, pod: &PodView) -> Result<Vec<(String, String)>, String> {
         let Some(cluster) = self.cluster.get() else {
             return Ok(Vec::new());
@@ -99,11 +99,11 @@ impl NodeDevices {
             let name = &claim.name;
             let path = format!("{API}/namespaces/{namespace}/resourceclaims/{name}");
             let object = cluster.read(&path)?;
-            let given = object.as_ref().and_then(claims::given);
-            let given = given.ok_or_else(|| {
-                format!("resource claim {namespace}/{name} is not there or was given no device yet: kubectl describe it")
+            let allocated = object.as_ref().and_then(claims::allocated);
+            let allocated = allocated.ok_or_else(|| {
+                format!("resource claim {namespace}/{name} does not exist or has no device allocated yet: run `kubectl --namespace {namespace} describe resourceclaim {name}`")
             })?;
-            for one in given {
+            for one in allocated {
                 let wanted = claim
                     .extended
                     .iter()
@@ -115,7 +115,7 @@ impl NodeDevices {
                     if !slices.contains_key(&one.driver) {
                         slices.insert(one.driver.clone(), self.slices(cluster, &one.driver)?);
                     }
-                    claims::known(&slices[&one.driver], &one)
+                    claims::network_device(&slices[&one.driver], &one)
                 };
                 match (known, wanted) {
                     (Ok(Some(known)), Some((_, resource))) if known.resource != *resource => {
@@ -127,7 +127,7 @@ impl NodeDevices {
                     (Ok(Some(known)), _) => found.push((known.resource, known.id)),
                     (_, Some((_, resource))) => {
                         return Err(format!(
-                            "no slice of driver {} tells of device {} that it is of {resource}",
+                            "no resource slice of driver {} reports {resource} for device {}",
                             one.driver, one.device
                         ));
                     }
@@ -135,14 +135,14 @@ impl NodeDevices {
                         warn!(
                             claim = name,
                             device = one.device,
-                            "a device without the attributes of networks"
+                            "ignoring a device without the attributes of networks"
                         );
                     }
                     (Err(()), None) => {
                         warn!(
                             claim = name,
                             device = one.device,
-                            "a device that no slice tells of"
+                            "ignoring a device that is in no resource slice"
                         );
                     }
                 }

@@ -1,4 +1,5 @@
-//! ADD: plan, check everything that can be checked, write state, run delegates in order, undo all on the first failure.
+//! ADD plans, checks everything that can be checked, writes state, runs the delegates in order, and undoes all of them on
+//! the first failure.
 
 use std::sync::PoisonError;
 
@@ -10,27 +11,27 @@ use tracing::{debug, warn};
 
 use super::del::Outcome;
 use super::failure::{failed, name_taken};
-use super::invocation::Call;
-use super::{Engine, Request, planned};
+use super::invocation::DelegateContext;
+use super::{ContainerRequest, Engine, planned};
 use crate::readiness;
-use crate::state::{Begun, Delegate, PodRef, Progress, State, Store};
+use crate::state::{AddRecord, Delegate, PodRef, Progress, State, Store};
 
-/// What an ADD gave.
+/// The outcome of a successful ADD.
 #[derive(Debug, Clone)]
 pub struct Added {
     /// The default network's result, for the runtime.
     pub result: CniResult,
-    /// Every network in order, for status and events.
+    /// Every attached network in order, for status and events.
     pub attached: Vec<Attached>,
 }
 
-/// Why an ADD failed, and the warning event that the pod deserves for it.
+/// The error of an ADD, and the warning event that the pod gets for it.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct AddError {
     /// The answer to the runtime.
     pub error: CniError,
-    /// Reason and message.
+    /// Reason and message of the event.
     pub event: Option<(&'static str, String)>,
 }
 
@@ -50,7 +51,7 @@ impl Engine {
     /// Attaches a pod to all its networks, or to none.
     pub fn add(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
     ) -> Result<Added, AddError> {
@@ -65,7 +66,7 @@ impl Engine {
 
     fn attach(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
     ) -> Result<Added, AddError> {
@@ -79,7 +80,7 @@ impl Engine {
         let planned = plan::attachments(Some(pod), inputs);
         let attachments = planned.and_then(|mut attachments| {
             requests::check(&attachments, netconf.unsupported_requests)?;
-            self.give_devices(&mut attachments, pod, None)?;
+            self.assign_devices(&mut attachments, pod, None)?;
             Ok(attachments)
         });
         let attachments = attachments.map_err(|error| AddError {
@@ -88,25 +89,25 @@ impl Engine {
         })?;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
-        request.waiting.or_give_up()?;
+        request.cancellation.check()?;
         refuse_known(&store, request)?;
         let mut state = planned::state(request, netconf, pod, &attachments)?;
         let cache = self.cache_dir(&store)?;
         let pod_ref = state.pod.clone();
-        let call = Call::new(request, &pod_ref, netconf, &cache);
-        self.check_before(&call, &state)?;
+        let context = DelegateContext::new(request, &pod_ref, netconf, &cache);
+        self.check_before(&context, &state)?;
         state.delegates[0].progress = Progress::Started;
         let begun = {
-            let _no_gc = self.adding.read().unwrap_or_else(PoisonError::into_inner);
+            let _no_gc = self.gc_lock.read().unwrap_or_else(PoisonError::into_inner);
             store.begin(&state)
         };
         let begun = begun.map_err(|error| {
-            // Nothing ran, so what was written of the state is of no use to anyone.
+            // Nothing ran, so a partly written record serves no purpose.
             let _ = store.remove(&request.container_id);
             CniError::from(error)
         })?;
-        match self.run_all(
-            &call,
+        match self.run_delegates(
+            &context,
             &mut state,
             &store,
             &begun,
@@ -126,20 +127,22 @@ impl Engine {
             }
             Err(error) => {
                 let keep = netconf.retry_delete_on_error == Some(true);
-                self.roll_back(&call, &mut state, &store, &error, keep);
+                self.roll_back(&context, &mut state, &store, &error, keep);
                 Err(error.into())
             }
         }
     }
 
-    /// Everything that would fail later anyway: a plugin that is missing, an interface name that is taken.
-    fn check_before(&self, call: &Call<'_>, state: &State) -> Result<(), CniError> {
+    /// Refuses what would fail later anyway: a missing plugin, an interface name that is taken.
+    fn check_before(&self, context: &DelegateContext<'_>, state: &State) -> Result<(), CniError> {
         for delegate in &state.delegates {
             for plugin in &delegate.config.plugins {
-                self.exec.find(&plugin.kind, &call.path).map_err(|error| {
-                    let cause = error.to_cni();
-                    failed(&state.pod, delegate, cause)
-                })?;
+                self.exec
+                    .find(&plugin.kind, &context.path)
+                    .map_err(|error| {
+                        let cause = error.to_cni();
+                        failed(&state.pod, delegate, cause)
+                    })?;
             }
         }
         let names = state
@@ -151,23 +154,24 @@ impl Engine {
             if repeated == Some(index) {
                 return Err(failed(&state.pod, delegate, name_taken(delegate)));
             }
-            self.check_link(call, &state.pod, delegate)?;
+            self.check_link(context, &state.pod, delegate)?;
         }
         Ok(())
     }
 
     pub(super) fn check_link(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         pod: &PodRef,
         delegate: &Delegate,
     ) -> Result<(), CniError> {
-        let netns = call.request.netns.as_deref().unwrap_or_default();
-        match call.has_interface(&*self.links, delegate.ifname.as_str()) {
+        let netns = context.request.netns.as_deref().unwrap_or_default();
+        match context.has_interface(&*self.links, delegate.ifname.as_str()) {
             Ok(false) => Ok(()),
             Ok(true) => Err(failed(pod, delegate, name_taken(delegate))),
             Err(error) => {
-                let text = format!("cannot look into network namespace {netns}: {error}");
+                let text =
+                    format!("cannot list the interfaces of network namespace {netns}: {error}");
                 Err(failed(
                     pod,
                     delegate,
@@ -177,13 +181,13 @@ impl Engine {
         }
     }
 
-    /// Runs the delegates in order. State says that a delegate is started before it is.
-    fn run_all(
+    /// Runs the delegates in order. State records a delegate as started before its plugins run.
+    fn run_delegates(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         state: &mut State,
         store: &Store,
-        begun: &Begun,
+        begun: &AddRecord,
         unsupported_requests: UnsupportedRequests,
     ) -> Result<Vec<Attached>, CniError> {
         let mut attached = Vec::new();
@@ -191,29 +195,34 @@ impl Engine {
             let is_default = index == 0;
             if !is_default {
                 // A delegate before this one may have made an interface of that name.
-                self.check_link(call, &state.pod, &state.delegates[index])?;
+                self.check_link(context, &state.pod, &state.delegates[index])?;
                 begun.start(index)?;
                 state.delegates[index].progress = Progress::Started;
             }
             let delegate = &mut state.delegates[index];
-            attached.push(self.run_one(call, delegate, is_default, unsupported_requests)?);
-            call.request.waiting.or_give_up()?;
+            attached.push(self.run_delegate(
+                context,
+                delegate,
+                is_default,
+                unsupported_requests,
+            )?);
+            context.request.cancellation.check()?;
         }
-        self.settle_routes(call, state, &mut attached, &[], store)?;
+        self.apply_default_routes(context, state, &mut attached, &[], store)?;
         Ok(attached)
     }
 
-    /// Runs one delegate, which state says is started.
-    pub(super) fn run_one(
+    /// Runs one delegate, which the caller has recorded as started.
+    pub(super) fn run_delegate(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         delegate: &mut Delegate,
         is_default: bool,
         unsupported_requests: UnsupportedRequests,
     ) -> Result<Attached, CniError> {
-        let invocation = call.invocation(delegate, is_default);
-        self.bring_device_info(delegate, &call.request.container_id);
-        debug!(network = delegate.name, ifname = %delegate.ifname, "adding");
+        let invocation = context.invocation(delegate, is_default);
+        self.copy_device_info(delegate, &context.request.container_id);
+        debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
         let kind = delegate.config.kind();
         let add = || chain::add(&*self.exec, &delegate.config, &invocation);
         let result = match self.metrics.timed_delegate(kind, "ADD", add) {
@@ -222,7 +231,7 @@ impl Engine {
                 if let Some(attached) = error.attached() {
                     delegate.progress = Progress::Failed { attached };
                 }
-                return Err(failed(call.pod, delegate, error.to_cni()));
+                return Err(failed(context.pod, delegate, error.to_cni()));
             }
         };
         let missing = match unsupported_requests {
@@ -234,18 +243,18 @@ impl Engine {
                 network: delegate.name.clone(),
                 requests: missing.join(", "),
             };
-            return Err(failed(call.pod, delegate, error.into()));
+            return Err(failed(context.pod, delegate, error.into()));
         }
         Ok(Attached {
             unsupported: missing.into_iter().map(str::to_owned).collect(),
-            ..self.attached(call, delegate, is_default, result)
+            ..self.attached(context, delegate, is_default, result)
         })
     }
 
-    /// What there is to tell of a delegate that gave this result.
+    /// The report about a delegate that returned this result.
     pub(super) fn attached(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         delegate: &Delegate,
         is_default: bool,
         result: CniResult,
@@ -253,40 +262,41 @@ impl Engine {
         Attached {
             name: delegate.name.clone(),
             ifname: delegate.ifname.to_string(),
-            is_default,
+            is_default: is_default,
             result,
             unsupported: Vec::new(),
-            device_info: self.device_info(delegate, &call.request.container_id),
+            device_info: self.device_info(delegate, &context.request.container_id),
         }
     }
 
-    /// Undoes what was started, the failing one first. What cannot be undone stays in the state for the runtime's DEL; not so a plugin
-    /// that refuses DEL as it refused ADD, for it has done nothing, unless `keep` says that every failure is retried.
+    /// Undoes the delegates that were started, the failing one first. A delegate that cannot be undone stays in the state for the
+    /// runtime's DEL. One whose plugin refuses DEL with the error of its ADD has done nothing and is dropped, unless `keep` says
+    /// that every failure is retried.
     fn roll_back(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         state: &mut State,
         store: &Store,
         add: &CniError,
         keep: bool,
     ) {
-        // That this delegate failed is to be known even if the rest is cut off.
+        // The failure of this delegate has to be on record even if the daemon ends before the rollback does.
         let mut written = vec![store.record(state)];
         let Outcome {
             failures,
-            mut given_up,
-        } = self.remove_started(call, state);
-        given_up.retain(|one| keep || !one.is_like(add));
-        for one in failures.iter().chain(&given_up) {
-            warn!(error = %one.error, "undoing a failed ADD");
+            mut uncertain,
+        } = self.remove_started(context, state);
+        uncertain.retain(|one| keep || !one.matches(add));
+        for one in failures.iter().chain(&uncertain) {
+            warn!(error = %one.error, "cannot undo a delegate of a failed ADD");
         }
-        written.push(if failures.is_empty() && given_up.is_empty() {
+        written.push(if failures.is_empty() && uncertain.is_empty() {
             store.remove(&state.container_id)
         } else {
             store.record(state)
         });
         for error in written.into_iter().filter_map(Result::err) {
-            warn!(%error, "state after a failed ADD");
+            warn!(%error, "cannot write the state of a failed ADD");
         }
     }
 
@@ -294,9 +304,9 @@ impl Engine {
         let Some(indicator) = &netconf.readiness_indicator_file else {
             return Ok(());
         };
-        for attempt in 0..self.readiness.attempts {
+        for attempt in 0..self.readiness_polling.attempts {
             if attempt > 0 {
-                std::thread::sleep(self.readiness.interval);
+                std::thread::sleep(self.readiness_polling.interval);
             }
             if self.is_ready(indicator) {
                 return Ok(());
@@ -309,15 +319,15 @@ impl Engine {
     }
 }
 
-/// An ADD for a container with attachments would lose track of them.
-fn refuse_known(store: &Store, request: &Request) -> Result<(), CniError> {
+/// Refuses an ADD for a container that has attachments: the new record would replace theirs, and no DEL would find them.
+fn refuse_known(store: &Store, request: &ContainerRequest) -> Result<(), CniError> {
     let id = &request.container_id;
     match store.load(id, &request.ifname)? {
         None => Ok(()),
         Some(_) => Err(CniError::new(
             CniError::TRY_AGAIN_LATER,
             format!(
-                "container {id} has attachments already: the runtime has to DEL it before it adds it again"
+                "container {id} has attachments already: the runtime has to send DEL before it sends ADD again"
             ),
         )),
     }

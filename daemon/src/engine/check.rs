@@ -1,17 +1,17 @@
-//! CHECK: every attachment that state knows, in order, up to the first that is not as it should be.
+//! CHECK verifies the attachments in state in order, up to the first one that fails.
 
 use cni::chain;
 use cni::types::CniError;
 use cni::version::Version;
 use plan::netconf::Netconf;
 
-use super::invocation::Call;
-use super::{Engine, Request, recall};
+use super::invocation::DelegateContext;
+use super::{ContainerRequest, Engine, cached_results};
 use crate::state::Progress;
 
 impl Engine {
-    /// Verifies a container's attachments. Versions before 0.4.0 know no CHECK; their networks are passed over.
-    pub fn check(&self, request: &Request, netconf: &Netconf) -> Result<(), CniError> {
+    /// Verifies a container's attachments. Networks with a version before 0.4.0 are skipped, as CHECK came with that version.
+    pub fn check(&self, request: &ContainerRequest, netconf: &Netconf) -> Result<(), CniError> {
         if netconf.disable_check {
             return Ok(());
         }
@@ -26,24 +26,28 @@ impl Engine {
             )
         })?;
         let cache = self.cache_dir(&store)?;
-        recall::complete(&mut state, &recall::entries(&cache.path, id), netconf);
-        let call = Call::new(request, &state.pod, netconf, &cache);
+        cached_results::complete(
+            &mut state,
+            &cached_results::entries(&cache.path, id),
+            netconf,
+        );
+        let context = DelegateContext::new(request, &state.pod, netconf, &cache);
         for (index, delegate) in state.delegates.iter().enumerate() {
             let network = &delegate.config.name;
-            let context = format!(
+            let prefix = format!(
                 "[{}/{}/{}:{network}]: error checking network \"{network}\"",
                 state.pod.namespace, state.pod.name, state.pod.uid
             );
             if delegate.progress != Progress::Started {
                 let text = format!("interface {} was never attached", delegate.ifname);
-                return Err(CniError::new(CniError::UNKNOWN_CONTAINER, text).context(&context));
+                return Err(CniError::new(CniError::UNKNOWN_CONTAINER, text).context(&prefix));
             }
             if delegate.config.version() >= Version::V0_4_0 {
-                let invocation = call.invocation(delegate, index == 0);
+                let invocation = context.invocation(delegate, index == 0);
                 let check = || chain::check(&*self.exec, &delegate.config, &invocation);
                 let kind = delegate.config.kind();
                 let checked = self.metrics.timed_delegate(kind, "CHECK", check);
-                checked.map_err(|error| error.to_cni().context(&context))?;
+                checked.map_err(|error| error.to_cni().context(&prefix))?;
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! DEL: undo what state says was begun, all of it, going on after failures. It needs neither pod nor definitions; only
-//! where there is no state are they asked what may have been attached.
+//! DEL undoes every delegate that state records as begun, and goes on after failures. It needs neither pod nor definitions;
+//! only for a container without state do they tell which networks may have been attached.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,54 +14,59 @@ use plan::{Attachment, PodView};
 use tracing::{debug, error, info, warn};
 
 use super::expiry::{self, Obstacle, Verdict};
-use super::invocation::{CacheDir, Call};
-use super::{Engine, Request, planned, recall};
+use super::invocation::{CacheDir, DelegateContext};
+use super::{ContainerRequest, Engine, cached_results, planned};
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
-/// A container that is to be detached, and what is known of it besides its state.
+/// A container that is to be detached, with everything known of it besides its state.
 pub(super) struct Removal<'a> {
-    pub(super) request: &'a Request,
+    pub(super) request: &'a ContainerRequest,
     pub(super) netconf: &'a Netconf,
     pub(super) store: &'a Store,
     pub(super) cache: CacheDir,
     pub(super) entries: Vec<Entry>,
-    /// Whether anything says that it was attached; otherwise its networks are guesses.
+    /// Whether state or cache show that it was attached; otherwise its networks are guesses.
     pub(super) is_known: bool,
 }
 
-/// A network that is not detached, and that nobody will detach any more.
+/// A network that could not be detached and is no longer retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abandoned {
-    /// Its name.
+    /// The network's name.
     pub network: String,
     /// The interface in the container.
     pub ifname: String,
-    /// The addresses that it was given, as far as they are known.
+    /// The addresses that its plugins allocated, as far as they are known.
     pub ips: Vec<String>,
-    /// Why it could not be detached.
+    /// The reason of the failure.
     pub error: CniError,
 }
 
 impl Engine {
-    /// Detaches a container from whatever it is attached to. Asked again, it succeeds again.
+    /// Detaches a container from all of its networks. A repeated DEL succeeds.
     pub fn del(
         &self,
-        request: &Request,
+        request: &ContainerRequest,
         netconf: &Netconf,
         pod: Option<&PodView>,
     ) -> Result<(), CniError> {
-        let request = &Request {
-            netns: self.netns_left(request),
+        let request = &ContainerRequest {
+            netns: self.existing_netns(request),
             ..request.clone()
         };
         let id = &request.container_id;
         let store = &self.store(netconf);
         let _guard = self.locks.lock(store, id);
         let cache = self.cache_dir(store)?;
-        let mut entries = recall::entries(&cache.path, id);
-        let mut state = Self::state_left(store, id, &request.ifname)?;
-        if !state.complete && store.results_dir() != Path::new(recall::RUNTIME_RESULTS) {
-            entries.extend(recall::adopt(&self.root, &cache.path, id, &request.ifname));
+        let mut entries = cached_results::entries(&cache.path, id);
+        let mut state = Self::load_partial(store, id, &request.ifname)?;
+        if !state.complete && store.results_dir() != Path::new(cached_results::RUNTIME_RESULTS) {
+            entries.extend(cached_results::adopt(
+                &self.root,
+                &cache.path,
+                id,
+                &request.ifname,
+            ));
         }
         let removal = Removal {
             request,
@@ -79,44 +84,45 @@ impl Engine {
         self.remove(&removal, state.state)
     }
 
-    /// The network namespace of a container that is to be detached, if it is still there. In a request of another time, one
-    /// that is named by a process id is not taken: the id may be another process's by now.
-    pub(super) fn netns_left(&self, request: &Request) -> Option<String> {
+    /// Returns the network namespace of a container that is to be detached, if it still exists. A replayed request's namespace
+    /// that is named by a process id is not used, since the id may belong to another process by then.
+    pub(super) fn existing_netns(&self, request: &ContainerRequest) -> Option<String> {
         let netns = request.netns.as_deref()?;
-        let is_gone = if netns.starts_with("/proc/") {
+        let is_deleted = if netns.starts_with("/proc/") {
             request.replayed || matches!(Path::new(netns).try_exists(), Ok(false))
         } else {
             matches!(self.root.kind(netns), Ok(None))
         };
-        (!is_gone).then(|| netns.to_owned())
+        (!is_deleted).then(|| netns.to_owned())
     }
 
-    /// The state of a container, or what is left of it.
-    pub(super) fn state_left(
+    /// Loads the state of a container, or as much of it as can be read.
+    pub(super) fn load_partial(
         store: &Store,
         id: &ContainerId,
         ifname: &IfName,
-    ) -> Result<Left, CniError> {
+    ) -> Result<PartialState, CniError> {
         let (state, complete, is_known) = match store.load(id, ifname) {
             Ok(Some(state)) => (state, true, true),
             Ok(None) => (State::unknown(id, ifname), false, false),
             Err(damaged @ StateError::Damaged { .. }) => {
-                error!(error = %damaged, "leases and links of this container may be left behind");
-                let StateError::Damaged { left, .. } = damaged else {
+                error!(error = %damaged, "state is damaged, leases and links of the container may stay behind");
+                let StateError::Damaged { partial, .. } = damaged else {
                     unreachable!("matched above")
                 };
-                (*left, false, true)
+                (*partial, false, true)
             }
             Err(io) => return Err(io.into()),
         };
-        Ok(Left {
+        Ok(PartialState {
             state,
             complete,
             is_known,
         })
     }
 
-    /// Detaches what `state` and the cache list and forgets it; what fails stays known, so that the runtime can ask again.
+    /// Detaches every network that `state` and the cache list, and forgets it. A network that fails stays known, so that the
+    /// runtime's next DEL finds it.
     pub(super) fn remove(&self, removal: &Removal<'_>, mut state: State) -> Result<(), CniError> {
         let Removal {
             request,
@@ -124,25 +130,27 @@ impl Engine {
             store,
             ..
         } = removal;
-        recall::complete(&mut state, &removal.entries, netconf);
+        cached_results::complete(&mut state, &removal.entries, netconf);
         if state.delegates.is_empty() {
-            info!("nothing is known of this container");
+            info!("DEL found no state or cached result of the container");
         }
         let pod = state.pod.clone();
-        let call = Call::new(request, &pod, netconf, &removal.cache);
+        let context = DelegateContext::new(request, &pod, netconf, &removal.cache);
         let Outcome {
             mut failures,
-            given_up,
-        } = self.remove_started(&call, &mut state);
+            uncertain,
+        } = self.remove_started(&context, &mut state);
         let retry = netconf.retry_delete_on_error;
         let abandon = |state: &State, failure: Failure| {
-            (self.given_up)(&pod, &failure.abandoned(state, &removal.entries));
+            (self.on_abandoned)(&pod, &failure.abandoned(state, &removal.entries));
         };
-        for failure in given_up {
+        for failure in uncertain {
             match retry {
                 Some(true) => failures.push(failure),
                 _ if removal.is_known => abandon(&state, failure),
-                _ => debug!(error = %failure.error, "a guess: nothing says that it was attached"),
+                _ => {
+                    debug!(error = %failure.error, "DEL of a network that may never have been attached failed");
+                }
             }
         }
         if failures.is_empty() {
@@ -156,7 +164,7 @@ impl Engine {
                 abandon(&state, failure);
             }
             errors.extend(forget(store, &state, request).err());
-            return Err(together(errors));
+            return Err(join_errors(errors));
         }
         if retry.is_none() {
             let now = (self.clock)();
@@ -165,7 +173,7 @@ impl Engine {
             state.failing_since = Some(since.as_secs());
             let (expired, others) = failures
                 .into_iter()
-                .partition(|one| expiry::decide(since, now, one.obstacle) == Verdict::GiveUp);
+                .partition(|one| expiry::decide(since, now, one.obstacle) == Verdict::Abandon);
             failures = others;
             for mut failure in expired {
                 let delegate = &mut state.delegates[failure.delegate];
@@ -173,7 +181,7 @@ impl Engine {
                 forget_results(&removal.cache, [&*delegate], &request.container_id);
                 failure.error = failure.error.context(&format!(
                     "DEL has failed for {} minutes",
-                    failure.obstacle.patience().as_secs() / 60
+                    failure.obstacle.retry_period().as_secs() / 60
                 ));
                 abandon(&state, failure);
             }
@@ -182,14 +190,14 @@ impl Engine {
             }
         }
         if let Err(error) = store.record(&state) {
-            warn!(%error, "what is left to remove could not be written; all of it will be removed again");
+            warn!(%error, "cannot record the networks that remain attached, the next DEL repeats all of them");
         }
         let errors = failures.into_iter().map(|one| one.for_runtime(retry));
-        Err(together(errors.collect()))
+        Err(join_errors(errors.collect()))
     }
 
-    /// Adds what the pod would get today to a state that is lost, as far as nothing better is known of those interfaces.
-    /// Nobody knows whether it was attached, so that a failure there is no reason to ask again.
+    /// Adds the networks that the pod would get today to a state that was lost, except for interfaces that state or cache know.
+    /// They may never have been attached, so a failed DEL of one is not retried.
     fn add_guesses(&self, removal: &Removal<'_>, state: &mut State, pod: &PodView) {
         let attachments = self.guess(removal, pod);
         match planned::state(removal.request, removal.netconf, pod, &attachments) {
@@ -207,7 +215,7 @@ impl Engine {
                     }
                 }
             }
-            Err(error) => debug!(%error, "networks of a container without state"),
+            Err(error) => debug!(%error, "cannot guess the networks of a container without state"),
         }
     }
 
@@ -218,25 +226,31 @@ impl Engine {
         for pod in [pod, &plain] {
             match plan::attachments(Some(pod), self.inputs_with(netconf, &plugins)) {
                 Ok(attachments) => return attachments,
-                Err(error) => debug!(%error, "networks of a container without state"),
+                Err(error) => {
+                    debug!(%error, "cannot guess the networks of a container without state");
+                }
             }
         }
         Vec::new()
     }
 
-    /// DEL for every delegate that may have been run, the last one first, going on after failures.
-    pub(super) fn remove_started(&self, call: &Call<'_>, state: &mut State) -> Outcome {
+    /// Runs DEL for every delegate that may have been run, in reverse order, and goes on after failures.
+    pub(super) fn remove_started(
+        &self,
+        context: &DelegateContext<'_>,
+        state: &mut State,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         for (index, delegate) in state.delegates.iter_mut().enumerate().rev() {
-            self.remove_one(call, delegate, index, &mut outcome);
+            self.remove_delegate(context, delegate, index, &mut outcome);
         }
         outcome
     }
 
-    /// DEL for one of them, the default network being the first.
-    pub(super) fn remove_one(
+    /// Runs DEL for one delegate; the one at index 0 is the default network.
+    pub(super) fn remove_delegate(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         delegate: &mut Delegate,
         index: usize,
         outcome: &mut Outcome,
@@ -248,13 +262,13 @@ impl Engine {
             Progress::Unknown => 0,
             Progress::Failed { attached } => attached,
         };
-        let invocation = call.invocation(delegate, index == 0);
-        let netns = call.request.netns.as_deref();
+        let invocation = context.invocation(delegate, index == 0);
+        let netns = context.request.netns.as_deref();
         let failed = |error: &ChainError| Failure {
             delegate: index,
             obstacle: Obstacle::of(error, netns),
-            cause: plugins_own(error).cloned(),
-            error: failed(call.pod, &config.name, error),
+            cause: plugin_error(error).cloned(),
+            error: failed(context.pod, &config.name, error),
         };
         let start = Instant::now();
         let removed = chain::del_partly(&*self.exec, config, &invocation, attached);
@@ -262,55 +276,54 @@ impl Engine {
         self.metrics
             .delegate(config.kind(), "DEL", done, start.elapsed());
         match removed {
-            Ok(given_up) if given_up.is_empty() => delegate.progress = Progress::Removed,
-            Ok(given_up) => outcome.given_up.extend(given_up.iter().map(failed)),
+            Ok(ignored) if ignored.is_empty() => delegate.progress = Progress::Removed,
+            Ok(ignored) => outcome.uncertain.extend(ignored.iter().map(failed)),
             Err(error) => outcome.failures.push(failed(&error)),
         }
-        self.forget_device_info(delegate, &call.request.container_id);
+        self.remove_device_info(delegate, &context.request.container_id);
     }
 }
 
-/// What could not be detached.
+/// The failures of a series of DELs.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// Of what was attached.
+    /// Failures of networks that were attached.
     pub(super) failures: Vec<Failure>,
-    /// Of what may never have been attached.
-    pub(super) given_up: Vec<Failure>,
+    /// Failures of networks that may never have been attached.
+    pub(super) uncertain: Vec<Failure>,
 }
 
 /// A network that could not be detached.
 pub(super) struct Failure {
-    /// Its place in the state.
+    /// The position of the delegate in the state.
     pub(super) delegate: usize,
-    /// What is in the way.
+    /// The kind of failure, which decides how long it is retried.
     pub(super) obstacle: Obstacle,
-    /// The plugin's own words, if it ran.
+    /// The plugin's own error, if it ran.
     cause: Option<CniError>,
-    /// All of it, with pod and network.
+    /// The complete error, with pod and network.
     pub(super) error: CniError,
 }
 
 impl Failure {
-    /// The error with what helps against it while it is retried.
+    /// Returns the error for the runtime, with a hint where one helps while DEL is retried.
     pub(super) fn for_runtime(self, retry: Option<bool>) -> CniError {
         let mut error = self.error;
         if self.obstacle == Obstacle::PluginMissing {
             let msg = &mut error.msg;
             msg.push_str(
-                "; put the plugin back into one of them, the container is detached at the next try",
+                "; put the plugin back into one of them: the runtime's next DEL then detaches the container",
             );
             if retry.is_none() {
-                let minutes = (self.obstacle.patience().as_secs() / 60).to_string();
-                msg.extend([" (given up after ", &minutes, " minutes)"]);
+                let minutes = (self.obstacle.retry_period().as_secs() / 60).to_string();
+                msg.extend([" (retries end after ", &minutes, " minutes)"]);
             }
         }
         error
     }
 
-    /// Whether the plugin refuses DEL in the very words in which it refused ADD: it cannot work with its configuration, and has
-    /// done nothing.
-    pub(super) fn is_like(&self, add: &CniError) -> bool {
+    /// Returns whether the plugin refuses DEL with the same error as ADD: it then rejects its configuration and has done nothing.
+    pub(super) fn matches(&self, add: &CniError) -> bool {
         self.cause.as_ref().is_some_and(|cause| {
             cause.code == add.code && !cause.msg.is_empty() && add.msg.contains(&cause.msg)
         })
@@ -318,7 +331,9 @@ impl Failure {
 
     fn abandoned(self, state: &State, entries: &[Entry]) -> Abandoned {
         let delegate = &state.delegates[self.delegate];
-        let entry = entries.iter().find(|entry| recall::is_of(entry, delegate));
+        let entry = entries
+            .iter()
+            .find(|entry| cached_results::is_of(entry, delegate));
         let result = entry.and_then(|entry| entry.parse_result(delegate.config.version()).ok());
         Abandoned {
             network: delegate.config.name.clone(),
@@ -333,18 +348,18 @@ impl Failure {
     }
 }
 
-/// What is left of a state.
-pub(super) struct Left {
+/// The state of a container as far as it could be read.
+pub(super) struct PartialState {
     pub(super) state: State,
-    /// Whether it is all of it.
+    /// Whether nothing of the state is missing.
     pub(super) complete: bool,
-    /// Whether there was any.
+    /// Whether there was any state.
     pub(super) is_known: bool,
 }
 
-fn forget(store: &Store, state: &State, request: &Request) -> Result<(), CniError> {
+fn forget(store: &Store, state: &State, request: &ContainerRequest) -> Result<(), CniError> {
     let id = &state.container_id;
-    // A runtime asks again for what was not answered. What was found at a start may be known to no runtime.
+    // A runtime repeats a DEL that was not answered. No runtime may know of a container that was found at a start or in the journal.
     let removed = if request.replayed {
         store.remove(id)
     } else {
@@ -353,7 +368,7 @@ fn forget(store: &Store, state: &State, request: &Request) -> Result<(), CniErro
     Ok(removed?)
 }
 
-/// Cached results are remembered at the next DEL: who wants no second try has to lose them, too.
+/// Removes the delegates' cached results, without which the next DEL does not find them again.
 fn forget_results<'a>(
     cache: &CacheDir,
     delegates: impl IntoIterator<Item = &'a Delegate>,
@@ -363,13 +378,13 @@ fn forget_results<'a>(
         let network = &delegate.config.name;
         let removed = cache::remove(&cache.path, network, id, &delegate.ifname);
         if let Err(error) = removed {
-            warn!(%error, "the result of what could not be detached");
+            warn!(%error, "cannot remove the cached result of an abandoned network");
         }
     }
 }
 
-/// What the plugin itself answered.
-fn plugins_own(error: &ChainError) -> Option<&CniError> {
+/// Returns the error that the plugin itself printed.
+fn plugin_error(error: &ChainError) -> Option<&CniError> {
     match error {
         ChainError::Plugin {
             source: ExecError::Plugin(error),
@@ -386,8 +401,8 @@ fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
     ))
 }
 
-/// All errors in one, with the code of the first.
-pub(super) fn together(mut errors: Vec<CniError>) -> CniError {
+/// Joins all errors into one, with the code of the first.
+pub(super) fn join_errors(mut errors: Vec<CniError>) -> CniError {
     if errors.len() == 1 {
         return errors.remove(0);
     }

@@ -1,4 +1,4 @@
-//! Devices for networks that want one. Nobody is asked for a pod without such a network.
+//! Devices for networks that request one. Neither kubelet nor API server is asked for a pod without such a network.
 
 use plan::{Attachment, PlanError, PodView};
 
@@ -6,8 +6,8 @@ use super::Engine;
 use crate::state::State;
 
 impl Engine {
-    /// Gives each network the next device of its resource that the pod has and that no network of `state` has already.
-    pub(super) fn give_devices(
+    /// Assigns to each network the next device of its resource that the pod has and that no network of `state` uses.
+    pub(super) fn assign_devices(
         &self,
         attachments: &mut [Attachment],
         pod: &PodView,
@@ -35,17 +35,17 @@ impl Engine {
         let devices = self.devices.of_pod(pod, &wanted);
         let devices = devices.map_err(|reason| PlanError::Devices {
             pod: format!("{}/{}", pod.namespace, pod.name),
-            network: asks(attachments),
+            network: first_with_device(attachments),
             reason,
         })?;
         plan::assign_devices(attachments, devices, &in_use)
     }
 }
 
-/// Who wants a device; the first stands for all.
-fn asks(attachments: &[Attachment]) -> String {
-    let mut asking = attachments.iter().filter(|one| one.device.is_some());
-    asking
+/// Returns the name of the first network that requests a device; it stands for all of them in the error.
+fn first_with_device(attachments: &[Attachment]) -> String {
+    let mut with_device = attachments.iter().filter(|one| one.device.is_some());
+    with_device
         .next()
         .map_or_else(String::new, |one| one.name.clone())
 }

@@ -1,63 +1,62 @@
-//! When a DEL that keeps failing ends. A runtime repeats DEL until it succeeds, and the pod stays Terminating meanwhile, so what can never
-//! be detached is given up in the end. This module decides; it runs nothing and reads no clock.
+//! Decides when a DEL that keeps failing is given up. A runtime repeats DEL until it succeeds, and the pod stays Terminating until then, so a
+//! network that can never be detached is abandoned in the end. This module runs nothing and reads no clock.
 
 use std::time::Duration;
 
 use cni::chain::ChainError;
 use cni::exec::ExecError;
 
-/// For so long a DEL is retried that cannot succeed as things are.
+/// How long a DEL is retried that cannot succeed in the present state of the node.
 pub(super) const HOPELESS: Duration = Duration::from_mins(10);
-/// For so long a DEL is retried that a plugin refuses: what the plugin needs may come back, as the agent of a network.
+/// How long a DEL is retried that a plugin refuses: what the plugin needs may come back, such as a network's agent.
 pub(super) const REFUSED: Duration = Duration::from_hours(1);
 
 /// Why a network cannot be detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// The plugin is not installed on the node any more.
+    /// The plugin is no longer installed on the node.
     PluginMissing,
-    /// The plugin fails, and the network namespace in which it would work is gone.
-    NamespaceGone,
+    /// The plugin fails, and the network namespace in which it would work was deleted.
+    NetnsDeleted,
     /// The plugin fails in a namespace that still exists.
     Refused,
 }
 
 impl Obstacle {
-    /// The obstacle behind an error of a DEL with this network namespace.
+    /// Classifies the error of a DEL in this network namespace.
     pub(super) fn of(error: &ChainError, netns: Option<&str>) -> Self {
         match error {
             ChainError::Plugin {
                 source: ExecError::NotFound { .. },
                 ..
             } => Self::PluginMissing,
-            ChainError::Plugin { .. } if netns.is_none_or(str::is_empty) => Self::NamespaceGone,
+            ChainError::Plugin { .. } if netns.is_none_or(str::is_empty) => Self::NetnsDeleted,
             _ => Self::Refused,
         }
     }
 
-    /// How long a DEL with this obstacle is retried.
-    pub(super) fn patience(self) -> Duration {
+    pub(super) fn retry_period(self) -> Duration {
         match self {
-            Self::PluginMissing | Self::NamespaceGone => HOPELESS,
+            Self::PluginMissing | Self::NetnsDeleted => HOPELESS,
             Self::Refused => REFUSED,
         }
     }
 }
 
-/// What follows from a failed DEL.
+/// The consequence of a failed DEL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The runtime gets the error and asks again.
+    /// The runtime gets the error and sends DEL again.
     Retry,
-    /// The network is given up, and its pod can go.
-    GiveUp,
+    /// The network is abandoned, so that its pod can be deleted.
+    Abandon,
 }
 
-/// Decides by the times of the container's first failed DEL and of now, both since the kernel was started.
-/// A first failure in the future is of another boot and counts for nothing.
+/// Decides by the time of the container's first failed DEL and the present time, both since the kernel was started.
+/// A first failure in the future is of another boot and is ignored.
 pub(super) fn decide(first_failure: Duration, now: Duration, obstacle: Obstacle) -> Verdict {
     match now.checked_sub(first_failure) {
-        Some(failing) if failing >= obstacle.patience() => Verdict::GiveUp,
+        Some(failing) if failing >= obstacle.retry_period() => Verdict::Abandon,
         _ => Verdict::Retry,
     }
 }
@@ -73,22 +72,22 @@ mod tests {
     }
 
     #[test]
-    fn hopeless_dels_end_after_ten_minutes() {
-        for obstacle in [Obstacle::PluginMissing, Obstacle::NamespaceGone] {
+    fn hopeless_del_is_given_up_after_ten_minutes() {
+        for obstacle in [Obstacle::PluginMissing, Obstacle::NetnsDeleted] {
             check(100, 100, obstacle, Verdict::Retry);
             check(100, 699, obstacle, Verdict::Retry);
-            check(100, 700, obstacle, Verdict::GiveUp);
+            check(100, 700, obstacle, Verdict::Abandon);
         }
     }
 
     #[test]
-    fn refused_dels_end_after_an_hour() {
+    fn refused_del_is_given_up_after_an_hour() {
         check(100, 3699, Obstacle::Refused, Verdict::Retry);
-        check(100, 3700, Obstacle::Refused, Verdict::GiveUp);
+        check(100, 3700, Obstacle::Refused, Verdict::Abandon);
     }
 
     #[test]
-    fn a_first_failure_in_the_future_counts_for_nothing() {
+    fn first_failure_in_the_future_is_ignored() {
         check(100_000, 5, Obstacle::PluginMissing, Verdict::Retry);
     }
 }

@@ -1,10 +1,10 @@
-//! How errors tell which network of which pod they are about.
+//! Errors of an ADD that name the pod and the network.
 
 use cni::types::CniError;
 
 use crate::state::{Delegate, PodRef};
 
-/// The cause, after pod and network.
+/// Returns the cause, preceded by pod and network.
 pub(super) fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniError {
     let network = &delegate.config.name;
     cause.context(&format!(
@@ -13,7 +13,7 @@ pub(super) fn failed(pod: &PodRef, delegate: &Delegate, cause: CniError) -> CniE
     ))
 }
 
-/// Two networks of a pod want one name, or somebody else has it.
+/// The error of two networks of a pod that request one interface name, or of a name that exists already.
 pub(super) fn name_taken(delegate: &Delegate) -> CniError {
     let ifname = &delegate.ifname;
     CniError::new(

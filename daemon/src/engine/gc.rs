@@ -1,5 +1,5 @@
-//! GC: detach containers that the runtime does not list, then tell each network which attachments are still alive.
-//! A container that is busy meanwhile is left alone, and one whose ADD begins later waits until the networks were told.
+//! GC detaches the containers that the runtime does not list, then reports the valid attachments to the plugins of each network.
+//! It skips a container that another verb is working on, and an ADD that begins later waits until the report is done.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use plan::netconf::{Netconf, ValidAttachment};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::del::together;
-use super::sweep::{Namespace, default_ifname, in_store, listed};
-use super::{Engine, recall};
+use super::del::join_errors;
+use super::stale::{NetnsState, all_entries, default_ifname, in_store};
+use super::{Engine, cached_results};
 
 use crate::state::{Progress, State, Store};
 
-/// The networks in use, and who is validly attached to each: by CNI name, as plugins keep their data under it.
+/// The networks in use and the valid attachments of each, by CNI name, since plugins keep their data under that name.
 #[derive(Default)]
 struct Networks {
-    /// One configuration for each set of plugins that a name is used with.
+    /// One configuration for each name and set of plugins.
     configs: BTreeMap<(String, String), NetworkConfig>,
     valid: BTreeMap<String, BTreeSet<(String, String)>>,
 }
 
 impl Networks {
     fn insert(&mut self, config: &NetworkConfig) {
-        let key = (config.name.clone(), holders(config));
+        let key = (config.name.clone(), plugins_and_ipam(config));
         self.configs.entry(key).or_insert_with(|| config.clone());
     }
 
@@ -41,7 +41,7 @@ impl Networks {
 }
 
 impl Engine {
-    /// Collects what is left of containers that are gone. Goes on after failures and returns all of them.
+    /// Collects what deleted containers left behind. Goes on after failures and returns all of them.
     pub fn gc(&self, path: &[PathBuf], netconf: &Netconf) -> Result<(), CniError> {
         if netconf.disable_gc {
             return Ok(());
@@ -60,17 +60,18 @@ impl Engine {
         })?;
         let store = self.store(netconf);
         let cache = self.cache_dir(&store)?;
-        let alive: HashSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
-        let gone = |id: &ContainerId, _: Namespace<'_>| !alive.contains(id.as_str());
-        // Who comes later is not in the runtime's list either.
+        let listed: HashSet<&str> = valid.iter().map(|v| v.container_id.as_str()).collect();
+        let is_stale = |id: &ContainerId, _: NetnsState<'_>| !listed.contains(id.as_str());
+        // The containers are listed before the first DEL: one that is added later is not in the runtime's list either.
         let mut known = in_store(&store)?;
         known.extend(collectable(&cache.path)?);
-        // Nor is who is just being added.
-        known
-            .retain(|id| gone(id, Namespace::Unknown) && self.locks.try_lock(&store, id).is_some());
-        let mut errors = self.detach_all(path, netconf, &known, &gone);
+        // Nor is a container whose ADD is running.
+        known.retain(|id| {
+            is_stale(id, NetnsState::Unknown) && self.locks.try_lock(&store, id).is_some()
+        });
+        let mut errors = self.detach_stale_among(path, netconf, &known, &is_stale);
 
-        let _no_add_begins = self.adding.write().unwrap_or_else(PoisonError::into_inner);
+        let _no_add_begins = self.gc_lock.write().unwrap_or_else(PoisonError::into_inner);
         match self.networks(netconf, &store, &cache.path, valid) {
             Ok(networks) => {
                 let path = Self::search_path(netconf, path);
@@ -85,17 +86,16 @@ impl Engine {
                     }));
                 }
             }
-            // With an incomplete list, plugins would free addresses that are in use.
+            // Given an incomplete list, plugins would free addresses that are in use.
             Err(error) => errors.push(error),
         }
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(together(errors))
+            Err(join_errors(errors))
         }
     }
 
-    /// Every network in use with all of its valid attachments.
     fn networks(
         &self,
         netconf: &Netconf,
@@ -105,18 +105,19 @@ impl Engine {
     ) -> Result<Networks, CniError> {
         let mut networks = Networks::default();
         match plan::default_network_config(self.inputs(netconf)) {
-            // The runtime's own list counts too: containers may be older than multus on this node.
+            // The runtime's own list counts, too, since containers may be older than multus on this node.
             Ok(config) => {
                 networks.insert(&config);
                 for v in valid {
                     networks.attach(&config.name, &v.container_id, &v.ifname);
                 }
             }
-            Err(error) => warn!(%error, "the default network is not collected"),
+            Err(error) => warn!(%error, "GC skips the default network"),
         }
         let mut cached: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
-        for entry in listed(cache)? {
-            // It was attached, by whomever; what was not detached by now is alive, or has to stay until it can be.
+        for entry in all_entries(cache)? {
+            // A cached attachment that was not detached so far is alive, or has to stay until it can be detached, whichever
+            // program made it.
             networks.attach(&entry.network_name, &entry.container_id, &entry.if_name);
             let of_container = cached.entry(entry.container_id.clone()).or_default();
             of_container.push(entry);
@@ -124,14 +125,14 @@ impl Engine {
         let ids = cached.keys().filter_map(|id| id.parse().ok());
         let ids: BTreeSet<ContainerId> = ids.chain(in_store(store)?).collect();
         for id in ids {
-            let asked = valid.iter().find(|v| v.container_id == id.as_str());
-            let ifname = asked.and_then(|v| v.ifname.parse().ok());
+            let listed = valid.iter().find(|v| v.container_id == id.as_str());
+            let ifname = listed.and_then(|v| v.ifname.parse().ok());
             let ifname = ifname.unwrap_or_else(default_ifname);
             let mut state = store
                 .load(&id, &ifname)?
                 .unwrap_or_else(|| State::unknown(&id, &ifname));
             let entries = cached.get(id.as_str()).map_or(&[][..], Vec::as_slice);
-            recall::complete(&mut state, entries, netconf);
+            cached_results::complete(&mut state, entries, netconf);
             for delegate in &state.delegates {
                 if delegate.progress != Progress::Removed {
                     networks.insert(&delegate.config);
@@ -144,20 +145,20 @@ impl Engine {
     }
 }
 
-/// What decides who keeps data about a network, and where: its plugins, and how they manage addresses.
-fn holders(config: &NetworkConfig) -> String {
+/// Returns what decides where data of a network is kept: its plugins and their IPAM configuration.
+fn plugins_and_ipam(config: &NetworkConfig) -> String {
     let of_plugin = |plugin: &Plugin| json!([plugin.kind, plugin.value.get("ipam")]);
     let plugins: Vec<_> = config.plugins.iter().map(of_plugin).collect();
     Value::from(plugins).to_string()
 }
 
-/// The containers that the cache alone would give away, but for networks that are not to be collected.
+/// Returns the containers in the result cache, without attachments to networks that disable GC.
 fn collectable(cache: &Path) -> Result<impl Iterator<Item = ContainerId>, CniError> {
-    let may_go = |entry: &Entry| {
+    let has_gc = |entry: &Entry| {
         NetworkConfig::parse_named(&entry.config, &entry.network_name)
             .is_ok_and(|config| !config.disable_gc)
     };
-    let entries = listed(cache)?.into_iter().filter(may_go);
+    let entries = all_entries(cache)?.into_iter().filter(has_gc);
     Ok(entries.filter_map(|entry| entry.container_id.parse().ok()))
 }
 

@@ -1,4 +1,4 @@
-//! What a delegate gets: its arguments, capability arguments and directories.
+//! The invocation of a delegate: its `CNI_ARGS`, capability arguments and directories.
 
 use std::{cell::OnceCell, io, path::PathBuf};
 
@@ -10,28 +10,28 @@ use plan::netconf::Netconf;
 use plan::{Attachment, Selection, requests};
 use serde_json::{Map, Value, json};
 
-use super::{Engine, Interfaces, LinkProbe, Request, device_info};
+use super::{ContainerRequest, Engine, Interfaces, LinkProbe, device_info};
 use crate::state::{Delegate, PodRef, Store};
 
-/// The result cache's directory, usable as a path for as long as this lives.
+/// The directory of the result cache. Its path is valid for as long as this value lives.
 pub(super) struct CacheDir {
     _open: Directory,
     pub(super) path: PathBuf,
 }
 
-/// What all delegates of one call have in common.
-pub(super) struct Call<'a> {
-    pub(super) request: &'a Request,
+/// What all delegates of one request have in common.
+pub(super) struct DelegateContext<'a> {
+    pub(super) request: &'a ContainerRequest,
     pub(super) pod: &'a PodRef,
     pub(super) path: Vec<PathBuf>,
     pub(super) cache: &'a CacheDir,
-    /// The interfaces of the container's network namespace, opened by the first look.
+    /// The interfaces of the container's network namespace, opened when first needed.
     interfaces: OnceCell<Box<dyn Interfaces>>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> DelegateContext<'a> {
     pub(super) fn new(
-        request: &'a Request,
+        request: &'a ContainerRequest,
         pod: &'a PodRef,
         netconf: &Netconf,
         cache: &'a CacheDir,
@@ -45,7 +45,6 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns whether the container's network namespace has an interface of that name.
     pub(super) fn has_interface(&self, probe: &dyn LinkProbe, ifname: &str) -> io::Result<bool> {
         let interfaces = if let Some(open) = self.interfaces.get() {
             open
@@ -63,7 +62,7 @@ impl<'a> Call<'a> {
             netns: self.request.netns.clone(),
             ifname: delegate.ifname.clone(),
             args: match &delegate.args {
-                Some(kept) => as_at_add(kept, &self.request.args),
+                Some(cached) => args_of_add(cached, &self.request.args),
                 None => args(self.request, self.pod, &delegate.requested, is_default),
             },
             path: self.path.clone(),
@@ -74,7 +73,7 @@ impl<'a> Call<'a> {
 }
 
 impl Engine {
-    /// Opens the result cache, making it if need be.
+    /// Opens the directory of the result cache, creating it if it does not exist.
     pub(super) fn cache_dir(&self, store: &Store) -> Result<CacheDir, CniError> {
         let dir = store.results_dir();
         let open = || -> Result<CacheDir, RootError> {
@@ -85,49 +84,49 @@ impl Engine {
         open().map_err(|error| {
             CniError::new(
                 CniError::IO_FAILURE,
-                format!("the cache of results: {error}"),
+                format!("cannot open the result cache: {error}"),
             )
         })
     }
 }
 
-/// `CNI_ARGS` of an ADD, as they were kept; what was empty then is filled in.
-fn as_at_add(kept: &[(String, String)], given: &[(String, String)]) -> Vec<(String, String)> {
+/// Returns the cached `CNI_ARGS` of an ADD; values that were empty then are taken from the present request.
+fn args_of_add(cached: &[(String, String)], present: &[(String, String)]) -> Vec<(String, String)> {
     let fill = |(key, value): &(String, String)| match value.as_str() {
-        "" => cni::args::get(given, key).unwrap_or_default().to_owned(),
+        "" => cni::args::get(present, key).unwrap_or_default().to_owned(),
         value => value.to_owned(),
     };
     let filled = |pair: &(String, String)| (pair.0.clone(), fill(pair));
-    kept.iter().map(filled).collect()
+    cached.iter().map(filled).collect()
 }
 
-/// `CNI_ARGS` of a delegate: the five that every plugin knows, what else the runtime sent, and what the pod asked for.
+/// Returns the `CNI_ARGS` of a delegate: the five that every plugin knows, the runtime's others, and those that the pod requested.
 fn args(
-    request: &Request,
+    request: &ContainerRequest,
     pod: &PodRef,
     requested: &Requested,
     is_default: bool,
 ) -> Vec<(String, String)> {
     const OF_ONE_INTERFACE: [&str; 2] = ["MAC", "IP"];
-    let given = |key: &str, other: &str| {
+    let sent_or = |key: &str, default: &str| {
         cni::args::get(&request.args, key)
             .filter(|value| !value.is_empty())
-            .unwrap_or(other)
+            .unwrap_or(default)
             .to_owned()
     };
     let mut out: Vec<(String, String)> = vec![("IgnoreUnknown".to_owned(), "true".to_owned())];
-    for (key, other) in [
+    for (key, default) in [
         ("K8S_POD_NAMESPACE", pod.namespace.as_str()),
         ("K8S_POD_NAME", &pod.name),
         ("K8S_POD_INFRA_CONTAINER_ID", request.container_id.as_str()),
         ("K8S_POD_UID", &pod.uid),
     ] {
-        out.push((key.to_owned(), given(key, other)));
+        out.push((key.to_owned(), sent_or(key, default)));
     }
     for (key, value) in &request.args {
-        // An address that the runtime asks for is meant for its own interface.
-        let foreign = !is_default && OF_ONE_INTERFACE.contains(&key.as_str());
-        if !foreign && !out.iter().any(|(present, _)| present == key) {
+        // An address that the runtime requests is meant for the default network's interface alone.
+        let is_for_other = !is_default && OF_ONE_INTERFACE.contains(&key.as_str());
+        if !is_for_other && !out.iter().any(|(present, _)| present == key) {
             out.push((key.clone(), value.clone()));
         }
     }
@@ -141,7 +140,8 @@ fn args(
     out
 }
 
-/// Capability arguments: the runtime's are for the default network, the pod's for the network that it asks for them.
+/// Returns the capability arguments of a network: the default network gets the runtime's, and each network those that the pod
+/// requested for it.
 pub(super) fn capability_args(attachment: &Attachment, netconf: &Netconf) -> Map<String, Value> {
     let mut out = Map::new();
     if attachment.is_default || netconf.runtime_config_for_all {
@@ -156,13 +156,13 @@ pub(super) fn capability_args(attachment: &Attachment, netconf: &Netconf) -> Map
     out
 }
 
-/// The device that the pod was given for a network.
 fn device_id(attachment: &Attachment) -> Option<&String> {
     attachment.device.as_ref()?.id.as_ref()
 }
 
-/// What a selection says besides its names, in a form to compare: a network that says the same is the same attachment.
-pub(super) fn wishes(selection: &Selection) -> Map<String, Value> {
+/// Returns everything that a selection requests besides its names. Two selections of one network with equal values are the
+/// same attachment.
+pub(super) fn annotation_keys(selection: &Selection) -> Map<String, Value> {
     let mut out = requests::capability_args(selection);
     if let Some(args) = &selection.cni_args {
         out.insert("cni-args".to_owned(), json!(args));
@@ -173,13 +173,13 @@ pub(super) fn wishes(selection: &Selection) -> Map<String, Value> {
     out
 }
 
-/// What of a selection has to be known again at DEL.
+/// Returns what DEL has to know of an attachment's selection.
 pub(super) fn requested(attachment: &Attachment) -> Requested {
     let resource_name = attachment.device.as_ref().map(|one| one.resource.clone());
-    let given = device_id(attachment).cloned();
+    let allocated = device_id(attachment).cloned();
     let Some(selection) = &attachment.selection else {
         return Requested {
-            device_id: given,
+            device_id: allocated,
             resource_name,
             ..Requested::default()
         };
@@ -190,9 +190,9 @@ pub(super) fn requested(attachment: &Attachment) -> Requested {
         infiniband_guid: selection.infiniband_guid.clone(),
         ips: selection.ips.clone(),
         default_route: selection.default_route.clone(),
-        device_id: given.or_else(|| selection.device_id.clone()),
+        device_id: allocated.or_else(|| selection.device_id.clone()),
         resource_name,
-        wishes: Some(wishes(selection)),
+        annotation_keys: Some(annotation_keys(selection)),
         plugged: false,
     }
 }

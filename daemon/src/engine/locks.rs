@@ -1,4 +1,4 @@
-//! One verb at a time for each container; different containers never wait for one another.
+//! Locks that allow one verb at a time for each container. Verbs of different containers never wait for each other.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,59 +9,62 @@ use tracing::warn;
 
 use crate::state::Store;
 
-/// The containers that are being worked on.
+/// The containers that are locked.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     busy: Mutex<HashSet<ContainerId>>,
     freed: Condvar,
 }
 
-/// Holds a container until dropped; other processes first, then the threads of this one.
+/// Locks a container until it is dropped. It releases the lock between processes first, then the one between threads.
 #[derive(Debug)]
 pub(super) struct Guard<'a> {
-    among_processes: Option<FileLock>,
-    /// Given up by being dropped.
-    _among_threads: Among<'a>,
+    process_lock: Option<FileLock>,
+    _thread_lock: ThreadLock<'a>,
 }
 
+/// Locks a container among the threads of this process.
 #[derive(Debug)]
-struct Among<'a> {
+struct ThreadLock<'a> {
     locks: &'a Locks,
     id: ContainerId,
 }
 
 impl Locks {
-    /// Waits until the container is free.
+    /// Waits until the container is unlocked, and locks it.
     pub(super) fn lock(&self, store: &Store, id: &ContainerId) -> Guard<'_> {
-        let among_threads = self.wait(id);
-        // Without a place for the file there is no second daemon that could write state either; removing has to go on.
-        let among_processes = store.lock(id);
+        let thread_lock = self.lock_among_threads(id);
+        // Where the lock file cannot be made, no second daemon can write state either, and DEL has to go on.
+        let process_lock = store.lock(id);
         Guard {
-            among_processes: among_processes
-                .inspect_err(|error| warn!(%error, "no lock between daemons"))
+            process_lock: process_lock
+                .inspect_err(|error| warn!(%error, "cannot lock the container between daemons"))
                 .ok(),
-            _among_threads: among_threads,
+            _thread_lock: thread_lock,
         }
     }
 
-    /// The container, if it is free.
+    /// Locks the container, or returns `None` when it is locked.
     pub(super) fn try_lock(&self, store: &Store, id: &ContainerId) -> Option<Guard<'_>> {
-        let among_threads = self.busy().insert(id.clone()).then(|| self.among(id))?;
-        let among_processes = match store.try_lock(id) {
+        let thread_lock = self
+            .busy()
+            .insert(id.clone())
+            .then(|| self.thread_lock(id))?;
+        let process_lock = match store.try_lock(id) {
             Ok(None) => return None,
-            Ok(held) => held,
+            Ok(lock) => lock,
             Err(error) => {
-                warn!(%error, "no lock between daemons");
+                warn!(%error, "cannot lock the container between daemons");
                 None
             }
         };
         Some(Guard {
-            among_processes,
-            _among_threads: among_threads,
+            process_lock,
+            _thread_lock: thread_lock,
         })
     }
 
-    fn wait(&self, id: &ContainerId) -> Among<'_> {
+    fn lock_among_threads(&self, id: &ContainerId) -> ThreadLock<'_> {
         let mut busy = self.busy();
         while busy.contains(id) {
             busy = self
@@ -70,17 +73,17 @@ impl Locks {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         busy.insert(id.clone());
-        self.among(id)
+        self.thread_lock(id)
     }
 
-    fn among(&self, id: &ContainerId) -> Among<'_> {
-        Among {
+    fn thread_lock(&self, id: &ContainerId) -> ThreadLock<'_> {
+        ThreadLock {
             locks: self,
             id: id.clone(),
         }
     }
 
-    /// The set is whole between any two statements, so a panic elsewhere does not spoil it.
+    /// Ignores poisoning: the set is consistent after every statement, so a panic of another thread does no harm to it.
     fn busy(&self) -> MutexGuard<'_, HashSet<ContainerId>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,12 +91,12 @@ impl Locks {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        // Before the next thread asks for it.
-        drop(self.among_processes.take());
+        // The next thread of this process must not find the file still locked.
+        drop(self.process_lock.take());
     }
 }
 
-impl Drop for Among<'_> {
+impl Drop for ThreadLock<'_> {
     fn drop(&mut self) {
         self.locks.busy().remove(&self.id);
         self.locks.freed.notify_all();
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_container_waits_another_does_not() {
+    fn lock_excludes_the_same_container_only() {
         let (_dir, store) = store();
         let locks = Locks::default();
         let (one, two) = ("c1".parse().unwrap(), "c2".parse().unwrap());
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn two_daemons_of_one_node_take_turns() {
+    fn lock_excludes_another_daemon_of_the_node() {
         let (_dir, store) = store();
         let (mine, theirs) = (Locks::default(), Locks::default());
         let id = "c1".parse().unwrap();
@@ -144,7 +147,7 @@ mod tests {
         assert!(theirs.try_lock(&store, &id).is_none());
         assert!(
             theirs.try_lock(&store, &id).is_none(),
-            "trying left it as it was"
+            "a failed attempt keeps the lock of the other daemon"
         );
         drop(held);
         drop(theirs.lock(&store, &id));

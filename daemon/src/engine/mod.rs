@@ -1,7 +1,16 @@
-//! Doing what was decided: each CNI verb as a sequence of delegates, with state written before each step and undone on
-//! failure. Everything here blocks; whoever calls it brings a thread.
+//! The engine carries out plans: it runs each CNI verb as a sequence of delegates, writes state before each step, and
+//! undoes the steps of an ADD that fails. Every function here blocks, so callers run it on a thread of its own.
+//!
+//! A request takes these forms on its way to a plugin:
+//!
+//! 1. `api::Request` (`raw_request`) is the shim's message: environment and configuration, unchecked.
+//! 2. `call::CniCall` is its environment, parsed: the verb, the pod, and for ADD, DEL and CHECK a
+//! 3. [`ContainerRequest`]: container ID, network namespace, interface, arguments.
+//! 4. `DelegateContext` adds what all delegates of one request share: pod, search path, result cache.
+//! 5. `cni::chain::Invocation` is made from it for each delegate: the arguments of its plugins.
 
 mod add;
+mod cached_results;
 mod check;
 mod del;
 mod device_info;
@@ -9,23 +18,22 @@ mod devices;
 mod expiry;
 mod failure;
 mod gc;
-mod hand_over;
+mod hand_off;
 mod invocation;
 mod locks;
 mod node_files;
-mod on_node;
+mod node_plugins;
 mod planned;
 mod plug;
-mod recall;
 mod routes;
+mod stale;
 mod status;
-mod sweep;
 
 pub use add::{AddError, Added};
 pub use del::Abandoned;
-pub use hand_over::{HandedOver, Kept};
-pub use plug::Followed;
-pub use sweep::{Gone, Namespace};
+pub use hand_off::{HandOff, KeptNetwork};
+pub use plug::Reconciled;
+pub use stale::{IsStale, NetnsState};
 
 use std::collections::HashMap;
 use std::io;
@@ -47,16 +55,17 @@ use crate::devices::{DeviceSource, NoDevices};
 use crate::metrics::Metrics;
 use crate::state::{PodRef, Store, boot_id};
 
-use self::on_node::OnNode;
+use self::node_plugins::NodePlugins;
 
-/// Our own plugins on the node; searched last.
+/// The directory of our own plugins on the node, which is searched last.
 pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
 
-/// Looks into a container's network namespace.
+/// Reads the interfaces and sets the default routes of a container's network namespace.
 pub trait LinkProbe: Send + Sync {
-    /// Opens the namespace's list of interfaces, which keeps the namespace alive until it is dropped.
+    /// Opens the namespace's list of interfaces. The list keeps the namespace alive until it is dropped.
     fn interfaces(&self, netns: &str) -> io::Result<Box<dyn Interfaces>>;
-    /// Makes these the only default routes of the family in the namespace; of two with one metric, the later is in force.
+    /// Makes these routes the only default routes of the family in the namespace. Of two with the same metric, the later one
+    /// takes effect.
     fn set_default_routes(
         &self,
         netns: &str,
@@ -65,7 +74,7 @@ pub trait LinkProbe: Send + Sync {
     ) -> io::Result<()>;
 }
 
-/// The interfaces of one network namespace, at the moment of each call.
+/// The interfaces of one network namespace, as they are at the moment of each call.
 pub trait Interfaces: Send {
     /// Returns whether the namespace has an interface of that name.
     fn contains(&self, ifname: &str) -> io::Result<bool>;
@@ -74,45 +83,46 @@ pub trait Interfaces: Send {
 /// A default route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultRoute {
-    /// Its interface.
+    /// The interface.
     pub ifname: String,
-    /// Its gateway; without one it leads to the link.
+    /// The gateway; a route without one is on-link.
     pub gateway: Option<IpAddr>,
-    /// Its metric; 0 is the family's usual one.
+    /// The metric; 0 stands for the kernel's default of the family.
     pub metric: u32,
 }
 
-/// One ADD, DEL or CHECK of the runtime, its environment already parsed.
+/// One ADD, DEL or CHECK of the runtime, with its environment already parsed.
 #[derive(Debug, Clone)]
-pub struct Request {
-    /// The container.
+pub struct ContainerRequest {
+    /// The sandbox's container ID.
     pub container_id: ContainerId,
-    /// Its network namespace; DEL may come without.
+    /// The network namespace; a DEL may come without one.
     pub netns: Option<String>,
-    /// The interface that the runtime asks for.
+    /// The interface that the runtime requests.
     pub ifname: IfName,
     /// `CNI_ARGS`.
     pub args: Vec<(String, String)>,
     /// `CNI_PATH`.
     pub path: Vec<PathBuf>,
-    /// Whether the answer is still awaited.
-    pub waiting: Waiting,
-    /// Whether it was written down earlier: process ids in it may be those of other processes by now.
+    /// Says whether the runtime has stopped waiting for the answer.
+    pub cancellation: Cancellation,
+    /// Whether the request was recorded earlier. Its process ids may since belong to other processes.
     pub replayed: bool,
 }
 
-/// Tells that nobody waits for an answer any more: the runtime has given up, and its DEL may come at any moment.
+/// Says that the runtime no longer waits for an answer. Its DEL may then come at any moment.
 #[derive(Debug, Clone, Default)]
-pub struct Waiting(Arc<AtomicBool>);
+pub struct Cancellation(Arc<AtomicBool>);
 
-impl Waiting {
-    /// From now on nobody waits.
-    pub fn gone(&self) {
+impl Cancellation {
+    /// Marks the request as one that the runtime no longer waits for.
+    pub fn cancel(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// An ADD that nobody waits for must not go on: its DEL may have been answered already.
-    fn or_give_up(&self) -> Result<(), CniError> {
+    /// Returns an error when the runtime no longer waits: an ADD must not go on then, since its DEL may have been answered
+    /// already.
+    fn check(&self) -> Result<(), CniError> {
         if self.0.load(Ordering::SeqCst) {
             let text = "the runtime has given up waiting for this ADD";
             return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
@@ -121,10 +131,10 @@ impl Waiting {
     }
 }
 
-/// Hears of what cannot be told to whoever asked: the network that nobody will detach any more, and why.
-pub type Witness = dyn Fn(&PodRef, &Abandoned) + Send + Sync;
+/// Is called with a network that will never be detached, and the reason, since no answer to the runtime reports it.
+pub type OnAbandoned = dyn Fn(&PodRef, &Abandoned) + Send + Sync;
 
-/// The time since the kernel was started, sleep included.
+/// Returns the time since the kernel was started, sleep included.
 pub type Clock = dyn Fn() -> Duration + Send + Sync;
 
 fn uptime() -> Duration {
@@ -132,7 +142,7 @@ fn uptime() -> Duration {
     Duration::from_secs(u64::try_from(now.tv_sec).unwrap_or_default())
 }
 
-/// Runs verbs. One for the life of the daemon: it holds the locks of containers and the last answer to STATUS.
+/// Runs CNI verbs. The daemon has one engine for its whole lifetime: it holds the containers' locks and the last answer to STATUS.
 pub struct Engine {
     exec: Arc<dyn Exec>,
     links: Arc<dyn LinkProbe>,
@@ -141,28 +151,29 @@ pub struct Engine {
     definitions: Arc<dyn Definitions>,
     devices: Arc<dyn DeviceSource>,
     locks: locks::Locks,
-    /// Held by every ADD while it makes itself known, and by GC while it tells plugins who is known.
-    adding: RwLock<()>,
+    /// An ADD holds it shared while it writes its first record, GC holds it exclusively while it reports valid attachments to
+    /// plugins.
+    gc_lock: RwLock<()>,
     status: status::Cache,
-    readiness: Patience,
-    /// Whose containers are, as far as somebody asked.
+    readiness_polling: ReadinessPolling,
+    /// The pod of each container that was looked up so far.
     owners: Mutex<HashMap<ContainerId, PodRef>>,
-    given_up: Box<Witness>,
+    on_abandoned: Box<OnAbandoned>,
     clock: Box<Clock>,
     boot: OnceLock<Option<Arc<str>>>,
     metrics: Arc<Metrics>,
 }
 
-/// How long to wait for the readiness indicator, and how often to look.
+/// How an ADD waits for the readiness indicator file.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// Pause between two looks.
+pub struct ReadinessPolling {
+    /// The pause between two checks.
     pub interval: Duration,
-    /// How often to look.
+    /// The number of checks.
     pub attempts: u32,
 }
 
-impl Default for Patience {
+impl Default for ReadinessPolling {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(1),
@@ -172,7 +183,7 @@ impl Default for Patience {
 }
 
 impl Engine {
-    /// An engine on the node below `root`.
+    /// Returns an engine for the node below `root`.
     pub fn new(
         exec: Arc<dyn Exec>,
         links: Arc<dyn LinkProbe>,
@@ -187,46 +198,46 @@ impl Engine {
             definitions,
             devices: Arc::new(NoDevices),
             locks: locks::Locks::default(),
-            adding: RwLock::default(),
+            gc_lock: RwLock::default(),
             status: status::Cache::default(),
-            readiness: Patience::default(),
+            readiness_polling: ReadinessPolling::default(),
             owners: Mutex::default(),
-            given_up: Box::new(|_, _| {}),
+            on_abandoned: Box::new(|_, _| {}),
             clock: Box::new(uptime),
             boot: OnceLock::new(),
             metrics: Arc::default(),
         }
     }
 
-    /// The same engine with somebody who is told of networks that were given up.
+    /// Calls `on_abandoned` for each network that is abandoned.
     #[must_use]
-    pub fn with_witness(mut self, given_up: Box<Witness>) -> Self {
-        self.given_up = given_up;
+    pub fn with_on_abandoned(mut self, on_abandoned: Box<OnAbandoned>) -> Self {
+        self.on_abandoned = on_abandoned;
         self
     }
 
-    /// The same engine with another clock.
+    /// Replaces the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Box<Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The same engine with somebody who counts delegates.
+    /// Counts delegates in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// The same engine with another patience for the readiness indicator.
+    /// Replaces the time that an ADD waits for the readiness indicator file.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.readiness = patience;
+    pub fn with_readiness_polling(mut self, polling: ReadinessPolling) -> Self {
+        self.readiness_polling = polling;
         self
     }
 
-    /// The same engine with somebody who knows the pods' devices.
+    /// Asks `devices` for the devices of pods.
     #[must_use]
     pub fn with_devices(mut self, devices: Arc<dyn DeviceSource>) -> Self {
         self.devices = devices;
@@ -238,17 +249,16 @@ impl Engine {
         &self.root
     }
 
-    /// The same for work that may outlive a call.
+    /// The node's file tree, for work that may outlive a call.
     pub fn shared_root(&self) -> Arc<Root> {
         Arc::clone(&self.root)
     }
 
-    /// What a plan is made from where no plugin needs to be asked.
+    /// The inputs of a plan that needs no plugin's VERSION.
     fn inputs<'a>(&'a self, netconf: &'a Netconf) -> Inputs<'a> {
         self.inputs_with(netconf, &NoPlugins)
     }
 
-    /// What a plan is made from; `plugins` are those of a request.
     fn inputs_with<'a>(&'a self, netconf: &'a Netconf, plugins: &'a dyn Plugins) -> Inputs<'a> {
         Inputs {
             netconf,
@@ -258,9 +268,8 @@ impl Engine {
         }
     }
 
-    /// The plugins that a request finds.
-    fn plugins(&self, netconf: &Netconf, path: &[PathBuf]) -> OnNode<'_> {
-        OnNode {
+    fn plugins(&self, netconf: &Netconf, path: &[PathBuf]) -> NodePlugins<'_> {
+        NodePlugins {
             exec: &*self.exec,
             path: Self::search_path(netconf, path),
         }
@@ -271,7 +280,7 @@ impl Engine {
         Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(boot.clone())
     }
 
-    /// Where delegates are looked for: a directory that someone set, those of the runtime, our own.
+    /// The directories that are searched for plugins, in order: the configured one, the runtime's `CNI_PATH`, our own.
     fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
         let own = PathBuf::from(OWN_PLUGIN_DIR);
         let mut path: Vec<PathBuf> = Vec::new();

@@ -1,16 +1,16 @@
-//! Attachments as the state has them before anything is run.
+//! The state of planned attachments, before any plugin runs.
 
 use cni::env::IfName;
 use cni::types::CniError;
 use plan::netconf::Netconf;
 use plan::{Attachment, PodView};
 
-use super::{Request, invocation};
+use super::{ContainerRequest, invocation};
 use crate::state::{Delegate, Progress, State};
 
-/// The state of a pod. A name that no interface can have is an error.
+/// Returns the state of a pod in which all attachments are planned, or an error when an interface name is invalid.
 pub(super) fn state(
-    request: &Request,
+    request: &ContainerRequest,
     netconf: &Netconf,
     pod: &PodView,
     attachments: &[Attachment],
@@ -27,13 +27,12 @@ pub(super) fn state(
         netns: request.netns.clone(),
         pod: pod.into(),
         delegates: delegates.collect::<Result<_, CniError>>()?,
-        untold: false,
+        status_pending: false,
         failing_since: None,
         rebooted: false,
     })
 }
 
-/// One network of it.
 pub(super) fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netconf) -> Delegate {
     Delegate {
         name: attachment.name.clone(),

@@ -1,44 +1,44 @@
-//! Hot plug: networks for a container that runs already, and networks that it loses. Each is attached and detached as by ADD and DEL,
-//! and state tells of it before it is done. A failure takes along what came with it and leaves alone what was there before.
+//! Hot plug attaches networks to a running container and detaches them from it. Each is attached and detached as by ADD and DEL, and
+//! state is written before each step. A failure undoes what was attached with the failed network, and nothing that was there before.
 
-mod follow;
-mod given;
-mod steps;
+mod explicit;
+mod reconcile;
 
-pub use follow::Followed;
+pub use reconcile::Reconciled;
 
 use std::sync::PoisonError;
 
-use cni::cache::Entry;
+use cni::cache::{self, Entry};
 use cni::env::{ContainerId, IfName};
 use cni::types::CniError;
 use plan::netconf::{Netconf, UnsupportedRequests};
 use plan::{Attached, Attachment, requests};
 use tracing::warn;
 
-use super::del::{Failure, Outcome, together};
+use super::del::{Failure, Outcome, join_errors};
 use super::failure::{failed, name_taken};
-use super::invocation::{CacheDir, Call};
-use super::{Engine, planned, recall};
+use super::invocation::{CacheDir, DelegateContext};
+use super::stale::default_ifname;
+use super::{Engine, cached_results, planned};
 use crate::state::{Delegate, Progress, State, Store};
 
-/// A container that is held while its networks change.
-struct Running<'a> {
+/// A locked container whose networks change.
+struct RunningContainer<'a> {
     engine: &'a Engine,
-    call: Call<'a>,
+    context: DelegateContext<'a>,
     store: &'a Store,
     state: State,
-    /// Whether there is state to be kept. Of a container that nobody attached through us the result cache alone knows.
+    /// Whether the container has state to keep up to date. A container that another program attached is in the result cache alone.
     is_known: bool,
-    /// What comes of requests that nobody serves.
+    /// The handling of requests that no plugin supports.
     unsupported_requests: UnsupportedRequests,
 }
 
-impl Running<'_> {
-    /// Attaches a network and makes it known first. What a failure leaves is for the caller to undo.
+impl RunningContainer<'_> {
+    /// Records a network and attaches it. The caller has to undo what a failure leaves.
     fn attach(&mut self, delegate: Delegate) -> Result<Attached, CniError> {
         let engine = self.engine;
-        engine.check_link(&self.call, &self.state.pod, &delegate)?;
+        engine.check_link(&self.context, &self.state.pod, &delegate)?;
         let delegates = &mut self.state.delegates;
         delegates.push(Delegate {
             progress: Progress::Started,
@@ -46,7 +46,10 @@ impl Running<'_> {
         });
         let last = delegates.len() - 1;
         let recorded = {
-            let _no_gc = engine.adding.read().unwrap_or_else(PoisonError::into_inner);
+            let _no_gc = engine
+                .gc_lock
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             self.record()
         };
         if let Err(error) = recorded {
@@ -55,18 +58,20 @@ impl Running<'_> {
         }
         let delegate = &mut self.state.delegates[last];
         let mut attached =
-            engine.run_one(&self.call, delegate, false, self.unsupported_requests)?;
-        if let (UnsupportedRequests::Event, Some(wishes)) =
-            (self.unsupported_requests, &delegate.requested.wishes)
-        {
-            attached
-                .unsupported
-                .extend(requests::missing_capabilities(wishes, &delegate.config));
+            engine.run_delegate(&self.context, delegate, false, self.unsupported_requests)?;
+        if let (UnsupportedRequests::Event, Some(annotation_keys)) = (
+            self.unsupported_requests,
+            &delegate.requested.annotation_keys,
+        ) {
+            attached.unsupported.extend(requests::missing_capabilities(
+                annotation_keys,
+                &delegate.config,
+            ));
         }
         Ok(attached)
     }
 
-    /// Detaches a network and forgets it; one that cannot be detached stays known.
+    /// Detaches a network and removes it from the state; one that cannot be detached stays in the state.
     fn detach(&mut self, ifname: &IfName) -> Result<(), CniError> {
         let Some(index) = self.position(ifname) else {
             return Ok(());
@@ -74,10 +79,13 @@ impl Running<'_> {
         let mut outcome = Outcome::default();
         let delegate = &mut self.state.delegates[index];
         self.engine
-            .remove_one(&self.call, delegate, index, &mut outcome);
-        let Outcome { failures, given_up } = outcome;
-        for Failure { error, .. } in given_up {
-            warn!(%error, "given up, as nothing may have been attached there");
+            .remove_delegate(&self.context, delegate, index, &mut outcome);
+        let Outcome {
+            failures,
+            uncertain,
+        } = outcome;
+        for Failure { error, .. } in uncertain {
+            warn!(%error, "DEL of a network that may never have been attached failed, it is not retried");
         }
         if failures.is_empty() {
             self.state.delegates.remove(index);
@@ -85,18 +93,57 @@ impl Running<'_> {
         let recorded = self.record();
         if !failures.is_empty() {
             let errors = failures.into_iter().map(|one| one.for_runtime(Some(true)));
-            return Err(together(errors.collect()));
+            return Err(join_errors(errors.collect()));
         }
         recorded
     }
 
-    /// The same for what is undone: its failures are told, and what they leave stays known.
+    /// Detaches networks in reverse order. Failures are logged, and networks that cannot be detached stay in the state.
     fn undo(&mut self, ifnames: &[IfName]) {
         for ifname in ifnames.iter().rev() {
             if let Err(error) = self.detach(ifname) {
-                warn!(%error, "undoing what was plugged");
+                warn!(%error, "cannot undo a plugged network");
             }
         }
+    }
+
+    /// Restores default routes that were lost to a network which no longer requests them.
+    fn restore_default_routes(&mut self) -> Result<(), CniError> {
+        let lost = |delegate: &Delegate| !delegate.displaced.is_empty();
+        if !self.state.delegates.iter().any(lost) {
+            return Ok(());
+        }
+        let mut all = self.networks();
+        self.engine
+            .restore_default_routes(&self.context, &mut self.state, &mut all, self.store)
+    }
+
+    /// Returns all networks of the container that have a cached result.
+    fn networks(&self) -> Vec<Attached> {
+        let mut all = Vec::new();
+        for (index, delegate) in self.state.delegates.iter().enumerate() {
+            let config = &delegate.config;
+            let (id, ifname) = (&self.state.container_id, &delegate.ifname);
+            let entry = cache::load(&self.context.cache.path, &config.name, id, ifname);
+            let result = match entry {
+                Ok(Some(entry)) => entry.parse_result(config.version()),
+                Ok(None) => continue,
+                Err(error) => {
+                    warn!(%error, "cannot read the cached result of a network, the status omits it");
+                    continue;
+                }
+            };
+            match result {
+                Ok(result) => {
+                    let engine = self.engine;
+                    all.push(engine.attached(&self.context, delegate, index == 0, result));
+                }
+                Err(error) => {
+                    warn!(%error, "cannot read the cached result of a network, the status omits it");
+                }
+            }
+        }
+        all
     }
 
     fn position(&self, ifname: &IfName) -> Option<usize> {
@@ -111,16 +158,16 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Everything that would fail later anyway.
+    /// Refuses a delegate of which a plugin is missing.
     fn check_plugins(&self, delegate: &Delegate) -> Result<(), CniError> {
         for plugin in &delegate.config.plugins {
-            let found = self.engine.exec.find(&plugin.kind, &self.call.path);
+            let found = self.engine.exec.find(&plugin.kind, &self.context.path);
             found.map_err(|error| failed(&self.state.pod, delegate, error.to_cni()))?;
         }
         Ok(())
     }
 
-    /// Every name is said outright from now on: with networks that come and go, places in the list mean nothing.
+    /// Records every interface name explicitly: once networks are added and removed, names no longer follow from positions in the list.
     fn name_all(&mut self) {
         for delegate in self.state.delegates.iter_mut().skip(1) {
             let name = delegate.ifname.as_str();
@@ -138,23 +185,23 @@ impl Running<'_> {
 }
 
 impl Engine {
-    /// What is known of a container, completed with what the cache knows, and that; `None` where nothing is.
+    /// Returns the state of a container, completed from the cached results, and these; `None` where there is no state.
     fn known(
         store: &Store,
         cache: &CacheDir,
         id: &ContainerId,
         netconf: &Netconf,
     ) -> Result<(Option<State>, Vec<Entry>), CniError> {
-        let entries = recall::entries(&cache.path, id);
-        let mut state = store.load(id, &super::sweep::default_ifname())?;
+        let entries = cached_results::entries(&cache.path, id);
+        let mut state = store.load(id, &default_ifname())?;
         if let Some(state) = &mut state {
-            recall::complete(state, &entries, netconf);
+            cached_results::complete(state, &entries, netconf);
         }
         Ok((state, entries))
     }
 }
 
-/// A delegate that is plugged.
+/// Returns a delegate for a running container.
 fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netconf) -> Delegate {
     let mut delegate = planned::delegate(attachment, ifname, netconf);
     delegate.requested.interface = Some(delegate.ifname.to_string());

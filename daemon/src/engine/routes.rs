@@ -1,8 +1,6 @@
-//! The default routes of a pod whose annotation says which of its networks has them: what each family's is decided by the
-//! results, set in the kernel, and told in results and their cache, so that all of them agree. What others had is kept in the
-//! state, and theirs again once nobody asks any more.
-
-mod back;
+//! The default routes of a pod whose annotation requests them for one of its networks. Each family's route is decided from the
+//! results, set in the kernel, and written into the results and their cache, so that all of them agree. The state keeps the default
+//! routes that other networks lose, and they are restored when no network of the pod requests the family's any longer.
 
 use std::net::IpAddr;
 
@@ -12,39 +10,37 @@ use cni::types::{CniError, CniResult, Route};
 use plan::{Attached, Family};
 
 use super::failure::failed;
-use super::invocation::Call;
+use super::invocation::DelegateContext;
 use super::{DefaultRoute, Engine};
 use crate::state::{Delegate, State, Store};
 
-pub(super) use back::owed;
-
-/// The main table, where it is named.
+/// The number of the main routing table.
 const MAIN_TABLE: i64 = 254;
 
-/// What a family's default route is to be, and whose.
+/// The default route that a family is to have, and the network that has it.
 #[derive(Debug, PartialEq, Eq)]
 struct Decision {
-    /// Position of the network.
+    /// The position of the network.
     index: usize,
     family: Family,
     route: DefaultRoute,
 }
 
 impl Engine {
-    /// Makes the default routes those that were asked for; who is about to leave asks for none any more. Nothing is touched where
-    /// none were. What others lose is recorded first.
-    pub(super) fn settle_routes(
+    /// Sets the default routes that the networks request, without requests of networks that are `leaving`. Without any request it
+    /// changes nothing. Routes that other networks lose are recorded before the kernel is changed.
+    pub(super) fn apply_default_routes(
         &self,
-        call: &Call<'_>,
+        context: &DelegateContext<'_>,
         state: &mut State,
         attached: &mut [Attached],
         leaving: &[IfName],
         store: &Store,
     ) -> Result<(), CniError> {
-        let asks = |delegate: &Delegate| {
+        let requests_route = |delegate: &Delegate| {
             delegate.requested.default_route.is_some() && !leaving.contains(&delegate.ifname)
         };
-        let Some(first) = state.delegates.iter().position(asks) else {
+        let Some(first) = state.delegates.iter().position(requests_route) else {
             return Ok(());
         };
         let decisions = decide(&state.delegates, attached, leaving).map_err(|text| {
@@ -54,7 +50,7 @@ impl Engine {
         if displace(&decisions, &mut state.delegates, attached) {
             store.record(state)?;
         }
-        let (delegates, netns) = (&state.delegates, netns(call));
+        let (delegates, netns) = (&state.delegates, netns(context));
         for Decision {
             index,
             family,
@@ -77,34 +73,130 @@ impl Engine {
         for (index, attached) in attached.iter_mut().enumerate() {
             let before = attached.result.clone();
             for decision in &decisions {
-                tell(decision, index, &mut attached.result);
+                write_into_result(decision, index, &mut attached.result);
             }
             if attached.result != before {
-                Self::remember_routes(call, state, index, attached)?;
+                Self::cache_routes(context, state, index, attached)?;
             }
         }
         Ok(())
     }
 
-    /// The result of a network as it is now, for CHECK and DEL.
-    fn remember_routes(
-        call: &Call<'_>,
+    /// Restores lost default routes where they are due, in the kernel and in the cached results, and records that they are restored.
+    pub(super) fn restore_default_routes(
+        &self,
+        context: &DelegateContext<'_>,
+        state: &mut State,
+        attached: &mut [Attached],
+        store: &Store,
+    ) -> Result<(), CniError> {
+        let position = |attached: &[Attached], delegate: &Delegate| {
+            let mut all = attached.iter();
+            all.position(|one| one.ifname == delegate.ifname.as_str())
+        };
+        let families = families_to_restore(&state.delegates, |index| {
+            let at = position(attached, &state.delegates[index])?;
+            Some(attached[at].result.clone())
+        });
+        let none = CniResult::default();
+        for family in families {
+            let lost = |delegate: &Delegate| -> Vec<Route> {
+                let lost = delegate.displaced.iter();
+                lost.filter(|one| is_default(family, one))
+                    .cloned()
+                    .collect()
+            };
+            let mut routes = Vec::new();
+            for delegate in &state.delegates {
+                let at = position(attached, delegate);
+                let result = at.map_or(&none, |at| &attached[at].result);
+                routes.extend(lost(delegate).iter().map(|route| DefaultRoute {
+                    ifname: delegate.ifname.to_string(),
+                    gateway: gateway(family, route, result),
+                    metric: u32::try_from(route.priority).unwrap_or_default(),
+                }));
+            }
+            let set = self
+                .links
+                .set_default_routes(netns(context), family, &routes);
+            set.map_err(|error| {
+                let text = format!(
+                    "cannot restore the {family} default route of {}: {error}; it is retried, or recreate the pod",
+                    state.delegates[0].name
+                );
+                let pod = &state.pod;
+                let cause = CniError::new(CniError::IO_FAILURE, text);
+                cause.context(&format!("[{}/{}]", pod.namespace, pod.name))
+            })?;
+            for (index, delegate) in state.delegates.iter().enumerate() {
+                let mut lost = lost(delegate);
+                if let (Some(at), false) = (position(attached, delegate), lost.is_empty()) {
+                    let result = &mut attached[at].result;
+                    result.routes.retain(|one| !is_default(family, one));
+                    lost.append(&mut result.routes);
+                    result.routes = lost;
+                    Self::cache_routes(context, state, index, &attached[at])?;
+                }
+            }
+            for delegate in &mut state.delegates {
+                delegate.displaced.retain(|one| !is_default(family, one));
+            }
+            store.record(state)?;
+        }
+        Ok(())
+    }
+
+    /// Stores the changed result of a network in the result cache, where CHECK and DEL read it.
+    fn cache_routes(
+        context: &DelegateContext<'_>,
         state: &State,
         index: usize,
         attached: &Attached,
     ) -> Result<(), CniError> {
         let delegate = &state.delegates[index];
-        let invocation = call.invocation(delegate, attached.is_default);
+        let invocation = context.invocation(delegate, attached.is_default);
         chain::remember(&delegate.config, &invocation, &attached.result)
             .map_err(|error| failed(&state.pod, delegate, error.to_cni()))
     }
 }
 
-fn netns<'a>(call: &Call<'a>) -> &'a str {
-    call.request.netns.as_deref().unwrap_or_default()
+fn netns<'a>(context: &DelegateContext<'a>) -> &'a str {
+    context.request.netns.as_deref().unwrap_or_default()
 }
 
-/// Keeps what networks are about to lose; whether there is anything that was not kept already.
+/// Returns the families whose default routes are to be restored. `result` returns the result of the network at a position.
+pub(super) fn families_to_restore(
+    delegates: &[Delegate],
+    result: impl Fn(usize) -> Option<CniResult>,
+) -> Vec<Family> {
+    let is_lost = |family: &Family| {
+        let mut displaced = delegates.iter().flat_map(|delegate| &delegate.displaced);
+        displaced.any(|route| is_default(*family, route))
+    };
+    let requests_route = |family: Family, (index, delegate): (usize, &Delegate)| match &delegate
+        .requested
+        .default_route
+    {
+        None => false,
+        // An empty list requests the network's own default routes. A network whose result is unknown might have any.
+        Some(gateways) if gateways.is_empty() => {
+            result(index).is_none_or(|result| own_route(&result, family).is_some())
+        }
+        Some(gateways) => gateways.iter().any(|one| Family::of(*one) == family),
+    };
+    let mut families = Vec::from(Family::ALL);
+    families.retain(is_lost);
+    families.retain(|family| {
+        !delegates
+            .iter()
+            .enumerate()
+            .any(|one| requests_route(*family, one))
+    });
+    families
+}
+
+/// Adds to each delegate the default routes that its network is about to lose. Returns whether there were any that the delegates
+/// did not hold already.
 fn displace(decisions: &[Decision], delegates: &mut [Delegate], attached: &[Attached]) -> bool {
     let mut is_new = false;
     for Decision { index, family, .. } in decisions {
@@ -126,12 +218,13 @@ fn displace(decisions: &[Decision], delegates: &mut [Delegate], attached: &[Atta
     is_new
 }
 
-/// Whether this is a default route of the family in the table that counts for everybody.
+/// Returns whether this is a default route of the family in the main table.
 fn is_default(family: Family, route: &Route) -> bool {
     family.is_default(&route.dst) && route.table.is_none_or(|table| table == MAIN_TABLE)
 }
 
-/// The default route of each family that someone asked for. A network with an empty list keeps what its own plugins said.
+/// Decides the default route of each family that a network requests. A network whose request is an empty list keeps the default
+/// routes of its own result.
 fn decide(
     delegates: &[Delegate],
     attached: &[Attached],
@@ -159,7 +252,7 @@ fn decide(
         };
         if routes.is_empty() {
             return Err(format!(
-                "\"default-route\": [] keeps the default route of network {}, but its plugins gave none: name a gateway in the list",
+                "\"default-route\": [] keeps the default route of network {}, but its plugins returned none: name a gateway in the list",
                 delegate.name
             ));
         }
@@ -176,8 +269,8 @@ fn decide(
     Ok(decisions)
 }
 
-/// The family, if the result has a default route of it, and the gateway; a route to a link has none. One that names none has that
-/// of the address, as the reference plugins take it.
+/// Returns the family and the gateway of the result's default route of that family. A route that names no gateway has that of the
+/// address, as in the reference plugins; an on-link route has none.
 fn own_route(result: &CniResult, family: Family) -> Option<(Family, Option<IpAddr>)> {
     let route = result
         .routes
@@ -186,7 +279,6 @@ fn own_route(result: &CniResult, family: Family) -> Option<(Family, Option<IpAdd
     Some((family, gateway(family, route, result)))
 }
 
-/// Where a route of a result leads to.
 fn gateway(family: Family, route: &Route, result: &CniResult) -> Option<IpAddr> {
     let of_addresses = result.ips.iter().map(|ip| ip.gateway.as_str());
     [route.gw.as_str()]
@@ -196,8 +288,9 @@ fn gateway(family: Family, route: &Route, result: &CniResult) -> Option<IpAddr> 
         .find(|gateway| Family::of(*gateway) == family)
 }
 
-/// Writes a decision into the result of the network at `index`: the route is there, and nowhere else.
-fn tell(decision: &Decision, index: usize, result: &mut CniResult) {
+/// Writes a decision into the result of the network at `index`: the decided network's result gets the route, any other result
+/// loses its default route of the family.
+fn write_into_result(decision: &Decision, index: usize, result: &mut CniResult) {
     let (family, route) = (decision.family, &decision.route);
     let first = result.routes.iter().position(|one| is_default(family, one));
     let kept = first.map(|first| result.routes[first].clone());
@@ -207,7 +300,7 @@ fn tell(decision: &Decision, index: usize, result: &mut CniResult) {
     }
     let gateway = route.gateway.map(|gateway| gateway.to_string());
     let gateway = gateway.unwrap_or_default();
-    let told = match kept {
+    let route = match kept {
         Some(kept) if kept.gw == gateway => kept,
         _ => Route {
             dst: match family {
@@ -219,8 +312,8 @@ fn tell(decision: &Decision, index: usize, result: &mut CniResult) {
             ..Route::default()
         },
     };
-    let place = first.unwrap_or(result.routes.len());
-    result.routes.insert(place.min(result.routes.len()), told);
+    let at = first.unwrap_or(result.routes.len());
+    result.routes.insert(at.min(result.routes.len()), route);
 }
 
 fn via(gateway: Option<IpAddr>) -> String {

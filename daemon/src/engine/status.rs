@@ -1,5 +1,5 @@
-//! STATUS: could an ADD be served now? Runtimes ask every few seconds, so the plugins' answer is kept for a moment, for
-//! as long as the default network's configuration stays the same.
+//! STATUS reports whether an ADD could be served now. Runtimes call it every few seconds, so the plugins' answer is kept for a
+//! few seconds, for as long as the default network's configuration stays the same.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -19,9 +19,9 @@ const KEEP_BAD: Duration = Duration::from_secs(2);
 
 /// The last answer of the default network's plugins.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<Option<Answer>>);
+pub(super) struct Cache(Mutex<Option<CachedStatus>>);
 
-struct Answer {
+struct CachedStatus {
     config: Vec<u8>,
     path: Vec<PathBuf>,
     until: Instant,
@@ -29,7 +29,7 @@ struct Answer {
 }
 
 impl Engine {
-    /// Whether pods can be attached. Only the default network is asked, and only from CNI 1.1.0 on.
+    /// Returns an error while pods cannot be attached. Only the default network's plugins are asked, and only from CNI 1.1.0 on.
     pub fn status(&self, path: &[PathBuf], netconf: &Netconf) -> Result<(), CniError> {
         if let Some(indicator) = &netconf.readiness_indicator_file
             && !self.is_ready(indicator)
@@ -43,7 +43,7 @@ impl Engine {
         let config = plan::default_network_config(self.inputs_with(netconf, &plugins))
             .map_err(|error| CniError::new(CniError::PLUGIN_NOT_AVAILABLE, error.to_string()))?;
         let path = Self::search_path(netconf, path);
-        // Held while plugins run: who asks meanwhile gets the same answer instead of a second run.
+        // The lock is held while plugins run, so that concurrent calls get the same answer instead of a second run.
         let mut kept = self.status.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
             Some(last)
@@ -56,7 +56,7 @@ impl Engine {
             _ => {
                 let outcome = self.ask(&config, &path);
                 let keep = if outcome.is_ok() { KEEP_GOOD } else { KEEP_BAD };
-                *kept = Some(Answer {
+                *kept = Some(CachedStatus {
                     config: config.bytes().to_vec(),
                     path,
                     until: Instant::now() + keep,
@@ -67,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// A plugin that is missing makes every ADD fail, whatever its version.
+    /// Runs STATUS. It fails for a missing plugin whatever the version, as that makes every ADD fail.
     fn ask(&self, config: &NetworkConfig, path: &[PathBuf]) -> Result<(), CniError> {
         for plugin in &config.plugins {
             self.exec.find(&plugin.kind, path).map_err(|error| {

@@ -1,21 +1,21 @@
-//! Verbs against plugins that only write down how they were called. State and result cache are real files.
+//! Tests of verbs with plugins that only record their calls. State and result cache are real files.
+
+mod fixture;
 
 mod add;
+mod adopted_results;
+mod arguments;
+mod cached_results;
 mod del;
+mod del_retry;
 mod device_info;
-mod earlier;
+mod explicit;
 mod faults;
 mod gc;
-mod gc_cache;
-mod given;
-mod hand_over;
-mod plug;
+mod hand_off;
 mod power;
-mod recall;
+mod reconcile;
 mod routes;
-mod routes_back;
-mod sweep;
-mod undeletable;
-mod unplug;
+mod stale;
+mod status;
 mod unsupported;
-mod world;

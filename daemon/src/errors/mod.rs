@@ -1,5 +1,5 @@
-//! A CNI error on its way out: complete in the log, short in the runtime's answer and in events, and kept for `multus-daemon pod`.
+//! A CNI error on its way to the user: complete in the log, shortened for the runtime and for events, and kept for `multus-daemon pod`.
 
-pub mod brief;
 pub(crate) mod failure;
 pub mod recent;
+pub mod shorten;

@@ -1,4 +1,4 @@
-//! What went wrong of late, kept in memory and bounded: the log has all of it, but who asks about one pod wants that pod's.
+//! Recent failures, a limited number in memory: the log has all of them, but `kubectl multus` needs those of one pod.
 
 use std::{
     collections::VecDeque,
@@ -6,18 +6,18 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use api::pod_report::Remembered;
+use api::pod_report::RecentFailure;
 use cni::types::CniError;
 
-/// So many failures are remembered.
+/// The number of failures that are kept.
 const KEPT: usize = 200;
 
-/// Failures, the newest last.
+/// Failures of pods, the newest last.
 #[derive(Debug, Default)]
-pub struct Failures(Mutex<VecDeque<Remembered>>);
+pub struct RecentFailures(Mutex<VecDeque<RecentFailure>>);
 
-impl Failures {
-    /// Remembers a failure; one that comes again is counted. What is about no pod is nobody's.
+impl RecentFailures {
+    /// Keeps a failure, or counts it if it is known. A failure without a pod is not kept.
     pub(crate) fn note(&self, id: &str, pod: &str, verb: &str, error: &CniError) {
         if pod.is_empty() {
             return;
@@ -25,7 +25,7 @@ impl Failures {
         let mut all = self.all();
         let known = all.iter().position(|one| one.id == id && one.pod == pod);
         let before = known.and_then(|index| all.remove(index));
-        all.push_back(Remembered {
+        all.push_back(RecentFailure {
             id: id.to_owned(),
             pod: pod.to_owned(),
             verb: verb.to_owned(),
@@ -40,17 +40,17 @@ impl Failures {
         }
     }
 
-    /// All is well with this pod.
+    /// Forgets the failures of a pod, after a success.
     pub(crate) fn forget(&self, pod: &str) {
         self.all().retain(|one| one.pod != pod);
     }
 
-    /// All that is remembered, as JSON.
+    /// Returns all failures as JSON.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(&*self.all()).expect("plain values always serialise")
     }
 
-    fn all(&self) -> MutexGuard<'_, VecDeque<Remembered>> {
+    fn all(&self) -> MutexGuard<'_, VecDeque<RecentFailure>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,15 +64,15 @@ fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn told(failures: &Failures) -> Vec<(String, String, u32)> {
-        let all: Vec<Remembered> = serde_json::from_slice(&failures.to_json()).unwrap();
-        let brief = all.into_iter().map(|one| (one.pod, one.id, one.count));
-        brief.collect()
+    fn kept(failures: &RecentFailures) -> Vec<(String, String, u32)> {
+        let all: Vec<RecentFailure> = serde_json::from_slice(&failures.to_json()).unwrap();
+        let all = all.into_iter();
+        all.map(|one| (one.pod, one.id, one.count)).collect()
     }
 
     #[test]
-    fn what_comes_again_is_counted_and_what_is_well_is_forgotten() {
-        let failures = Failures::default();
+    fn repeated_failure_is_counted_until_the_pod_succeeds() {
+        let failures = RecentFailures::default();
         let error = CniError::new(11, "no luck").with_details("at all");
         failures.note("a", "shop/cart", "ADD", &error);
         failures.note("b", "shop/other", "ADD", &error);
@@ -80,21 +80,21 @@ mod tests {
         failures.note("c", "", "STATUS", &error);
         let entry = |pod: &str, id: &str, count| (pod.to_owned(), id.to_owned(), count);
         assert_eq!(
-            told(&failures),
+            kept(&failures),
             [entry("shop/other", "b", 1), entry("shop/cart", "a", 2)]
         );
         failures.forget("shop/cart");
-        assert_eq!(told(&failures), [entry("shop/other", "b", 1)]);
+        assert_eq!(kept(&failures), [entry("shop/other", "b", 1)]);
     }
 
     #[test]
-    fn no_more_than_so_many_are_kept() {
-        let failures = Failures::default();
+    fn oldest_failure_is_dropped_at_the_limit() {
+        let failures = RecentFailures::default();
         for number in 0..=KEPT {
             failures.note("a", &format!("shop/{number}"), "ADD", &CniError::new(7, ""));
         }
-        let told = told(&failures);
-        assert_eq!(told.len(), KEPT);
-        assert_eq!(told[0].0, "shop/1");
+        let kept = kept(&failures);
+        assert_eq!(kept.len(), KEPT);
+        assert_eq!(kept[0].0, "shop/1");
     }
 }

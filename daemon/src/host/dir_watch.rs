@@ -1,4 +1,4 @@
-//! Hearing of changes in directories (inotify). Which change it was does not matter: whoever hears of one looks again.
+//! Watches directories for changes (inotify). The kind of change does not matter: the caller reads the directory again after any.
 
 use std::{
     io,
@@ -10,12 +10,12 @@ use node::root::{Root, RootError, proc_path};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::unix::AsyncFd;
 
-/// Some directories, watched from now on.
+/// A watch of several directories.
 #[derive(Debug)]
 pub(crate) struct DirectoryWatch(AsyncFd<OwnedFd>);
 
 impl DirectoryWatch {
-    /// Watches these directories; of one that is not there, the nearest that it will be below.
+    /// Watches these directories; for a missing one, its nearest existing ancestor.
     pub(crate) fn new(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         for dir in dirs {
@@ -24,15 +24,15 @@ impl DirectoryWatch {
         Self::register(fd)
     }
 
-    /// The same and the directories above them: who replaces one of those replaces these, too, and nothing is heard in them.
+    /// Also watches the ancestors of these directories: replacing an ancestor replaces the directory without an event in it.
     pub(crate) fn with_parents(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let above = dirs.iter().flat_map(|dir| dir.ancestors().skip(1));
         for above in above.filter(|above| is_quiet(above)) {
-            // It only helps to hear of it sooner.
+            // Best effort: without this watch a change is noticed later.
             let _ = add(&fd, root, above, ENTRIES);
         }
-        // After them: a directory has one watch, whose events are the last that were asked for.
+        // These come last: a directory has one watch, and the last call sets its events.
         for dir in dirs {
             add_nearest(&fd, root, dir)?;
         }
@@ -51,20 +51,20 @@ impl DirectoryWatch {
 
     /// Returns once something has changed since the watch began.
     pub(crate) async fn changed(&self) {
-        // An error of the watch itself counts as a change: the caller looks and makes a new one.
+        // An error of the watch counts as a change: the caller reads the directory and begins a new watch.
         let _ = self.0.readable().await;
     }
 }
 
-/// The same of a watch that could not be had: never. Who waits has to look again by himself.
-pub(crate) async fn heard(watch: io::Result<DirectoryWatch>) {
+/// Returns on a change, or never if the watch could not be created; then the caller must poll.
+pub(crate) async fn changed_or_never(watch: io::Result<DirectoryWatch>) {
     match watch {
         Ok(watch) => watch.changed().await,
         Err(_) => std::future::pending().await,
     }
 }
 
-/// What happens to a directory and to the names in it.
+/// Changes of a directory itself and of the names in it.
 const ENTRIES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
@@ -72,7 +72,8 @@ const ENTRIES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
-/// Whether little happens in it: `/` and what is right below it, as `/etc` and `/run`, are everybody's.
+/// Returns whether few unrelated changes are expected: many programs write to `/` and to directories right below it, such as `/etc` and
+/// `/run`.
 fn is_quiet(dir: &Path) -> bool {
     dir.iter().count() > 2
 }
@@ -83,7 +84,7 @@ fn add_nearest(fd: &OwnedFd, root: &Root, dir: &Path) -> io::Result<()> {
         let all = ENTRIES.union(WatchFlags::CLOSE_WRITE);
         match (add(fd, root, wanted, all), wanted.parent()) {
             (Ok(()), _) if wanted == dir => return Ok(()),
-            // What was missing may have come before its parent was watched: then it is watched, too.
+            // A missing directory may have been created before the watch of its parent began.
             (Ok(()), _) => match nearest(root, dir) {
                 found if found == wanted => return Ok(()),
                 found => wanted = found,
@@ -94,7 +95,7 @@ fn add_nearest(fd: &OwnedFd, root: &Root, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// The directory, or the nearest above it that is there.
+/// Returns the directory or its nearest existing ancestor.
 fn nearest<'a>(root: &Root, dir: &'a Path) -> &'a Path {
     dir.ancestors()
         .find(|dir| root.is_dir(dir))
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn links_are_heard_of_and_directories_that_are_not_there_yet() {
+    async fn changes_of_links_and_missing_directories_are_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let there = dir.path().join("there");

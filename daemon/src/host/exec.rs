@@ -1,6 +1,6 @@
-//! Running delegates where the runtime would run them: in its mount namespace, charged to its cgroup.
+//! Runs delegates where the runtime would run them: in its mount namespace and in its cgroup.
 //!
-//! A process that is there already starts them (`serve`); this side hands it programs (`spawner`) and talks to what runs.
+//! A process that is already there starts them (`serve`). This side sends it the programs to start (`spawner`) and serves their pipes.
 
 mod environment;
 mod serve;
@@ -39,35 +39,35 @@ pub use environment::of_plugins;
 pub use serve::{ARGUMENT as SPAWNER_ARGUMENT, main as spawner_main};
 pub use spawner::{Detached, Fate};
 
-/// No delegate runs longer; kubelet gives up on a sandbox after four minutes.
+/// The time limit of a delegate; the kubelet abandons a sandbox after four minutes.
 const PLUGIN_TIME: Duration = Duration::from_mins(2);
-/// This program, whatever became of its file.
+/// This program, even if its file was replaced or deleted.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Where delegates run at this moment.
+/// The namespaces and root directory in which delegates run.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
-    /// The runtime, once it is known.
+pub struct ExecContext {
+    /// The runtime, once it is discovered.
     pub runtime: Option<Arc<Process>>,
-    /// A directory, in the daemon's own view, that wins over the runtime's mount namespace.
+    /// A directory in the daemon's mount namespace that takes precedence over the runtime's mount namespace.
     pub chroot: Option<PathBuf>,
 }
 
-/// Runs plugins at a place that may change while the daemon runs.
+/// Runs plugins in the runtime's namespaces, which may change while the daemon runs.
 #[derive(Debug)]
 pub struct RuntimeExec {
     root: Arc<Root>,
-    place: RwLock<Place>,
-    /// What plugins get beside the variables of the specification.
+    context: RwLock<ExecContext>,
+    /// The variables that plugins get in addition to those of the CNI specification.
     environment: Vec<(OsString, OsString)>,
     limits: Limits,
     launcher: Launcher,
-    /// For the present place, once something was run there.
+    /// The spawner of the present context, once it was needed.
     current: Mutex<Option<Arc<Current>>>,
     spawners: AtomicU64,
 }
 
-/// A spawner, and what it starts has in common.
+/// A spawner, and the environment of the plugins that it starts.
 #[derive(Debug)]
 struct Current {
     spawner: Spawner,
@@ -76,11 +76,11 @@ struct Current {
 }
 
 impl RuntimeExec {
-    /// Looks for plugins below `root`; runs them at `place`.
-    pub fn new(root: Arc<Root>, place: Place) -> Self {
+    /// Searches plugins below `root` and runs them in `context`.
+    pub fn new(root: Arc<Root>, context: ExecContext) -> Self {
         Self {
             root,
-            place: RwLock::new(place),
+            context: RwLock::new(context),
             environment: Vec::new(),
             limits: Limits {
                 time: Some(PLUGIN_TIME),
@@ -97,35 +97,35 @@ impl RuntimeExec {
         }
     }
 
-    /// Gives plugins these variables, too.
+    /// Adds variables to the environment of plugins.
     #[must_use]
     pub fn with_environment(mut self, environment: Vec<(OsString, OsString)>) -> Self {
         self.environment = environment;
         self
     }
 
-    /// Runs plugins within other bounds.
+    /// Replaces the limits of plugins.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Gives plugins this soft limit of open files, whatever the daemon's own is by now.
+    /// Sets the soft limit of open files for plugins, independent of the daemon's own.
     #[must_use]
     pub fn with_file_limit(mut self, soft: u64) -> Self {
         self.launcher.file_limit = Some(soft);
         self
     }
 
-    /// Takes another program than this one as the spawner; it understands [`SPAWNER_ARGUMENT`].
+    /// Starts another program than this one as the spawner; it must accept [`SPAWNER_ARGUMENT`].
     #[must_use]
     pub fn with_spawner_program(mut self, program: PathBuf) -> Self {
         self.launcher.program = program;
         self
     }
 
-    /// Needs no program: for tests of what runs plugins.
+    /// Runs the spawner on a thread instead of a process, for tests.
     #[cfg(test)]
     #[must_use]
     pub(crate) fn with_spawner_thread(mut self) -> Self {
@@ -133,25 +133,25 @@ impl RuntimeExec {
         self
     }
 
-    /// From now on delegates run in this process's mount namespace. Those that run stay where they are.
+    /// Lets delegates run in this process's mount namespace from now on. Running delegates stay where they are.
     pub fn set_runtime(&self, runtime: Arc<Process>) {
-        self.place
+        self.context
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .runtime = Some(runtime);
-        // Whoever has started a spawner for the place before is waited for here.
+        // The lock waits for a call that is just starting a spawner for the previous context.
         *self.lock_current() = None;
     }
 
-    /// Where delegates run.
-    pub fn place(&self) -> Place {
-        self.place
+    /// Returns where delegates run now.
+    pub fn context(&self) -> ExecContext {
+        self.context
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// Starts a program that outlives this daemon: charged to the runtime, and with nothing on its standard streams.
+    /// Starts a program that outlives this daemon: in the runtime's cgroup, with `/dev/null` as its standard streams.
     pub fn start(
         &self,
         path: &Path,
@@ -178,7 +178,7 @@ impl RuntimeExec {
         })
     }
 
-    /// Hands something to the spawner, and once more to another one where the first turns out to have gone before.
+    /// Calls the spawner, and once more a new one if the first turns out to have ended before.
     fn on_spawner<T>(
         &self,
         path: &Path,
@@ -187,25 +187,25 @@ impl RuntimeExec {
         let mut current = self.current(path)?;
         let mut outcome = act(&current);
         if matches!(outcome, Err(Failure::NotSent)) {
-            self.give_up(&current);
+            self.discard(&current);
             current = self.current(path)?;
             outcome = act(&current);
         }
         outcome.map_err(|failure| self.explain(path, &current, failure))
     }
 
-    /// The spawner of the present place.
+    /// Returns the spawner of the present context, and starts it if need be.
     fn current(&self, path: &Path) -> Result<Arc<Current>, ExecError> {
         let mut current = self.lock_current();
         if let Some(current) = &*current {
             return Ok(Arc::clone(current));
         }
-        let place = self.place();
+        let context = self.context();
         let mark = Mark::new(self.spawners.fetch_add(1, Ordering::Relaxed));
         let variables = mark.variables();
-        let spawner = Spawner::start(&self.launcher, &place, mark)
+        let spawner = Spawner::start(&self.launcher, &context, mark)
             .map_err(|reason| unavailable(path, reason))?;
-        let of_runtime = match (&place.chroot, &place.runtime) {
+        let of_runtime = match (&context.chroot, &context.runtime) {
             (None, Some(runtime)) => runtime.search_path.as_deref(),
             _ => None,
         };
@@ -220,8 +220,8 @@ impl RuntimeExec {
         Ok(Arc::clone(current.insert(started)))
     }
 
-    /// The next call starts another spawner; calls that are under way keep this one.
-    fn give_up(&self, lost: &Arc<Current>) {
+    /// Makes the next call start another spawner; calls in flight keep this one.
+    fn discard(&self, lost: &Arc<Current>) {
         let mut current = self.lock_current();
         if current
             .as_ref()
@@ -235,9 +235,9 @@ impl RuntimeExec {
         let reason = match failure {
             Failure::NotStarted(source) => return failed(path, source),
             Failure::NotSent | Failure::Lost => "the process that starts plugins has ended",
-            Failure::Silent => "the process that starts plugins does not answer",
+            Failure::Silent => "the process that starts plugins does not respond",
         };
-        self.give_up(current);
+        self.discard(current);
         unavailable(path, reason.to_owned())
     }
 
@@ -304,24 +304,24 @@ impl Exec for RuntimeExec {
                 })),
                 Err(broken) => {
                     if call.kill().is_err() {
-                        // What went wrong first is what counts for this call.
-                        self.give_up(current);
+                        // The first error is the one to report.
+                        self.discard(current);
                     }
                     Ok(Err(broken))
                 }
             }
         })?;
         let output = output.map_err(|broken| broken.into_exec_error(path, &self.limits))?;
-        let talk = output.stderr.trim_ascii();
-        if output.status.success() && !talk.is_empty() {
-            let text = String::from_utf8_lossy(talk);
-            info!(plugin = %path.display(), stderr = %text, "a plugin talks");
+        let stderr = output.stderr.trim_ascii();
+        if output.status.success() && !stderr.is_empty() {
+            let stderr = String::from_utf8_lossy(stderr);
+            info!(plugin = %path.display(), %stderr, "a plugin wrote to stderr");
         }
         output.into_answer(path)
     }
 }
 
-/// The pipes of a plugin: the daemon's ends, and the plugin's stdin, stdout and stderr.
+/// Creates the pipes of a plugin: the daemon's ends, and the plugin's stdin, stdout and stderr.
 fn pipes() -> io::Result<(Streams, [OwnedFd; 3])> {
     let (stdin, to_child) = io::pipe()?;
     let (from_child, stdout) = io::pipe()?;
@@ -334,12 +334,15 @@ fn pipes() -> io::Result<(Streams, [OwnedFd; 3])> {
     Ok((streams, [stdin.into(), stdout.into(), stderr.into()]))
 }
 
-/// Opens a network namespace by the path that the runtime gave, as the runtime would.
-pub fn open_netns(root: &Root, place: &Place, netns: &str) -> io::Result<OwnedFd> {
+/// Opens a network namespace by a path of the runtime, in the runtime's file tree.
+pub fn open_netns(root: &Root, context: &ExecContext, netns: &str) -> io::Result<OwnedFd> {
     if netns.starts_with("/proc/") {
         return Ok(File::open(netns)?.into());
     }
-    let tree = place.runtime.as_ref().map_or(root, |runtime| &runtime.tree);
+    let tree = context
+        .runtime
+        .as_ref()
+        .map_or(root, |runtime| &runtime.tree);
     let file = tree.open_file(netns);
     file.map(OwnedFd::from).map_err(|error| error.source)
 }

@@ -1,7 +1,7 @@
-//! The limit of open files: as high as it may be for the daemon, as it was for plugins.
+//! The limit of open files: raised to the maximum for the daemon, kept for plugins.
 //!
-//! A full node has more connections than the usual soft limit of 1024 files, and plugins may close every file up to their limit one
-//! by one, so that a high one makes them slow.
+//! A full node needs more connections than the usual soft limit of 1024 files allows. Plugins may close every file descriptor up to their
+//! limit one by one, so a high limit would make them slow.
 
 use std::sync::OnceLock;
 
@@ -19,12 +19,12 @@ pub fn raise() {
         ..original
     };
     match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => debug!(?original, ?raised, "limit of open files"),
+        Ok(()) => debug!(?original, ?raised, "raised the limit of open files"),
         Err(error) => warn!(%error, ?original, "cannot raise the limit of open files"),
     }
 }
 
-/// The soft limit before it was raised, which plugins get; `None` where it was not raised or there was none.
+/// Returns the soft limit before it was raised, which plugins get; `None` if it was not raised or there was none.
 pub fn original() -> Option<u64> {
     ORIGINAL.get().and_then(|limit| limit.current)
 }

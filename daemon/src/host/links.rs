@@ -1,6 +1,6 @@
 //! Interfaces and default routes in a container's network namespace, which the calling thread enters and leaves again.
 //!
-//! A thread that stayed would keep all interfaces of a pod that is gone.
+//! A thread that stayed would keep all interfaces of a deleted pod alive.
 
 use std::{
     fs::File,
@@ -29,12 +29,12 @@ use crate::{
     },
 };
 
-/// The kernel's answers come in pieces of half this size at most.
+/// Twice the maximum size of a message from the kernel.
 const DATAGRAM: usize = 64 << 10;
-/// How often routes that change meanwhile are listed.
+/// The most attempts to list routes that change meanwhile.
 const LISTINGS: u32 = 10;
 
-/// Looks into real namespaces.
+/// Inspects and changes real network namespaces.
 #[derive(Debug)]
 pub struct NetnsProbe {
     root: Arc<Root>,
@@ -43,7 +43,7 @@ pub struct NetnsProbe {
 }
 
 impl NetnsProbe {
-    /// Resolves namespace paths as the runtime of `exec` does.
+    /// Creates a probe that resolves namespace paths like the runtime of `exec`.
     pub fn new(root: Arc<Root>, exec: Arc<RuntimeExec>) -> Self {
         Self {
             root,
@@ -73,7 +73,7 @@ impl LinkProbe for NetnsProbe {
 impl NetnsProbe {
     /// Runs `act` with this thread inside the namespace.
     fn inside<T>(&self, netns: &str, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let netns = open_netns(&self.root, &self.exec.place(), netns)?;
+        let netns = open_netns(&self.root, &self.exec.context(), netns)?;
         let own = if let Some(own) = self.own.get() {
             own
         } else {
@@ -85,7 +85,7 @@ impl NetnsProbe {
     }
 }
 
-/// A socket that was opened inside the namespace. A socket stays in its namespace, so any thread can use it.
+/// A socket opened inside the namespace. It stays in that namespace, so any thread can use it.
 struct NetnsInterfaces(OwnedFd);
 
 impl Interfaces for NetnsInterfaces {
@@ -94,7 +94,7 @@ impl Interfaces for NetnsInterfaces {
     }
 }
 
-/// The network namespace that this process is in.
+/// The network namespace of this process.
 #[derive(Debug)]
 struct Namespace {
     file: OwnedFd,
@@ -108,13 +108,13 @@ impl Namespace {
         Ok(Self { file, identity })
     }
 
-    /// Moves this thread to another namespace until the guard is dropped; `None` where it is there already, since moving takes a
-    /// right that being there does not.
+    /// Moves this thread to another namespace until the guard is dropped. Returns `None` if it is there already, since `setns` needs a
+    /// privilege even then.
     fn leave_for(&self, netns: &OwnedFd) -> io::Result<Option<Elsewhere<'_>>> {
         if identity(netns)? == self.identity {
             return Ok(None);
         }
-        // The kernel checks the same rights on the way back, so a thread that could not return never leaves.
+        // The kernel checks the same privileges on the way back, so a thread that could not return never leaves.
         enter(&self.file)?;
         enter(netns)?;
         Ok(Some(Elsewhere { own: self }))
@@ -129,8 +129,8 @@ struct Elsewhere<'a> {
 impl Drop for Elsewhere<'_> {
     fn drop(&mut self) {
         if let Err(error) = enter(&self.own.file) {
-            error!(%error, "a thread cannot return from a pod's network namespace, so the daemon ends");
-            // What this thread did next would happen in the pod.
+            error!(%error, "a thread cannot return from a pod's network namespace: the daemon aborts");
+            // The next work of this thread would happen in the pod.
             std::process::abort();
         }
     }
@@ -146,7 +146,7 @@ fn identity(file: &OwnedFd) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Opens a socket for questions about the interfaces of this thread's namespace.
+/// Opens a socket to query the interfaces of this thread's namespace.
 fn interface_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::INET,
@@ -156,7 +156,7 @@ fn interface_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// The index of an interface, if there is one of that name.
+/// Returns the index of an interface, or `None` if it does not exist.
 fn index(socket: &OwnedFd, ifname: &str) -> io::Result<Option<u32>> {
     match netdevice::name_to_index(socket, ifname) {
         Ok(index) => Ok(Some(index)),
@@ -165,7 +165,7 @@ fn index(socket: &OwnedFd, ifname: &str) -> io::Result<Option<u32>> {
     }
 }
 
-/// Takes all default routes of the family away but those that are wanted, and makes what is not there.
+/// Deletes all default routes of the family but the wanted ones, and adds those that are missing.
 fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result<()> {
     let interfaces = interface_socket()?;
     let wanted = routes
@@ -185,13 +185,13 @@ fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result
     };
     for other in &found {
         if !wanted.iter().any(|one| is_it(other, one)) {
-            ask(&socket, &netlink::delete(other))?;
+            exchange(&socket, &netlink::delete(other))?;
         }
     }
     for one in &wanted {
         if !found.iter().any(|found| is_it(found, one)) {
             let (interface, route) = one;
-            ask(
+            exchange(
                 &socket,
                 &netlink::add(family, *interface, route.gateway, route.metric),
             )?;
@@ -200,12 +200,12 @@ fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result
     Ok(())
 }
 
-/// The default routes of a family, listed again while they change.
+/// Lists the default routes of a family, again if they change meanwhile.
 fn default_routes(socket: &OwnedFd, family: Family) -> io::Result<Vec<Found>> {
     for _ in 0..LISTINGS {
-        let answer = ask(socket, &netlink::list(family))?;
-        if !answer.is_interrupted {
-            return Ok(answer.found);
+        let reply = exchange(socket, &netlink::list(family))?;
+        if !reply.is_interrupted {
+            return Ok(reply.found);
         }
     }
     Err(io::Error::other(
@@ -223,29 +223,29 @@ fn netlink_socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Sends one message and reads the answer to its end.
-fn ask(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Answer> {
+/// Sends one message and reads the complete reply.
+fn exchange(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Reply> {
     send(socket, message, SendFlags::empty())?;
-    let mut whole = netlink::Answer::default();
+    let mut reply = netlink::Reply::default();
     let mut buffer = vec![0; DATAGRAM];
-    while !whole.is_last {
+    while !reply.is_last {
         let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
         let part = netlink::read(&buffer[..length])?;
-        whole.found.extend(part.found);
-        whole.is_last = part.is_last;
-        whole.is_interrupted |= part.is_interrupted;
+        reply.found.extend(part.found);
+        reply.is_last = part.is_last;
+        reply.is_interrupted |= part.is_interrupted;
     }
-    Ok(whole)
+    Ok(reply)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::exec::Place;
+    use crate::host::exec::ExecContext;
 
     fn probe() -> NetnsProbe {
         let root = Arc::new(Root::open("/").unwrap());
-        let exec = RuntimeExec::new(Arc::clone(&root), Place::default());
+        let exec = RuntimeExec::new(Arc::clone(&root), ExecContext::default());
         NetnsProbe::new(root, Arc::new(exec))
     }
 
@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_no_namespace_is_an_error() {
+    fn file_that_is_not_a_namespace_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         assert!(probe().interfaces(path).is_err());
     }
 
     #[test]
-    fn routes_are_listed_by_the_kernel() {
+    fn kernel_lists_default_routes() {
         let socket = netlink_socket().unwrap();
         for family in Family::ALL {
             for found in default_routes(&socket, family).unwrap() {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_told() {
+    fn missing_interface_is_an_error() {
         let route = DefaultRoute {
             ifname: "no-such-link".into(),
             gateway: None,

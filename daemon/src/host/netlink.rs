@@ -1,5 +1,5 @@
-//! The kernel's messages about routes (rtnetlink), as far as default routes need them: plain functions over bytes.
-//! Whose socket they go through is decided elsewhere.
+//! The kernel's messages about routes (rtnetlink), as far as default routes need them: plain functions over bytes. The caller opens the
+//! socket.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,10 +16,10 @@ const REQUEST: u16 = 0x1;
 const ACKNOWLEDGE: u16 = 0x4;
 const INTERRUPTED: u16 = 0x10;
 const DUMP: u16 = 0x300;
-/// Beside those that are there.
+/// Adds a route even if there are others to the destination.
 const CREATE: u16 = 0x400;
 
-/// Lengths of a message's header, and of what follows it about a route.
+/// Lengths of a message's header, and of the route header after it.
 const HEADER: usize = 16;
 const ROUTE: usize = 12;
 
@@ -36,38 +36,38 @@ const METRIC: u16 = 6;
 /// A default route of the main table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Its interface; none of its own where it has several next hops.
+    /// `None` for a route with several next hops.
     pub(crate) interface: Option<u32>,
-    /// Its gateway; a route to a link has none.
+    /// `None` for a route to a link.
     pub(crate) gateway: Option<IpAddr>,
-    /// All that the kernel said of it, which is what it is deleted by.
+    /// The kernel's message about it, which also deletes it.
     body: Vec<u8>,
 }
 
-/// What an answer of the kernel holds.
+/// The content of a reply of the kernel.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     /// Default routes of the main table.
     pub(crate) found: Vec<Found>,
-    /// Whether nothing more comes.
+    /// True for the last message.
     pub(crate) is_last: bool,
-    /// Whether routes have changed while they were listed.
+    /// True if routes changed while they were listed.
     pub(crate) is_interrupted: bool,
 }
 
-/// Asks for all routes of a family.
+/// A request to list all routes of a family.
 pub(crate) fn list(family: Family) -> Vec<u8> {
     let mut body = [0; ROUTE];
     body[0] = number(family);
     message(GET_ROUTES, REQUEST | DUMP, &body)
 }
 
-/// Takes a route away.
+/// A request to delete a route.
 pub(crate) fn delete(route: &Found) -> Vec<u8> {
     message(DELETE_ROUTE, REQUEST | ACKNOWLEDGE, &route.body)
 }
 
-/// Makes a default route.
+/// A request to add a default route.
 pub(crate) fn add(family: Family, interface: u32, gateway: Option<IpAddr>, metric: u32) -> Vec<u8> {
     let scope = if gateway.is_some() { UNIVERSE } else { LINK };
     let mut body = vec![
@@ -93,34 +93,34 @@ pub(crate) fn add(family: Family, interface: u32, gateway: Option<IpAddr>, metri
     message(NEW_ROUTE, REQUEST | ACKNOWLEDGE | CREATE, &body)
 }
 
-/// Reads one datagram of the kernel's; what it refuses is an error with its number.
-pub(crate) fn read(mut bytes: &[u8]) -> io::Result<Answer> {
-    let mut answer = Answer::default();
+/// Parses one datagram of the kernel; a refusal becomes an error with its number.
+pub(crate) fn read(mut bytes: &[u8]) -> io::Result<Reply> {
+    let mut reply = Reply::default();
     while !bytes.is_empty() {
         let length = word(bytes, 0).ok_or_else(cut)? as usize;
-        let whole = bytes.get(..length).filter(|_| length >= HEADER);
-        let (whole, body) = whole
-            .and_then(|whole| Some((whole, whole.get(HEADER..)?)))
+        let message = bytes.get(..length).filter(|_| length >= HEADER);
+        let (message, body) = message
+            .and_then(|message| Some((message, message.get(HEADER..)?)))
             .ok_or_else(cut)?;
-        answer.is_interrupted |= half(whole, 6).ok_or_else(cut)? & INTERRUPTED != 0;
-        match half(whole, 4).ok_or_else(cut)? {
+        reply.is_interrupted |= half(message, 6).ok_or_else(cut)? & INTERRUPTED != 0;
+        match half(message, 4).ok_or_else(cut)? {
             ERROR => {
                 let code = word(body, 0).ok_or_else(cut)?.cast_signed();
                 if code != 0 {
                     return Err(io::Error::from_raw_os_error(-code));
                 }
-                answer.is_last = true;
+                reply.is_last = true;
             }
-            DONE => answer.is_last = true,
-            NEW_ROUTE => answer.found.extend(default_route(body)?),
+            DONE => reply.is_last = true,
+            NEW_ROUTE => reply.found.extend(default_route(body)?),
             _ => {}
         }
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
     }
-    Ok(answer)
+    Ok(reply)
 }
 
-/// The route, if it is a default route of the main table.
+/// Returns the route if it is a default route of the main table.
 fn default_route(body: &[u8]) -> io::Result<Option<Found>> {
     let [family, destination, _, _, table, _, _, kind, ..] = *body else {
         return Err(cut());
@@ -160,7 +160,7 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let mut out = length.to_ne_bytes().to_vec();
     out.extend(kind.to_ne_bytes());
     out.extend(flags.to_ne_bytes());
-    // Neither a sequence number nor a sender: a socket asks one thing at a time.
+    // No sequence number and no port: a socket has one request at a time.
     out.resize(HEADER, 0);
     out.extend(body);
     out
@@ -198,7 +198,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 fn cut() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "the kernel's answer about routes is cut off",
+        "the kernel's reply about routes is truncated",
     )
 }
 
@@ -224,32 +224,32 @@ mod tests {
             route(MAIN_TABLE, 7, 0, "fd00::1", 3),
             route(MAIN_TABLE, UNICAST, 0, "fd00::1", 4),
         ];
-        let answer = read(&bytes.concat()).unwrap();
-        let found: Vec<_> = answer
+        let reply = read(&bytes.concat()).unwrap();
+        let found: Vec<_> = reply
             .found
             .iter()
             .map(|found| (found.interface, found.gateway.unwrap().to_string()))
             .collect();
         let expected = [(Some(3), "10.0.0.1".into()), (Some(4), "fd00::1".into())];
         assert_eq!(found, expected);
-        assert!(!answer.is_last && !answer.is_interrupted);
-        // What is deleted is what was found, to the byte.
-        assert_eq!(delete(&answer.found[0])[HEADER..], bytes[0][HEADER..]);
+        assert!(!reply.is_last && !reply.is_interrupted);
+        // The request to delete repeats the found route byte by byte.
+        assert_eq!(delete(&reply.found[0])[HEADER..], bytes[0][HEADER..]);
     }
 
     #[test]
-    fn a_route_to_a_link_has_no_gateway() {
+    fn route_to_a_link_has_no_gateway() {
         let bytes = add(Family::V4, 7, None, 0);
-        let answer = read(&bytes).unwrap();
+        let reply = read(&bytes).unwrap();
         assert_eq!(
-            (answer.found[0].interface, answer.found[0].gateway),
+            (reply.found[0].interface, reply.found[0].gateway),
             (Some(7), None)
         );
         assert_eq!(bytes[HEADER + 6], LINK);
     }
 
     #[test]
-    fn the_end_and_refusals_are_told() {
+    fn end_and_refusals_are_recognised() {
         let end = |code: i32| message(ERROR, 0, &code.to_ne_bytes());
         assert!(read(&end(0)).unwrap().is_last);
         assert_eq!(read(&end(-101)).unwrap_err().raw_os_error(), Some(101));
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_are_too_few_to_be_read_safely() {
-        let whole = route(MAIN_TABLE, UNICAST, 0, "fd00::1", 4);
-        for length in 1..whole.len() {
-            let mut bytes = whole[..length].to_vec();
+    fn truncated_messages_are_errors() {
+        let complete = route(MAIN_TABLE, UNICAST, 0, "fd00::1", 4);
+        for length in 1..complete.len() {
+            let mut bytes = complete[..length].to_vec();
             read(&bytes).unwrap_err();
             if let (Some(head), Ok(length)) = (bytes.get_mut(..4), u32::try_from(length)) {
                 head.copy_from_slice(&length.to_ne_bytes());
-                // It may be whole by its own word; it must not be read beyond its end.
+                // Its own length may be valid now, but it must not be read beyond its end.
                 let _ = read(&bytes);
             }
         }

@@ -1,11 +1,12 @@
-//! Plugins that outlived their daemon. They go on with an ADD that nobody remembers, beside the DEL that undoes it, so a start ends them.
+//! Ends plugins that outlived their daemon. They would go on with an ADD that no daemon knows, concurrently with the DEL that undoes it, so
+//! every start ends them.
 //!
-//! Every plugin carries its daemon's name in its environment, and so does every plugin that it calls. A helper that a plugin leaves
-//! behind on purpose has a session of its own, and is let be. The process that starts plugins stays in the daemon's session, and so do they.
+//! Every plugin has its daemon's identity in its environment, and so has every plugin that it calls. A helper that a plugin leaves behind
+//! on purpose has a session of its own and is not ended. The spawner, which starts plugins, stays in the daemon's session, and so do they.
 //!
-//! When that process is lost while the daemon lives on, what it had started is ended in the same way.
+//! When the spawner ends before the daemon, the plugins that it had started are ended in the same way.
 
-mod held;
+mod handle;
 
 use std::{
     fs::{self, File},
@@ -19,37 +20,37 @@ use rustix::{
 };
 use tracing::{info, warn};
 
-use self::held::Held;
+use self::handle::ProcessHandle;
 
-/// The variable that holds the name of a plugin's daemon.
+/// The variable with the identity of a plugin's daemon.
 pub const VARIABLE: &str = "MULTUS_DAEMON";
-/// The variable that tells the spawners of one daemon apart.
+/// The variable that distinguishes the spawners of one daemon.
 const SPAWNER: &str = "MULTUS_SPAWNER";
-/// An environment is not read further.
+/// The most bytes that are read of an environment.
 const MAX_ENVIRONMENT: u64 = 1 << 20;
-/// So long all of them may finish by themselves: a plugin that is killed may leave behind what no DEL finds, as an empty lease.
+/// The time for all of them to finish by themselves: a killed plugin may leave something that no DEL finds, such as an empty lease.
 const GRACE: Duration = Duration::from_secs(3);
-/// A process that was killed is gone by then, unless the kernel holds it.
+/// The time for a killed process to end, unless the kernel blocks it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const STATE: usize = 3;
 const SESSION: usize = 6;
 const STARTED: usize = 22;
 
-/// A process, for all time: ids are used again, with another start.
+/// Identifies a process for ever: the kernel uses a pid again, but with another start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name {
+pub struct ProcessIdentity {
     pid: u32,
     started: u64,
 }
 
-impl Name {
-    /// This process.
+impl ProcessIdentity {
+    /// The identity of this process.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id())
     }
 
-    /// That of an id, now.
+    /// The identity of the process that has this pid now.
     fn of(pid: u32) -> io::Result<Self> {
         let started = started(pid)?;
         Ok(Self { pid, started })
@@ -68,28 +69,28 @@ impl Name {
     }
 }
 
-impl std::fmt::Display for Name {
+impl std::fmt::Display for ProcessIdentity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}-{}", self.pid, self.started)
     }
 }
 
-/// What a spawner and all that it starts carry in their environments.
+/// The variables in the environment of a spawner and of every process that it starts.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    daemon: Option<Name>,
+    daemon: Option<ProcessIdentity>,
     spawner: u64,
 }
 
 impl Mark {
-    /// For the spawner of this number of this daemon.
+    /// The mark of one of this daemon's spawners, by its number.
     pub fn new(spawner: u64) -> Self {
-        // Without /proc nothing is marked, and nothing could be found.
-        let daemon = Name::own().ok();
+        // Without /proc no process is marked, and none could be found.
+        let daemon = ProcessIdentity::own().ok();
         Self { daemon, spawner }
     }
 
-    /// The variables that hold it.
+    /// The variables of this mark.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let Some(daemon) = self.daemon else {
             return Vec::new();
@@ -100,23 +101,23 @@ impl Mark {
         ]
     }
 
-    /// Whether the process carries it and has not left for a session of its own.
+    /// Returns whether a process has this mark and no session of its own.
     fn is_on(&self, pid: i32) -> bool {
         let Some(daemon) = daemon_of(pid).filter(|daemon| Some(*daemon) == self.daemon) else {
             return false;
         };
         carried(pid, SPAWNER).is_some_and(|spawner| spawner == self.spawner.to_string())
-            && is_counted_as_we_are(pid)
-            && !is_in_session_of_its_own(pid, daemon)
+            && is_in_our_pid_namespace(pid)
+            && !has_own_session(pid, daemon)
     }
 }
 
-/// Ends the plugins of daemons that are no more, and returns how many there were.
+/// Ends the plugins of ended daemons, and returns their number.
 pub fn end() -> usize {
     end_all(&is_orphan)
 }
 
-/// Ends the plugins of a spawner of this daemon that is no more, and returns how many there were.
+/// Ends the plugins of an ended spawner of this daemon, and returns their number.
 pub fn end_spawned(mark: &Mark) -> usize {
     end_all(&|pid| mark.is_on(pid))
 }
@@ -128,7 +129,7 @@ fn end_all(is_orphan: &dyn Fn(i32) -> bool) -> usize {
         .count()
 }
 
-/// The ids of all processes; none where they cannot be listed.
+/// Lists the pids of all processes; none if they cannot be listed.
 fn processes() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -142,10 +143,10 @@ fn end_one(pid: i32, grace: Instant, is_orphan: &dyn Fn(i32) -> bool) -> bool {
         return false;
     };
     let ended = || -> rustix::io::Result<bool> {
-        let Some(process) = Held::new(id)? else {
+        let Some(process) = ProcessHandle::new(id)? else {
             return Ok(false);
         };
-        // Held, the id cannot become another's: only now it is certain whose it is.
+        // With the handle the pid stays this process's, so only this check is certain.
         if !is_orphan(pid) || process.has_ended(grace)? {
             return Ok(false);
         }
@@ -158,25 +159,25 @@ fn end_one(pid: i32, grace: Instant, is_orphan: &dyn Fn(i32) -> bool) -> bool {
     };
     match ended() {
         Ok(true) => {
-            info!(pid, "ended a plugin that had outlived what started it");
+            info!(pid, "ended an orphaned plugin");
             true
         }
         Ok(false) => false,
         Err(error) => {
-            warn!(pid, %error, "cannot end a plugin that has outlived what started it");
+            warn!(pid, %error, "cannot end an orphaned plugin");
             false
         }
     }
 }
 
-/// Asks every process that carries this variable to end; how many there were.
+/// Sends SIGTERM to every process with this variable, and returns their number.
 pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
     let is_marked = |pid: i32| {
-        is_counted_as_we_are(pid) && carried(pid, variable).is_some_and(|found| found == value)
+        is_in_our_pid_namespace(pid) && carried(pid, variable).is_some_and(|found| found == value)
     };
     let end = |pid: i32| {
-        let process = Held::new(Pid::from_raw(pid)?).ok()??;
-        // Held, the id cannot become another's.
+        let process = ProcessHandle::new(Pid::from_raw(pid)?).ok()??;
+        // With the handle the pid stays this process's.
         if !is_marked(pid) {
             return None;
         }
@@ -187,37 +188,37 @@ pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
         .count()
 }
 
-/// Whether the process is a plugin of a daemon that is no more.
+/// Returns whether the process is a plugin of an ended daemon.
 fn is_orphan(pid: i32) -> bool {
     let Some(daemon) = daemon_of(pid) else {
         return false;
     };
-    // In a container of this node there may be another node, whose daemon counts its processes by itself.
-    if !is_counted_as_we_are(pid) {
+    // A container of this node may be another node, whose daemon has pids of another namespace.
+    if !is_in_our_pid_namespace(pid) {
         return false;
     }
-    !daemon.is_alive() && !is_in_session_of_its_own(pid, daemon)
+    !daemon.is_alive() && !has_own_session(pid, daemon)
 }
 
-/// The session of a plugin is its daemon's, or whoever's that one was: the spawner between them starts none.
-fn is_in_session_of_its_own(pid: i32, daemon: Name) -> bool {
+/// A plugin is in its daemon's session, which the spawner between them does not change. Returns whether it left that for one of its own.
+fn has_own_session(pid: i32, daemon: ProcessIdentity) -> bool {
     let session = stat_field(pid, SESSION).ok().and_then(|id| id.parse().ok());
     session.is_none_or(|session| session == pid || daemon_of(session) == Some(daemon))
 }
 
-/// Whether ids of processes mean the same to it as to us.
-fn is_counted_as_we_are(pid: i32) -> bool {
-    let namespace = |who: &str| fs::read_link(format!("/proc/{who}/ns/pid"));
+/// Returns whether the process is in our pid namespace, so that the pids in its environment are ours.
+fn is_in_our_pid_namespace(pid: i32) -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid"));
     let (theirs, ours) = (namespace(&pid.to_string()), namespace("self"));
     matches!((theirs, ours), (Ok(theirs), Ok(ours)) if theirs == ours)
 }
 
-/// The daemon that a process carries. What cannot be read is not ours.
-fn daemon_of(pid: i32) -> Option<Name> {
-    Name::parse(&carried(pid, VARIABLE)?)
+/// Returns the daemon in a process's environment, or `None` if that cannot be read.
+fn daemon_of(pid: i32) -> Option<ProcessIdentity> {
+    ProcessIdentity::parse(&carried(pid, VARIABLE)?)
 }
 
-/// The value of a variable of a process; none as well where that cannot be read.
+/// Returns the value of a process's variable, or `None` if the environment cannot be read.
 fn carried(pid: i32, variable: &str) -> Option<String> {
     let mut environment = Vec::new();
     let read = File::open(format!("/proc/{pid}/environ")).and_then(|file| {
@@ -235,13 +236,13 @@ fn named_in(environment: &[u8], variable: &str) -> Option<String> {
     std::str::from_utf8(value).ok().map(str::to_owned)
 }
 
-/// When a process was started, in the kernel's ticks.
+/// Returns the start time of a process in the kernel's ticks.
 fn started(pid: u32) -> io::Result<u64> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     stat_field(pid, STARTED)?.parse().map_err(io::Error::other)
 }
 
-/// A field of `stat`, counted as proc(5) does, behind the name in brackets.
+/// Returns a field of `stat` after the name in parentheses, numbered as in proc(5).
 fn stat_field(pid: i32, number: usize) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -258,14 +259,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
-        let own = Name::own().unwrap();
+    fn identity_round_trips() {
+        let own = ProcessIdentity::own().unwrap();
         assert!(own.is_alive());
-        assert_eq!(Name::parse(&own.to_string()), Some(own));
-        let other = Name { started: 1, ..own };
-        assert!(!other.is_alive(), "the id is somebody else's by now");
+        assert_eq!(ProcessIdentity::parse(&own.to_string()), Some(own));
+        let other = ProcessIdentity { started: 1, ..own };
+        assert!(!other.is_alive(), "the pid is another process's");
         let environment = format!("A=1\0{VARIABLE}={own}\0B=2\0");
-        let found = |environment: &str| Name::parse(&named_in(environment.as_bytes(), VARIABLE)?);
+        let found = |environment: &str| {
+            ProcessIdentity::parse(&named_in(environment.as_bytes(), VARIABLE)?)
+        };
         assert_eq!(found(&environment), Some(own));
         for none in ["", "A=1\0", "MULTUS_DAEMON=\0", "MULTUS_DAEMON=1\0"] {
             assert_eq!(found(none), None, "{none}");
@@ -273,15 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn orphans_end_and_nobody_else() {
-        let own = Name::own().unwrap();
-        let ended = Name { started: 1, ..own };
-        let spawn = |words: &[&str], daemon: Option<Name>| {
-            let mut command = Command::new(words[0]);
+    fn only_orphans_are_ended() {
+        let own = ProcessIdentity::own().unwrap();
+        let ended = ProcessIdentity { started: 1, ..own };
+        let spawn = |args: &[&str], daemon: Option<ProcessIdentity>| {
+            let mut command = Command::new(args[0]);
             if let Some(daemon) = daemon {
                 command.env(VARIABLE, daemon.to_string());
             }
-            command.args(&words[1..]).stdin(Stdio::null());
+            command.args(&args[1..]).stdin(Stdio::null());
             command.spawn().unwrap()
         };
         let mut children = [
@@ -290,7 +293,7 @@ mod tests {
             spawn(&["setsid", "sleep", "600"], Some(ended)),
             spawn(&["sleep", "600"], Some(ended)),
         ];
-        // The program has taken over from the test once its environment is its own.
+        // Until `exec` the child still has the test's environment.
         let pids = children.each_ref().map(std::process::Child::id);
         for pid in pids {
             let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Networks of pods that run. Another controller names them on `/delegate`, one at a time; or, where the option `dynamicNetworks` is on,
-//! the annotation of a running pod is followed. What is done to a container is the engine's business in both cases.
+//! Hot plug: changes to the networks of running pods. Another controller requests them on `/delegate`, one network at a time; with the option
+//! `dynamicNetworks` the daemon reconciles running pods with their annotations. In both cases the engine changes the containers.
 
 mod queue;
-mod task;
+mod reconciler;
 
-pub use task::{Follower, run};
+pub use reconciler::{PodReconciler, run};

@@ -1,4 +1,5 @@
-//! Replaying the DELs that the shim wrote down while no daemon answered. An ADD waits for those of its own container and pod.
+//! The journal holds the DELs that the shim accepted while no daemon answered. The daemon replays them, and an ADD waits for those of its own
+//! container and pod.
 
 mod pending;
 
@@ -15,15 +16,15 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use self::pending::Pending;
-use crate::{call::Call, host::dir_watch::DirectoryWatch};
+use crate::{call::CniCall, host::dir_watch::DirectoryWatch};
 
-pub(crate) use self::pending::{About, PATIENCE, Verdict};
+pub(crate) use self::pending::{PATIENCE, Subject, Verdict};
 
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 const MAX_ENTRY: u64 = api::MAX_MESSAGE as u64;
 
-/// What this daemon knows of the journal. ADDs wait here for the entries of their own container and pod.
+/// The entries that this daemon has read from the journal, for which ADDs wait.
 #[derive(Debug, Default)]
 pub struct Journal {
     pending: Mutex<Pending>,
@@ -31,8 +32,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Returns once no untried entry concerns this container and pod.
-    pub(crate) async fn wait_for(&self, add: &About) {
+    /// Returns once every entry that concerns this container or pod was tried.
+    pub(crate) async fn wait_for(&self, add: &Subject) {
         self.until(|pending| {
             if pending.hurry(add) {
                 self.changed.notify_waiters();
@@ -42,28 +43,28 @@ impl Journal {
         .await;
     }
 
-    /// Returns once every entry that is known was tried.
+    /// Returns once every entry that was read was tried.
     pub(crate) async fn wait_for_first_pass(&self) {
         self.until(|pending| !pending.has_untried()).await;
     }
 
-    async fn until(&self, mut is_so: impl FnMut(&mut Pending) -> bool) {
+    async fn until(&self, mut condition: impl FnMut(&mut Pending) -> bool) {
         loop {
             let changed = self.changed.notified();
-            if is_so(&mut self.pending()) {
+            if condition(&mut self.pending()) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Every statement leaves it whole, so a panic elsewhere does not spoil it.
+    /// Ignores poisoning: the entries are consistent after every statement, so a panic of another thread does no harm to them.
     pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Watches the journals in these directories of state, made if need be.
+/// Watches the journals in these state directories, which are created if they do not exist.
 pub(crate) fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWatch> {
     let dirs: Vec<_> = cni_dirs.iter().map(|dir| journal::dir(dir)).collect();
     for dir in &dirs {
@@ -73,7 +74,7 @@ pub(crate) fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWa
     DirectoryWatch::new(root, &dirs.iter().map(PathBuf::as_path).collect::<Vec<_>>())
 }
 
-/// Writes a DEL down as the shim does: CNI's variables alone, for others may be secrets.
+/// Writes a DEL to the journal as the shim does: with CNI's variables alone, since others may be secrets.
 pub fn put(
     root: &Root,
     cni_dir: &Path,
@@ -87,7 +88,8 @@ pub fn put(
     root.write_atomic(dir.join(name), &request.to_json(), FILE_MODE)
 }
 
-/// Reads which entries these directories of state hold, without doing them. What is no request is set aside as `<name>.broken`.
+/// Reads the entries of the journals in these state directories, without replaying them. A file that is no request is renamed to
+/// `<name>.broken`.
 pub(crate) fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), RootError> {
     let mut entries = Vec::new();
     for dir in cni_dirs.iter().map(|dir| journal::dir(dir)) {
@@ -108,47 +110,47 @@ pub(crate) fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Resu
         if journal.pending().knows(&path, identity) {
             continue;
         }
-        let about = match load(root, &path) {
-            Ok(Loaded::Request(request)) => about(&request),
-            Ok(Loaded::Gone) => continue,
-            // Trying it fails in the same way, and tells.
-            Err(_) => About::default(),
+        let subject = match load(root, &path) {
+            Ok(Loaded::Request(request)) => subject(&request),
+            Ok(Loaded::Removed) => continue,
+            // Its replay fails with the same error, and reports it.
+            Err(_) => Subject::default(),
         };
         let now = Instant::now();
-        journal.pending().put(path, identity, about, now);
+        journal.pending().put(path, identity, subject, now);
     }
     journal.changed.notify_waiters();
     Ok(())
 }
 
-/// What an entry's name leads to.
+/// The content of an entry.
 pub(crate) enum Loaded {
     Request(api::Request),
-    /// Another daemon of this node was faster, or it was set aside.
-    Gone,
+    /// Another daemon of this node replayed the entry, or it was set aside.
+    Removed,
 }
 
 pub(crate) fn load(root: &Root, path: &Path) -> Result<Loaded, RootError> {
     let bytes = match root.read(path, MAX_ENTRY) {
-        Err(error) if error.is_not_found() => return Ok(Loaded::Gone),
+        Err(error) if error.is_not_found() => return Ok(Loaded::Removed),
         other => other?,
     };
     match api::Request::from_json(&bytes) {
         Ok(request) => Ok(Loaded::Request(request)),
         Err(error) => {
-            warn!(entry = %path.display(), %error, "an entry of the journal is no request, it is set aside");
+            warn!(entry = %path.display(), %error, "setting aside a journal entry that is no request");
             set_aside(root, path)?;
-            Ok(Loaded::Gone)
+            Ok(Loaded::Removed)
         }
     }
 }
 
-fn about(request: &api::Request) -> About {
-    let call = Call::parse(request);
-    call.map(|call| About::of(&call)).unwrap_or_default()
+fn subject(request: &api::Request) -> Subject {
+    let call = CniCall::parse(request);
+    call.map(|call| Subject::of(&call)).unwrap_or_default()
 }
 
-/// Takes a name that is no entry's. Needs no space, so that a full disk does not have it tried for ever.
+/// Renames an entry so that it no longer counts as one. That needs no disk space, so a full disk does not keep the entry in retries.
 fn set_aside(root: &Root, path: &Path) -> Result<(), RootError> {
     let (dir, name) = root.parent(path)?;
     let mut aside = name.to_owned();

@@ -1,4 +1,4 @@
-//! Reading and writing the journal's files.
+//! Tests of reading and writing the journal's files.
 
 use super::*;
 
@@ -21,23 +21,23 @@ fn request(container: &str) -> api::Request {
     request
 }
 
-/// What is due, in order.
-fn due(journal: &Journal) -> Vec<(String, About)> {
+/// Takes all entries that are due, in order.
+fn due(journal: &Journal) -> Vec<(String, Subject)> {
     let now = Instant::now();
     let mut pending = journal.pending();
     let taken = std::iter::from_fn(|| pending.take(now));
     taken
-        .map(|(path, about)| {
+        .map(|(path, subject)| {
             (
                 path.file_name().unwrap().to_str().unwrap().to_owned(),
-                about,
+                subject,
             )
         })
         .collect()
 }
 
 #[test]
-fn reading_learns_whom_entries_are_about_and_sets_broken_ones_aside() {
+fn reading_finds_container_and_pod_and_sets_broken_entries_aside() {
     let (_dir, root) = root();
     let cni_dir = Path::new("/state");
     let dirs = [cni_dir.to_owned(), PathBuf::from("/none")];
@@ -54,13 +54,13 @@ fn reading_learns_whom_entries_are_about_and_sets_broken_ones_aside() {
     }
     let due = due(&journal);
     assert_eq!(due.len(), 2, "{due:?}");
-    let (name, about) = &due[0];
-    let pod = about.pod.as_ref().unwrap();
+    let (name, subject) = &due[0];
+    let pod = subject.pod.as_ref().unwrap();
     assert_eq!(
-        (name.as_str(), about.container.as_str(), pod.name.as_str()),
+        (name.as_str(), subject.container.as_str(), pod.name.as_str()),
         ("a.json", "c1", "cart")
     );
-    assert_eq!(due[1], ("c.json".to_owned(), About::default()));
+    assert_eq!(due[1], ("c.json".to_owned(), Subject::default()));
     assert_eq!(
         root.list(&pending).unwrap(),
         ["a.json", "b.json.broken", "c.json"]
@@ -68,20 +68,20 @@ fn reading_learns_whom_entries_are_about_and_sets_broken_ones_aside() {
 }
 
 #[test]
-fn what_is_put_has_no_foreign_variables() {
+fn put_keeps_cni_variables_alone() {
     let (_dir, root) = root();
     let cni_dir = Path::new("/state");
     put(&root, cni_dir, "c1.json", &request("c1")).unwrap();
     let entry = journal::dir(cni_dir).join("c1.json");
     let Loaded::Request(loaded) = load(&root, &entry).unwrap() else {
-        panic!("it is gone");
+        panic!("the entry was removed");
     };
     assert!(!loaded.env.contains_key("TOKEN"));
     assert_eq!(loaded.env["CNI_CONTAINERID"], "c1");
 }
 
 #[tokio::test]
-async fn an_add_waits_for_its_own_entries_alone() {
+async fn add_waits_for_entries_of_its_own_container_alone() {
     use futures::FutureExt;
 
     let (_dir, root) = root();
@@ -89,12 +89,12 @@ async fn an_add_waits_for_its_own_entries_alone() {
     put(&root, &cni_dir, "a.json", &request("c1")).unwrap();
     let journal = Journal::default();
     read(&root, &[cni_dir], &journal).unwrap();
-    let other = About {
+    let other = Subject {
         container: "c2".to_owned(),
         pod: None,
     };
     journal.wait_for(&other).await;
-    let own = about(&request("c2"));
+    let own = subject(&request("c2"));
     let mut waiting = Box::pin(journal.wait_for(&own));
     assert!(waiting.as_mut().now_or_never().is_none());
     let (path, _) = journal.pending().take(Instant::now()).unwrap();

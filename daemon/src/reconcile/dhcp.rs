@@ -1,8 +1,8 @@
-//! The node's plugin `dhcp`, kept serving where the option `dhcp` is on: it holds the leases of pods whose networks take their
-//! addresses by DHCP, and renews them for as long as the pods live.
+//! Keeps the node's plugin `dhcp` serving if the option `dhcp` is on: it holds the leases of pods whose networks get their addresses by
+//! DHCP, and renews them for as long as the pods live.
 //!
-//! It knows its leases by heart alone. So it is started where it outlives this daemon: charged to the runtime, in its mount
-//! namespace. Whoever serves already is let be, be it an earlier daemon's or another's.
+//! The plugin keeps its leases only in memory, so it is started where it outlives this daemon: in the runtime's cgroup and mount namespace.
+//! A plugin that serves already is kept, whether an earlier daemon or another process started it.
 
 use std::{
     io,
@@ -20,74 +20,73 @@ use crate::{
         exec::{Detached, Fate},
         orphans,
     },
-    readiness::{Part, Readiness},
-    reconcile::node::Upkeep,
+    readiness::{Gate, Readiness},
+    reconcile::node::NodeReconciler,
     serving::socket,
 };
 
-/// The plugin's name.
 const PLUGIN: &str = "dhcp";
-/// Where plugins find it, as the runtime's file tree has it.
+/// The socket that plugins connect to, in the runtime's file tree.
 const SOCKET: &str = "/run/cni/dhcp.sock";
-/// How often it is looked after.
+/// Pause between two checks.
 const PERIOD: Duration = Duration::from_secs(5);
-/// What it carries, so that a later daemon knows it.
+/// The variable in its environment by which a later daemon recognises it.
 const MARK: (&str, &str) = ("MULTUS_KEEPS", PLUGIN);
 
-/// Looks after it.
+/// Keeps the plugin serving.
 pub struct Keeper {
-    upkeep: Arc<Upkeep>,
+    reconciler: Arc<NodeReconciler>,
     socket: PathBuf,
 }
 
-/// What became of one look.
+/// The outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Served,
     Started(PathBuf),
-    /// It runs and does not serve yet.
+    /// It runs but does not serve yet.
     Starting,
     Failed(String),
 }
 
 impl Keeper {
-    /// For this node.
-    pub fn new(upkeep: Arc<Upkeep>) -> Self {
+    /// Creates the keeper of this node.
+    pub fn new(reconciler: Arc<NodeReconciler>) -> Self {
         Self {
-            upkeep,
+            reconciler,
             socket: SOCKET.into(),
         }
     }
 
-    /// Runs for ever. Of two daemons only the one that serves the node does anything.
+    /// Runs for ever. Of two daemons only the one that serves the node starts or ends the plugin.
     pub async fn run(self, is_wanted: bool) {
-        let readiness: Arc<Readiness> = Arc::clone(&self.upkeep.readiness);
+        let readiness: Arc<Readiness> = Arc::clone(&self.reconciler.readiness);
         let keeper = Arc::new(self);
-        let (mut child, mut told) = (None, None);
+        let (mut child, mut last_logged) = (None, None);
         loop {
-            readiness.wait_for(&[Part::Discovery, Part::Shim]).await;
+            readiness.wait_open(&[Gate::Discovery, Gate::Shim]).await;
             if !is_wanted {
                 let _ = tokio::task::spawn_blocking(end).await;
                 return;
             }
-            let looker = Arc::clone(&keeper);
-            let look = move || (looker.look(&mut child), child);
-            let Ok((state, left)) = tokio::task::spawn_blocking(look).await else {
+            let checker = Arc::clone(&keeper);
+            let check = move || (checker.check(&mut child), child);
+            let Ok((state, left)) = tokio::task::spawn_blocking(check).await else {
                 return;
             };
             child = left;
-            if state != State::Starting && told.as_ref() != Some(&state) {
-                tell(&state);
-                told = Some(state);
+            if state != State::Starting && last_logged.as_ref() != Some(&state) {
+                log(&state);
+                last_logged = Some(state);
             }
             tokio::time::sleep(PERIOD).await;
         }
     }
 
-    fn look(&self, child: &mut Option<Detached>) -> State {
-        let place = self.upkeep.exec.place();
+    fn check(&self, child: &mut Option<Detached>) -> State {
+        let context = self.reconciler.exec.context();
         let opened;
-        let seen = match (&place.chroot, &place.runtime) {
+        let seen = match (&context.chroot, &context.runtime) {
             (None, Some(runtime)) => &runtime.tree,
             (chroot, _) => match Root::open(chroot.as_deref().unwrap_or(Path::new("/"))) {
                 Ok(root) => {
@@ -102,7 +101,7 @@ impl Keeper {
         }
         match child.as_mut().map(Detached::fate) {
             Some(Fate::Running) => return State::Starting,
-            // It may be about to serve, and must not do so beside another one.
+            // It may be about to serve, and two of them must not serve at once.
             Some(Fate::Unknown) => {
                 orphans::end_marked(MARK);
             }
@@ -118,9 +117,9 @@ impl Keeper {
     }
 
     fn start(&self, seen: &Root) -> Result<(PathBuf, Detached), String> {
-        let exec = &self.upkeep.exec;
+        let exec = &self.reconciler.exec;
         let path = exec
-            .find(PLUGIN, &self.upkeep.plugin_dirs())
+            .find(PLUGIN, &self.reconciler.plugin_dirs())
             .map_err(|error| missing(&error))?;
         remove_stale(seen, &self.socket)
             .map_err(|error| format!("cannot remove {}: {error}", self.socket.display()))?;
@@ -132,22 +131,25 @@ impl Keeper {
     }
 }
 
-fn tell(state: &State) {
+fn log(state: &State) {
     match state {
         State::Started(path) => {
-            info!(path = %path.display(), "started the plugin that holds leases");
+            info!(path = %path.display(), "started the plugin dhcp, which holds leases");
         }
-        State::Failed(reason) => warn!(reason, "networks that take addresses by DHCP get none"),
-        State::Served => info!(socket = SOCKET, "leases are held"),
+        State::Failed(reason) => warn!(
+            reason,
+            "cannot start the plugin dhcp: networks get no addresses by DHCP"
+        ),
+        State::Served => info!(socket = SOCKET, "the plugin dhcp serves"),
         State::Starting => {}
     }
 }
 
 fn missing(error: &ExecError) -> String {
-    format!("{error}; put it into one of them, the reference plugins have it")
+    format!("{error}; install it into one of them: it is one of the reference plugins")
 }
 
-/// A socket that nobody serves keeps others from its name.
+/// Removes a socket without a process behind it, which would prevent the plugin from binding its name.
 fn remove_stale(seen: &Root, path: &Path) -> io::Result<()> {
     let is_socket = matches!(seen.kind(path), Ok(Some(Kind::Socket)));
     if is_socket {
@@ -156,11 +158,11 @@ fn remove_stale(seen: &Root, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends what this or an earlier daemon has started; how many there were.
+/// Ends the plugins that this or an earlier daemon started, and returns their number.
 pub fn end() -> usize {
     let ended = orphans::end_marked(MARK);
     if ended > 0 {
-        info!("ended the plugin that held leases");
+        info!("ended the plugin dhcp");
     }
     ended
 }
@@ -170,10 +172,10 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _, os::unix::net::UnixListener};
 
     use super::*;
-    use crate::host::exec::{Place, RuntimeExec};
+    use crate::host::exec::{ExecContext, RuntimeExec};
     use plan::daemon_config::Config;
 
-    /// A keeper whose plugin writes down how it was called, and stays.
+    /// A keeper whose plugin records its arguments and keeps running.
     fn keeper(dir: &Path, plugins: &Path) -> Keeper {
         let config = serde_json::json!({"binDir": plugins, "cniConfigDir": dir});
         let serde_json::Value::Object(config) = config else {
@@ -181,35 +183,35 @@ mod tests {
         };
         let config = Arc::new(Config::parse(config).unwrap());
         let root = Arc::new(Root::open("/").unwrap());
-        let upkeep = Upkeep {
+        let reconciler = NodeReconciler {
             exec: Arc::new(
-                RuntimeExec::new(Arc::clone(&root), Place::default()).with_spawner_thread(),
+                RuntimeExec::new(Arc::clone(&root), ExecContext::default()).with_spawner_thread(),
             ),
             readiness: Arc::new(Readiness::new(&[])),
             pod_uid: None,
             target: std::sync::Mutex::default(),
-            told: std::sync::Mutex::default(),
+            last_logged: std::sync::Mutex::default(),
             metrics: Arc::default(),
             config,
             root,
         };
         Keeper {
-            upkeep: Arc::new(upkeep),
+            reconciler: Arc::new(reconciler),
             socket: dir.join("dhcp.sock"),
         }
     }
 
     #[test]
-    fn it_is_started_once_and_ended_by_its_mark() {
+    fn plugin_is_started_once_and_ended_by_its_mark() {
         let dir = tempfile::tempdir().unwrap();
         let (plugins, called) = (dir.path().join("bin"), dir.path().join("called"));
         let keeper = keeper(dir.path(), &plugins);
         let mut child = None;
-        let State::Failed(reason) = keeper.look(&mut child) else {
+        let State::Failed(reason) = keeper.check(&mut child) else {
             panic!("there is no plugin");
         };
         assert!(
-            reason.contains("dhcp") && reason.contains("put it"),
+            reason.contains("dhcp") && reason.contains("install it"),
             "{reason}"
         );
 
@@ -220,24 +222,24 @@ mod tests {
         );
         fs::write(plugins.join(PLUGIN), script).unwrap();
         fs::set_permissions(plugins.join(PLUGIN), fs::Permissions::from_mode(0o755)).unwrap();
-        // A killed one has left its socket.
+        // A killed plugin left its socket.
         drop(UnixListener::bind(&keeper.socket).unwrap());
         assert_eq!(
-            keeper.look(&mut child),
+            keeper.check(&mut child),
             State::Started(plugins.join(PLUGIN))
         );
         assert!(!keeper.socket.exists());
-        assert_eq!(keeper.look(&mut child), State::Starting);
+        assert_eq!(keeper.check(&mut child), State::Starting);
         while !called.exists() {
             std::thread::yield_now();
         }
-        let words = fs::read_to_string(&called).unwrap();
+        let args = fs::read_to_string(&called).unwrap();
         let expected = format!("daemon -socketpath {} dhcp\n", keeper.socket.display());
-        assert_eq!(words, expected);
+        assert_eq!(args, expected);
 
-        // Whoever serves is let be.
+        // A plugin that serves is kept.
         let listener = UnixListener::bind(&keeper.socket).unwrap();
-        assert_eq!(keeper.look(&mut None), State::Served);
+        assert_eq!(keeper.check(&mut None), State::Served);
         drop(listener);
 
         assert_eq!(end(), 1);

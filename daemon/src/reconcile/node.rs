@@ -1,4 +1,4 @@
-//! What the daemon keeps up on its node: its hold on the runtime, and the shim in the runtime's directory.
+//! Reconciles the node: finds the runtime and its CNI directories, runs delegates in the runtime's namespaces, installs the shim.
 
 use std::{
     io,
@@ -25,58 +25,58 @@ use crate::{
     config_manager::{self, Target},
     engine::OWN_PLUGIN_DIR,
     host::{
-        dir_watch::{DirectoryWatch, heard},
+        dir_watch::{DirectoryWatch, changed_or_never},
         exec::RuntimeExec,
     },
     metrics::Metrics,
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
     reconcile::dhcp,
     serving::socket,
     state,
 };
 
-/// Pause between two questions while there is no answer, and once there is one.
+/// Pause between two runs after a failure, and after a success.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_PERIOD: Duration = Duration::from_secs(30);
-/// For so long a part that was well counts as well when it cannot be looked at; then it is missing, or for what was discovered, logged.
+/// An open gate stays open for this long while the node cannot be inspected. Then it closes, or, for discovery, the failure is logged.
 const HICCUP: Duration = Duration::from_mins(1);
 /// The shim's name in the runtime's directory.
-pub const SHIM: &str = "multus-shim";
-/// The shim under the name by which it does nothing: the head of an auxiliary chain.
+pub const SHIM: &str = api::SHIM_NAME;
+/// The name under which the shim does nothing: the first plugin of an auxiliary chain.
 pub const PASSTHRU: &str = "passthru";
 
-/// One for the life of the daemon.
+/// Keeps the node's side of the daemon up to date; there is one for the lifetime of the daemon.
 #[derive(Debug)]
-pub struct Upkeep {
+pub struct NodeReconciler {
     /// The daemon's file.
     pub config: Arc<Config>,
     /// The node.
     pub root: Arc<Root>,
-    /// Our pod's uid; without it the node's directories must be given.
+    /// Our pod's uid; without it the node's directories must be configured.
     pub pod_uid: Option<String>,
-    /// Told where delegates run.
+    /// Gets the process whose namespaces delegates run in.
     pub exec: Arc<RuntimeExec>,
-    /// Told what is missing.
+    /// Gets the state of discovery and shim.
     pub readiness: Arc<Readiness>,
-    /// Where the configuration was last put.
+    /// The directory where the CNI configuration was written last.
     pub target: Mutex<Option<Target>>,
-    /// Told where the runtime looks.
+    /// Gets the runtime's name and directories.
     pub metrics: Arc<Metrics>,
-    /// What of the node was last told in the log.
-    pub told: Mutex<Option<(CniDirs, Vec<String>)>>,
+    /// The directories and notes that were logged last.
+    pub last_logged: Mutex<Option<(CniDirs, Vec<String>)>>,
 }
 
-impl Upkeep {
-    /// Finds out where things are on this node, and again, as they may move.
-    pub async fn follow(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
+impl NodeReconciler {
+    /// Discovers the runtime and its directories, and repeats it, since both can change while the daemon runs.
+    pub async fn run(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         let mut failing_since: Option<Instant> = None;
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
-            let (pause, watch) = match self.settle().await {
+            let (pause, watch) = match self.reconcile_once().await {
                 Ok((target, watch)) => {
                     failing_since = None;
-                    if std::mem::take(&mut is_told) {
-                        info!("the node answers again");
+                    if std::mem::take(&mut is_logged) {
+                        info!("the node can be inspected again");
                     }
                     self.remember(&target);
                     targets.send_if_modified(|known| {
@@ -86,43 +86,43 @@ impl Upkeep {
                     });
                     (ASK_PERIOD, watch)
                 }
-                Err((part, reason)) => {
+                Err((gate, reason)) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
-                    let was_well = self.readiness.once_well(part).is_ok();
-                    match effect(part, was_well, since.elapsed()) {
-                        Effect::None => debug!(?part, reason, "could not look at the node"),
-                        Effect::Warning if is_told => {}
+                    let was_open = self.readiness.was_open(gate).is_ok();
+                    match effect(gate, was_open, since.elapsed()) {
+                        Effect::None => debug!(part = ?gate, reason, "cannot inspect the node"),
+                        Effect::Warning if is_logged => {}
                         Effect::Warning => {
                             warn!(
                                 reason,
-                                "cannot look at the node; what was known of it holds"
+                                "cannot inspect the node; its last known state stays in use"
                             );
-                            is_told = true;
+                            is_logged = true;
                         }
-                        Effect::Missing => self.readiness.missing(part, reason),
+                        Effect::Close => self.readiness.close(gate, reason),
                     }
                     (ASK_AGAIN, Err(io::ErrorKind::NotFound.into()))
                 }
             };
-            let has_socket = self.readiness.reason(Part::Socket).is_none();
+            let has_socket = self.readiness.reason_closed(Gate::Socket).is_none();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = async { heard(watch).await; tokio::time::sleep(ASK_AGAIN).await } => {}
-                () = self.readiness.wait_for(&[Part::Socket]), if !has_socket => {}
+                () = async { changed_or_never(watch).await; tokio::time::sleep(ASK_AGAIN).await } => {}
+                () = self.readiness.wait_open(&[Gate::Socket]), if !has_socket => {}
             }
         }
     }
 
-    /// Has delegates run where the runtime is, whether or not it is the one that was known before; which of both.
-    fn enter(&self, report: &Report) -> Result<bool, (Part, String)> {
-        let known = self.exec.place().runtime.map(|known| known.pid);
+    /// Lets delegates run in the namespaces of the reported runtime. Returns whether it is the runtime that was known before.
+    fn enter(&self, report: &Report) -> Result<bool, (Gate, String)> {
+        let known = self.exec.context().runtime.map(|known| known.pid);
         let is_known = report.runtime.as_ref().map(|runtime| runtime.pid) == known;
         if let Some(runtime) = &report.runtime
             && !is_known
         {
             let process = Process::open(&self.root, runtime.pid).map_err(|error| {
                 (
-                    Part::Discovery,
+                    Gate::Discovery,
                     format!(
                         "cannot reach the namespaces of {} (pid {}): {error}",
                         runtime.name, runtime.pid
@@ -140,20 +140,20 @@ impl Upkeep {
         Ok(is_known)
     }
 
-    /// One look for a command that serves nobody: has delegates run where the runtime is, if there is one.
+    /// Discovers the node once and enters the runtime, if there is one: for commands that serve no requests.
     pub async fn enter_runtime(&self) -> Result<Report, String> {
         let report = self.report().await;
         self.enter(&report).map_err(|(_, reason)| reason)?;
         Ok(report)
     }
 
-    /// One look at the node: the runtime, its directories, the shim in them. What is given along hears of changes to the shim.
-    async fn settle(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Part, String)> {
+    /// Discovers runtime and directories, and installs the shim. The returned watch reports changes to the directories.
+    async fn reconcile_once(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Gate, String)> {
         let report = self.report().await;
         let is_known = self.enter(&report)?;
         let Some(dirs) = report.dirs else {
             return Err((
-                Part::Discovery,
+                Gate::Discovery,
                 report
                     .problem
                     .unwrap_or_else(|| "the runtime's directories are not known".to_owned()),
@@ -163,23 +163,24 @@ impl Upkeep {
             && let Some(runtime) = &report.runtime
             && let Some(reason) = self.silence(runtime, &report.rejected, &dirs)
         {
-            return Err((Part::Discovery, reason));
+            return Err((Gate::Discovery, reason));
         }
         if self.pod_uid.is_some() && report.runtime.is_none() {
             let reason = report
                 .problem
                 .unwrap_or_else(|| "the runtime that runs this pod was not found".to_owned());
-            return Err((Part::Discovery, reason));
+            return Err((Gate::Discovery, reason));
         }
-        self.readiness.well(Part::Discovery);
-        if let Some(reason) = self.readiness.reason(Part::Socket) {
-            return Err((Part::Shim, format!("its place is not ours yet: {reason}")));
+        self.readiness.open(Gate::Discovery);
+        if let Some(reason) = self.readiness.reason_closed(Gate::Socket) {
+            let reason = format!("it is installed once this daemon has the socket: {reason}");
+            return Err((Gate::Shim, reason));
         }
         let named = |one: &Runtime| format!("{} {}", one.name, one.version);
         let name = report.runtime.as_ref().map(named).unwrap_or_default();
         self.metrics.set_runtime_dirs(&name, &dirs);
-        self.tell(&dirs, report.notes);
-        // A runtime that restarts makes its socket anew.
+        self.log_changes(&dirs, report.notes);
+        // A runtime that restarts creates its socket again.
         let socket = report.runtime.as_ref().and_then(|one| one.socket.parent());
         let watched = [
             Some(dirs.install_dir.as_path()),
@@ -189,9 +190,9 @@ impl Upkeep {
         let watched: Vec<&Path> = watched.into_iter().flatten().collect();
         let watch = DirectoryWatch::with_parents(&self.root, &watched);
         self.install(&dirs)
-            .map_err(|error| (Part::Shim, format!("{error:#}")))?;
-        self.readiness.well(Part::Shim);
-        self.leave_others(&dirs);
+            .map_err(|error| (Gate::Shim, format!("{error:#}")))?;
+        self.readiness.open(Gate::Shim);
+        self.remove_from_other_dirs(&dirs);
         let target = Target {
             dir: dirs.conf_dir,
             accepted: report.cni_version,
@@ -199,14 +200,17 @@ impl Upkeep {
         Ok((target, watch))
     }
 
-    /// Why these directories do not count, if they do not.
+    /// Returns why newly discovered directories are not used, or `None` when they are.
     fn silence(&self, runtime: &Runtime, rejected: &[Rejected], dirs: &CniDirs) -> Option<String> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, _) = told.as_ref()?;
+        let last = self
+            .last_logged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (known, _) = last.as_ref()?;
         silence(known.source, dirs.source, &runtime.socket, rejected)
     }
 
-    /// The shim in the runtime's directory, and under its other name in ours.
+    /// Installs the shim in the runtime's directory, and as `passthru` in ours.
     fn install(&self, dirs: &CniDirs) -> anyhow::Result<()> {
         let shim = shim_bytes()?;
         let own = Path::new(OWN_PLUGIN_DIR);
@@ -223,8 +227,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Removes the shim from where the runtime looked before, once no configuration is left that sends pods there.
-    fn leave_others(&self, dirs: &CniDirs) {
+    /// Removes the shim from directories that the runtime used before, once no CNI configuration there sends pods to it.
+    fn remove_from_other_dirs(&self, dirs: &CniDirs) {
         if !config_manager::all_installed_in(&self.root, &dirs.conf_dir) {
             return;
         }
@@ -234,39 +238,48 @@ impl Upkeep {
         ];
         match install::remove_others(&self.root, &keep.each_ref().map(PathBuf::as_path)) {
             Ok(removed) if removed.is_empty() => {}
-            Ok(removed) => info!(?removed, "removed what was installed elsewhere"),
-            Err(error) => warn!(%error, "cannot remove what was installed elsewhere"),
+            Ok(removed) => info!(?removed, "removed files installed in other directories"),
+            Err(error) => warn!(%error, "cannot remove files installed in other directories"),
         }
     }
 
-    /// Logs where things are, when that is news.
-    fn tell(&self, dirs: &CniDirs, notes: Vec<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, said) = told.take().unzip();
+    /// Logs directories and notes that have changed.
+    fn log_changes(&self, dirs: &CniDirs, notes: Vec<String>) {
+        let mut last = self
+            .last_logged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (known, logged) = last.take().unzip();
         if known.as_ref() != Some(dirs) {
             let (bin, conf) = (dirs.install_dir.display(), dirs.conf_dir.display());
             info!(%bin, %conf, source = %dirs.source, "the runtime's CNI directories");
         }
-        let said: Vec<String> = said.unwrap_or_default();
-        for note in notes.iter().filter(|note| !said.contains(note)) {
+        let logged: Vec<String> = logged.unwrap_or_default();
+        for note in notes.iter().filter(|note| !logged.contains(note)) {
             warn!("{note}");
         }
-        *told = Some((dirs.clone(), notes));
+        *last = Some((dirs.clone(), notes));
     }
 
-    /// Where plugins of the node are looked for, as far as is known.
+    /// The known directories of plugins, in the order of the search.
     pub fn plugin_dirs(&self) -> Vec<PathBuf> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = told.iter().flat_map(|(dirs, _)| dirs.bin_dirs.clone());
-        let given = self.config.bin_dir.clone().into_iter();
-        given.chain(known).chain([OWN_PLUGIN_DIR.into()]).collect()
+        let last = self
+            .last_logged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = last.iter().flat_map(|(dirs, _)| dirs.bin_dirs.clone());
+        let explicit = self.config.bin_dir.clone().into_iter();
+        explicit
+            .chain(known)
+            .chain([OWN_PLUGIN_DIR.into()])
+            .collect()
     }
 
-    /// What there is to be found on the node now.
+    /// Discovers the runtime and its directories.
     pub async fn report(&self) -> Report {
         let overrides = overrides(&self.config);
         if self.pod_uid.is_none() && self.config.cri_socket.is_none() {
-            // No pod, so no runtime runs us: with no other place for the shim, it goes where the plugins are.
+            // This process is in no pod, so no runtime can be found by it: without an explicit directory the shim goes next to the plugins.
             let alone = Overrides {
                 shim_dir: overrides.shim_dir.clone().or(self.config.bin_dir.clone()),
                 ..overrides.clone()
@@ -290,33 +303,33 @@ impl Upkeep {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target.clone());
     }
 
-    /// The last end: the configuration first, so that no pod is sent to a shim that is gone; state of running pods stays.
-    /// What another daemon of this node serves by now is its own.
-    pub fn leave(&self) {
-        let serves = self.readiness.reason(Part::Socket).is_none();
+    /// Removes everything that was installed. The CNI configuration goes first, so that no pod is sent to a deleted shim; the state of
+    /// running pods stays. Does nothing while another daemon of this node serves.
+    pub fn uninstall(&self) {
+        let serves = self.readiness.reason_closed(Gate::Socket).is_none();
         if !serves && socket::is_served(&self.root, &self.config.socket_dir) {
-            return info!("another daemon serves this node: what is installed stays with it");
+            return info!("another daemon serves this node: nothing is removed");
         }
         let target = self
             .target
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        // Where nothing is known yet the record still tells what an earlier run wrote.
+        // Before discovery has succeeded, the record still lists what an earlier run wrote.
         let dir = target.as_ref().map(|target| target.dir.as_path());
         match config_manager::remove_others(&self.root, None, dir) {
             Ok(removed) => info!(?removed, "removed the CNI configuration"),
             Err(error) => {
-                return error!(%error, "cannot remove the CNI configuration: the shim stays, too");
+                return error!(%error, "cannot remove the CNI configuration: the shim stays too");
             }
         }
         match install::remove_others(&self.root, &[]) {
-            Ok(removed) => info!(?removed, "removed what was installed"),
-            Err(error) => warn!(%error, "cannot remove all that was installed"),
+            Ok(removed) => info!(?removed, "removed installed files"),
+            Err(error) => warn!(%error, "cannot remove all installed files"),
         }
         dhcp::end();
         if let Err(error) = state::remove_locks(&self.root, &self.config.cni_dir) {
-            warn!(%error, "cannot remove the file of locks");
+            warn!(%error, "cannot remove the lock file");
         }
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::remove(&self.root, settings)) {
@@ -327,41 +340,41 @@ impl Upkeep {
     }
 }
 
-/// What comes of a node that cannot be looked at.
+/// The consequence of a node that cannot be inspected.
 #[derive(Debug, PartialEq, Eq)]
 enum Effect {
-    /// Nothing, yet.
+    /// Only a debug message: the failure may be short.
     None,
-    /// The log has it.
+    /// A warning in the log.
     Warning,
-    /// Pods are not served any more.
-    Missing,
+    /// The gate closes: pods are no longer served.
+    Close,
 }
 
-/// What was discovered once holds for as long as the runtime is silent: it is busy or restarts, and must not learn that pods have no
-/// network. The shim's place holds for a while.
-fn effect(part: Part, was_well: bool, failing: Duration) -> Effect {
-    match part {
-        _ if was_well && failing < HICCUP => Effect::None,
-        Part::Discovery if was_well => Effect::Warning,
-        _ => Effect::Missing,
+/// A discovered node stays in use for as long as the runtime does not answer: the runtime is busy or restarts, and pods must not lose
+/// their networks for that. The shim's gate stays open only for [`HICCUP`].
+fn effect(gate: Gate, was_open: bool, failing: Duration) -> Effect {
+    match gate {
+        _ if was_open && failing < HICCUP => Effect::None,
+        Gate::Discovery if was_open => Effect::Warning,
+        _ => Effect::Close,
     }
 }
 
-/// Why directories from another source than before do not count: the same runtime, which reported them, does not answer now.
+/// Directories of another source are not used while the runtime that reported the known ones does not answer; returns why it does not.
 fn silence(known: Source, now: Source, socket: &Path, rejected: &[Rejected]) -> Option<String> {
     let was_reported = matches!(known, Source::CniConfig | Source::Config);
     let silent = rejected.iter().find(|one| one.place == socket)?;
     (was_reported && known != now).then(|| silent.reason.clone())
 }
 
-/// The shim that came with this daemon.
+/// Reads the shim that is shipped with this daemon.
 pub fn shim_bytes() -> anyhow::Result<Vec<u8>> {
     let own = std::env::current_exe().context("cannot find out where this program is")?;
     let shim: PathBuf = own.with_file_name(SHIM);
     std::fs::read(&shim).with_context(|| {
         format!(
-            "cannot read {}: it belongs beside multus-daemon",
+            "cannot read {}: it must be in the same directory as multus-daemon",
             shim.display()
         )
     })
@@ -380,21 +393,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_discovered_holds_while_the_runtime_is_silent() {
+    fn discovery_stays_ready_while_the_runtime_does_not_answer() {
         let minutes = Duration::from_mins;
-        let check = |part, was_well, failing, expected| {
-            assert_eq!(effect(part, was_well, failing), expected, "{part:?}");
+        let check = |gate, was_open, failing, expected| {
+            assert_eq!(effect(gate, was_open, failing), expected, "{gate:?}");
         };
-        check(Part::Discovery, false, Duration::ZERO, Effect::Missing);
-        check(Part::Discovery, true, Duration::ZERO, Effect::None);
-        check(Part::Discovery, true, minutes(2), Effect::Warning);
-        check(Part::Discovery, true, minutes(60), Effect::Warning);
-        check(Part::Shim, true, Duration::ZERO, Effect::None);
-        check(Part::Shim, true, minutes(2), Effect::Missing);
+        check(Gate::Discovery, false, Duration::ZERO, Effect::Close);
+        check(Gate::Discovery, true, Duration::ZERO, Effect::None);
+        check(Gate::Discovery, true, minutes(2), Effect::Warning);
+        check(Gate::Discovery, true, minutes(60), Effect::Warning);
+        check(Gate::Shim, true, Duration::ZERO, Effect::None);
+        check(Gate::Shim, true, minutes(2), Effect::Close);
     }
 
     #[test]
-    fn files_do_not_count_while_the_runtime_that_reported_is_silent() {
+    fn other_sources_are_ignored_while_the_reporting_runtime_does_not_answer() {
         let socket = Path::new("/run/containerd.sock");
         let rejected = |place: &str| {
             [Rejected {

@@ -1,7 +1,7 @@
-//! What a start finds of pods that are gone: their DEL was lost with a power failure, or with a runtime that forgot them.
+//! Detaches stale containers at the daemon's start: those whose DEL was lost in a power cut, or with a runtime that forgot them.
 //!
-//! A container is gone when its network namespace is, and the runtime does not know it. What the runtime knows is left to the runtime,
-//! which sends its own DEL; what has a namespace may be about to become known.
+//! A container is stale when its network namespace was deleted and the runtime does not list it. A container that the runtime lists
+//! gets the runtime's own DEL, and one with a namespace may be about to be listed.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,81 +10,100 @@ use node::{cri::Client, discover::Report};
 use tracing::{info, warn};
 
 use crate::{
-    engine::{HandedOver, Namespace},
+    engine::{HandOff, NetnsState},
     host::exec::open_netns,
-    readiness::Part,
-    reconcile::node::Upkeep,
+    readiness::Gate,
+    reconcile::node::NodeReconciler,
     serving::service::Service,
 };
 
-/// Pause before a runtime that did not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// The pause before a runtime that did not answer is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Detaches, once, the containers that are gone; earlier deletions come first.
-pub async fn remove(upkeep: Arc<Upkeep>, service: Arc<Service>) {
-    upkeep
+/// Detaches the stale containers once. It waits for the first pass over the journal, so that DELs that came earlier run first.
+pub async fn remove(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
+    reconciler
         .readiness
-        .wait_for(&[Part::Discovery, Part::Journal, Part::Socket])
+        .wait_open(&[Gate::Discovery, Gate::Journal, Gate::Socket])
         .await;
     service.journal.wait_for_first_pass().await;
     loop {
-        let report = upkeep.report().await;
-        match known(&upkeep, &report).await {
+        let report = reconciler.report().await;
+        match known(&reconciler, &report).await {
             Ok(known) => {
-                let swept = tokio::task::spawn_blocking(move || {
-                    sweep(&upkeep, &service, &report, &known);
+                let detached = tokio::task::spawn_blocking(move || {
+                    detach(&reconciler, &service, &report, &known);
                 });
-                if let Err(error) = swept.await {
-                    warn!(%error, "looking for leftovers of pods that are gone");
+                if let Err(error) = detached.await {
+                    warn!(%error, "the search for stale containers ended early");
                 }
                 return;
             }
             Err(reason) => {
-                warn!(reason, "cannot look for leftovers of pods that are gone");
-                tokio::time::sleep(ASK_AGAIN).await;
+                warn!(
+                    reason,
+                    "cannot search for stale containers, the runtime does not list its own"
+                );
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
 }
 
-/// The containers that the runtime knows; none where no runtime is to be asked.
-async fn known(upkeep: &Upkeep, report: &Report) -> Result<BTreeSet<String>, String> {
+/// Returns the containers that the runtime lists; none where the daemon serves without a runtime.
+async fn known(reconciler: &NodeReconciler, report: &Report) -> Result<BTreeSet<String>, String> {
     let Some(runtime) = &report.runtime else {
         return match &report.problem {
-            None if upkeep.pod_uid.is_none() => Ok(BTreeSet::new()),
+            None if reconciler.pod_uid.is_none() => Ok(BTreeSet::new()),
             problem => Err(problem
                 .clone()
                 .unwrap_or_else(|| "no runtime was found".to_owned())),
         };
     };
-    let client = Client::connect(&upkeep.root, &runtime.socket).await;
+    let client = Client::connect(&reconciler.root, &runtime.socket).await;
     let mut client = client.map_err(|error| error.to_string())?;
     client.sandboxes().await.map_err(|error| error.to_string())
 }
 
-fn sweep(upkeep: &Upkeep, service: &Service, report: &Report, known: &BTreeSet<String>) {
+fn detach(
+    reconciler: &NodeReconciler,
+    service: &Service,
+    report: &Report,
+    known: &BTreeSet<String>,
+) {
     let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
-        Err(error) => return warn!(%error, "looking for leftovers of pods that are gone"),
+        Err(error) => {
+            return warn!(%error, "cannot search for stale containers, the configuration is invalid");
+        }
     };
-    service.engine.take_back(&netconf);
-    let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(upkeep, known, id, netns);
-    for error in service.engine.sweep(plugin_dirs(report), &netconf, &gone) {
-        warn!(%error, "a leftover of a pod that is gone");
+    service.engine.revert_hand_off(&netconf);
+    let is_stale =
+        |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(reconciler, known, id, netns);
+    for error in service
+        .engine
+        .detach_stale(plugin_dirs(report), &netconf, &is_stale)
+    {
+        warn!(%error, "cannot detach a stale container");
     }
-    info!("looked for leftovers of pods that are gone");
+    info!("searched for stale containers");
 }
 
-/// Before the daemon is gone for good: detaches the containers that are gone, and leaves the runtime what it needs for the others.
-pub async fn hand_over(upkeep: Arc<Upkeep>, service: Arc<Service>) -> Result<HandedOver, String> {
-    let report = upkeep.enter_runtime().await?;
-    let known = known(&upkeep, &report).await?;
+/// Prepares the node for the time after an uninstall: detaches the stale containers and hands the others off to the runtime.
+pub async fn hand_off(
+    reconciler: Arc<NodeReconciler>,
+    service: Arc<Service>,
+) -> Result<HandOff, String> {
+    let report = reconciler.enter_runtime().await?;
+    let known = known(&reconciler, &report).await?;
     let netconf = service.effective_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
-        let gone = |id: &ContainerId, netns: Namespace<'_>| is_gone(&upkeep, &known, id, netns);
+        let is_stale = |id: &ContainerId, netns: NetnsState<'_>| {
+            self::is_stale(&reconciler, &known, id, netns)
+        };
         let engine = &service.engine;
-        engine.hand_over(plugin_dirs(&report), &netconf, &gone)
+        engine.hand_off(plugin_dirs(&report), &netconf, &is_stale)
     });
     work.await.map_err(|error| error.to_string())
 }
@@ -93,21 +112,21 @@ fn plugin_dirs(report: &Report) -> &[PathBuf] {
     report.dirs.as_ref().map_or(&[][..], |dirs| &dirs.bin_dirs)
 }
 
-fn is_gone(
-    upkeep: &Upkeep,
+fn is_stale(
+    reconciler: &NodeReconciler,
     known: &BTreeSet<String>,
     id: &ContainerId,
-    netns: Namespace<'_>,
+    netns: NetnsState<'_>,
 ) -> bool {
-    let place = upkeep.exec.place();
-    let is_there = |netns: &str| match open_netns(&upkeep.root, &place, netns) {
+    let place = reconciler.exec.context();
+    let is_there = |netns: &str| match open_netns(&reconciler.root, &place, netns) {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     };
     let is_lost = match netns {
-        Namespace::Unknown => false,
-        Namespace::Lost => true,
-        Namespace::At(netns) => !is_there(netns),
+        NetnsState::Unknown => false,
+        NetnsState::Lost => true,
+        NetnsState::At(netns) => !is_there(netns),
     };
     is_lost && !known.contains(id.as_str())
 }

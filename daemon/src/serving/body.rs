@@ -1,32 +1,32 @@
-//! Reading a request's body: bounded in time, in size, and in what all bodies together take.
+//! Reading a request's body: with limits of time, of size, and of the memory of all bodies together.
 
 use std::{sync::Arc, time::Duration};
 
-use cmdline::causes;
+use cmdline::error_line;
 use cni::types::CniError;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Bytes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A request has to be whole by then.
+/// Limit for a body to be complete.
 const TIME: Duration = Duration::from_secs(10);
-/// Bodies up to this size count for nothing: they are those of nearly all requests.
+/// Bodies up to this size are not counted; nearly all requests are smaller.
 const SMALL: usize = 64 << 10;
-/// Two of the largest at once.
+/// Room for two bodies of the maximum size at once.
 const BUDGET_KIB: usize = 2 * api::MAX_MESSAGE / 1024;
 
-/// What large bodies share.
+/// The memory that large bodies share.
 #[derive(Debug, Clone)]
 pub struct Bodies(Arc<Semaphore>);
 
-/// A share of it; given back when it is dropped.
+/// A part of that memory, released when it is dropped.
 pub(super) type Share = Option<OwnedSemaphorePermit>;
 
-/// Why there is no body.
-pub(super) enum Unread {
-    /// It is wrong, or did not come.
+/// The reason why a body was not read.
+pub(super) enum BodyError {
+    /// It is invalid or incomplete.
     Broken(CniError),
-    /// Others take too much; nothing is wrong with this one.
+    /// Other bodies take too much memory; the client may send this one again.
     Busy(CniError),
 }
 
@@ -37,27 +37,27 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// The whole body, and its share of what there is for large ones.
-    pub(super) async fn read<B>(&self, body: B) -> Result<(Bytes, Share), Unread>
+    /// Reads a complete body, and returns it with its share of the memory for large bodies.
+    pub(super) async fn read<B>(&self, body: B) -> Result<(Bytes, Share), BodyError>
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         let broken = |reason: String| {
             let text = format!("cannot read the request: {reason}");
-            Unread::Broken(CniError::new(CniError::DECODING_FAILURE, text))
+            BodyError::Broken(CniError::new(CniError::DECODING_FAILURE, text))
         };
-        let late = || format!("it was not whole after {} s", TIME.as_secs());
+        let late = || format!("it was incomplete after {} s", TIME.as_secs());
         let share = self.share(body.size_hint().upper()).await?;
-        let whole = Limited::new(body, api::MAX_MESSAGE).collect();
-        match tokio::time::timeout(TIME, whole).await {
+        let complete = Limited::new(body, api::MAX_MESSAGE).collect();
+        match tokio::time::timeout(TIME, complete).await {
             Ok(Ok(body)) => Ok((body.to_bytes(), share)),
-            Ok(Err(error)) => Err(broken(causes(&*error))),
+            Ok(Err(error)) => Err(broken(error_line(&*error))),
             Err(_) => Err(broken(late())),
         }
     }
 
-    /// One without a length counts as the largest.
-    async fn share(&self, length: Option<u64>) -> Result<Share, Unread> {
+    /// A body without a length counts as one of the maximum size.
+    async fn share(&self, length: Option<u64>) -> Result<Share, BodyError> {
         let length = length.and_then(|length| usize::try_from(length).ok());
         let length = length.unwrap_or(api::MAX_MESSAGE).min(api::MAX_MESSAGE);
         if length <= SMALL {
@@ -67,9 +67,9 @@ impl Bodies {
         let acquired = Arc::clone(&self.0).acquire_many_owned(share);
         match tokio::time::timeout(TIME, acquired).await {
             Ok(Ok(share)) => Ok(Some(share)),
-            _ => Err(Unread::Busy(CniError::new(
+            _ => Err(BodyError::Busy(CniError::new(
                 CniError::TRY_AGAIN_LATER,
-                "other large requests take all memory that there is for requests",
+                "other large requests take all the memory for requests",
             ))),
         }
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_share_and_small_ones_pass() {
+    async fn large_bodies_wait_for_memory_and_small_ones_do_not() {
         let bodies = Bodies::default();
         let first = bodies.read(body(api::MAX_MESSAGE)).await.ok();
         let second = bodies.read(body(api::MAX_MESSAGE)).await.ok();
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_is_refused() {
+    async fn oversized_body_is_refused() {
         let refused = Bodies::default().read(body(api::MAX_MESSAGE + 1)).await;
-        assert!(matches!(refused, Err(Unread::Broken(_))));
+        assert!(matches!(refused, Err(BodyError::Broken(_))));
     }
 }

@@ -1,5 +1,6 @@
-//! `/delegate`, as upstream's controller for running pods asks it: ADD, DEL, CHECK and STATUS of one network whose configuration comes
-//! with the request. The daemon's own file is not laid over it: it is the plugin's. Where state lies is said by the configuration that pods are attached by.
+//! `/delegate`, for upstream's controller of running pods: ADD, DEL, CHECK and STATUS of one network whose configuration is in the request.
+//! That configuration is the plugin's, so the daemon's own file does not override its keys. The state directory is that of the configuration
+//! by which pods are attached.
 
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
@@ -8,83 +9,88 @@ use serde_json::{Map, Value};
 use tracing::info;
 
 use crate::{
-    call::Call,
-    engine::{self, AddError},
-    errors::failure::Failure,
-    serving::service::{Service, tell_of_attached},
+    call::CniCall,
+    engine,
+    errors::failure::VerbError,
+    serving::service::{Service, report_attached},
 };
 
-/// Serves `/delegate`, logged and counted as any verb.
+/// Serves `/delegate`; logged and counted like any verb.
 pub(crate) fn delegate(
     service: &Service,
-    call: &Call,
-    asked: &Request,
+    call: &CniCall,
+    raw_request: &Request,
 ) -> Result<Vec<u8>, CniError> {
-    service.observed(call, || dispatch(service, call, asked))
+    service.observed(call, || dispatch(service, call, raw_request))
 }
 
-fn dispatch(service: &Service, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
+fn dispatch(
+    service: &Service,
+    call: &CniCall,
+    raw_request: &Request,
+) -> Result<Vec<u8>, VerbError> {
     let netconf = service.effective_netconf()?;
-    let bare = || plan::explicit_config(&asked.config, &netconf).map_err(CniError::from);
+    let bare = || plan::explicit_config(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
-        (Command::Status, _) => engine
-            .status_of(&call.path, &netconf, &bare()?)
-            .map(|()| Vec::new()),
+        (Command::Status, _) => {
+            engine.status_explicit(&call.path, &netconf, &bare()?)?;
+            Ok(Vec::new())
+        }
         (Command::Check, Some(request)) => {
             service.on_known_node()?;
-            engine
-                .check_plugged(request, &netconf, &bare()?)
-                .map(|()| Vec::new())
+            engine.check_explicit(request, &netconf, &bare()?)?;
+            Ok(Vec::new())
         }
         (Command::Del, Some(request)) => {
             service.on_known_node()?;
             let config = bare()?;
             let (_, pod) = service.pod_for_add(call)?;
-            engine.unplug(request, &netconf, &pod, &config)?;
-            info!(network = config.name, "unplugged");
+            engine.del_explicit(request, &netconf, &pod, &config)?;
+            info!(
+                network = config.name,
+                "detached a network from a running pod"
+            );
             Ok(Vec::new())
         }
         (Command::Add, Some(request)) => {
             service.on_known_node()?;
-            add(service, call, request, asked, &netconf)
+            add(service, call, request, raw_request, &netconf)
         }
-        (command, _) => Err(CniError::new(
-            CniError::INVALID_ENVIRONMENT,
-            format!("{command} is not served for single networks: ADD, DEL, CHECK and STATUS are"),
-        )),
+        (command, _) => {
+            let text = format!(
+                "{command} is not served for single networks: ADD, DEL, CHECK and STATUS are"
+            );
+            Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into())
+        }
     }
 }
 
 fn add(
     service: &Service,
-    call: &Call,
-    request: &engine::Request,
-    asked: &Request,
+    call: &CniCall,
+    request: &engine::ContainerRequest,
+    raw_request: &Request,
     netconf: &Netconf,
-) -> Result<Vec<u8>, CniError> {
+) -> Result<Vec<u8>, VerbError> {
     let (cluster, pod) = service.pod_for_add(call)?;
     let attachment = service
         .engine
-        .given(netconf, &pod, &asked.config, &wishes(asked))
+        .explicit_attachment(netconf, &pod, &raw_request.config, &attributes(raw_request))
         .map_err(CniError::from)?;
-    let plugged = service.engine.plug(request, netconf, &pod, &attachment);
-    let attached = plugged.map_err(|AddError { error, event }| {
-        let failure = Failure::new(call, error);
-        let failed = || ("FailedAddNetwork", failure.error.msg.clone());
-        let (reason, message) = event.unwrap_or_else(failed);
-        cluster.event(&pod, true, reason, failure.for_event(&message));
-        failure.error
-    })?;
+    let plugged = service
+        .engine
+        .add_explicit(request, netconf, &pod, &attachment);
+    let attached = plugged.map_err(|error| VerbError::of_add(&pod, error))?;
     info!(network = attached.name, ifname = attached.ifname, "plugged");
-    tell_of_attached(cluster, &pod, std::slice::from_ref(&attached));
+    report_attached(cluster, &pod, std::slice::from_ref(&attached));
     Ok(Response::new(attached.result).to_json())
 }
 
-/// The wishes of the request as an annotation writes them.
-fn wishes(asked: &Request) -> Map<String, Value> {
+/// Returns the interface attributes of the request in the form of an annotation.
+fn attributes(raw_request: &Request) -> Map<String, Value> {
     let mut out = Map::new();
-    let Some(attributes) = &asked.interface_attributes else {
+    let Some(attributes) = &raw_request.interface_attributes else {
         return out;
     };
     if !attributes.ips.is_empty() {

@@ -1,12 +1,12 @@
-//! Who may work next: a plain data structure without clock, thread or lock, so that its rules can be tried by themselves.
+//! Decides which request runs next: a plain data structure without clock, thread or lock, so that its rules can be tested alone.
 //!
-//! Each lane has places of its own, so that questions never wait behind changes. In a lane namespaces take turns, and in a namespace
-//! the first comes first. No namespace and no verb ever has the last quarter of a lane's places, so that plugins that hang for one
-//! of them leave room for others. Of one container only one entry works at a time, in the order in which they came.
+//! Each lane has slots of its own, so that CHECK and STATUS never wait behind ADD and DEL. Within a lane, namespaces take turns, and within a
+//! namespace entries run in the order of arrival. No namespace and no verb ever gets the last quarter of a lane's slots, so that plugins
+//! that hang for one of them leave room for others. Only one entry of a container runs at a time, in the order of arrival.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-/// Where an entry waits and works.
+/// The part of the queue in which an entry waits and runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Lane {
     /// ADD and DEL.
@@ -28,34 +28,32 @@ impl Lane {
     }
 }
 
-/// What is known of an entry.
+/// The properties of a request that decide about its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its lane.
     pub(crate) lane: Lane,
-    /// The pod's namespace; empty for what is about no pod.
+    /// The pod's namespace; empty for requests about no pod.
     pub(crate) namespace: String,
-    /// Its verb.
     pub(crate) verb: &'static str,
-    /// The container that it needs for itself.
+    /// The container that no other entry may use meanwhile.
     pub(crate) container: Option<String>,
 }
 
-/// How much there may be at once.
+/// The most entries at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// ADDs and DELs at work.
+    /// Running ADDs and DELs.
     pub(crate) changes: usize,
-    /// CHECKs and GCs at work.
+    /// Running CHECKs and GCs.
     pub(crate) checks: usize,
-    /// STATUSes at work.
+    /// Running STATUSes.
     pub(crate) statuses: usize,
-    /// Entries that wait, in all lanes.
+    /// Waiting entries of all lanes.
     pub(crate) waiting: usize,
 }
 
 impl Limits {
-    fn places(&self, lane: Lane) -> usize {
+    fn slots(&self, lane: Lane) -> usize {
         match lane {
             Lane::Change => self.changes,
             Lane::Check => self.checks,
@@ -64,22 +62,22 @@ impl Limits {
         .max(1)
     }
 
-    /// The most of a lane's places that one namespace, or one verb, has at once.
+    /// The most slots of a lane that one namespace, or one verb, may use at once.
     fn share(&self, lane: Lane) -> usize {
-        let places = self.places(lane);
-        match places {
+        let slots = self.slots(lane);
+        match slots {
             1 => 1,
-            _ => places - (places / 4).max(1),
+            _ => slots - (slots / 4).max(1),
         }
     }
 }
 
-/// An entry's number; later ones are higher.
+/// An entry's number; later entries have higher ones.
 pub(crate) type Id = u64;
 
-/// Entries that wait, and those at work.
+/// Waiting and running entries.
 #[derive(Debug)]
-pub(crate) struct Fair {
+pub(crate) struct FairQueue {
     limits: Limits,
     next: Id,
     waiting: BTreeMap<Lane, Waiting>,
@@ -90,12 +88,12 @@ pub(crate) struct Fair {
 /// The waiting entries of one lane.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Namespaces with entries; the first has the next turn.
+    /// The namespaces with entries; the first one has the next turn.
     turns: VecDeque<String>,
     entries: HashMap<String, VecDeque<(Id, Entry)>>,
 }
 
-impl Fair {
+impl FairQueue {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -106,7 +104,7 @@ impl Fair {
         }
     }
 
-    /// Adds an entry; `None` when there are too many already.
+    /// Adds an entry, or returns `None` when too many wait already.
     pub(crate) fn join(&mut self, entry: Entry) -> Option<Id> {
         if self.waiting_count >= self.limits.waiting {
             return None;
@@ -123,7 +121,7 @@ impl Fair {
         Some(id)
     }
 
-    /// Takes an entry out, whether it waits or works.
+    /// Removes an entry, whether it waits or runs.
     pub(crate) fn leave(&mut self, id: Id) {
         if self.working.remove(&id).is_some() {
             return;
@@ -136,7 +134,7 @@ impl Fair {
         }
     }
 
-    /// The entries that begin now.
+    /// Returns the entries that begin now.
     pub(crate) fn start(&mut self) -> Vec<Id> {
         let mut started = Vec::new();
         let lanes: Vec<Lane> = self.waiting.keys().copied().collect();
@@ -150,21 +148,19 @@ impl Fair {
         started
     }
 
-    /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting_count
     }
 
-    /// How many are at work.
-    pub(crate) fn at_work(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.working.len()
     }
 
-    /// The next entry of a lane, of the first namespace in turn that has one which may begin.
+    /// Takes the next entry of a lane: of the first namespace in turn with an entry that may begin.
     fn take(&mut self, lane: Lane) -> Option<(Id, Entry)> {
         let limits = self.limits;
         let working = || self.working.values().filter(|entry| entry.lane == lane);
-        if working().count() >= limits.places(lane) {
+        if working().count() >= limits.slots(lane) {
             return None;
         }
         let share = limits.share(lane);
@@ -174,12 +170,12 @@ impl Fair {
                     .filter(|one| one.namespace == entry.namespace)
                     .count()
                     < share
-                && !self.has_at_work(entry.container.as_deref())
+                && !self.has_running(entry.container.as_deref())
         };
         let waiting = self.waiting.get(&lane)?;
         let mut turns = waiting.turns.iter().enumerate();
         let (turn, position) = turns.find_map(|(turn, namespace)| {
-            // A DEL does not pass the ADD that it undoes.
+            // A DEL does not overtake the ADD that it undoes.
             let mut passed = HashSet::new();
             let mut entries = waiting.entries[namespace].iter();
             let position = entries.position(|(_, entry)| {
@@ -194,7 +190,7 @@ impl Fair {
         self.waiting.get_mut(&lane)?.take(turn, position)
     }
 
-    fn has_at_work(&self, container: Option<&str>) -> bool {
+    fn has_running(&self, container: Option<&str>) -> bool {
         container.is_some_and(|id| {
             let mut working = self.working.values();
             working.any(|entry| entry.container.as_deref() == Some(id))
@@ -203,7 +199,7 @@ impl Fair {
 }
 
 impl Waiting {
-    /// Takes the entry at a position of the namespace at a turn, which then comes last.
+    /// Takes the entry at `position` of the namespace at `turn`, which then goes to the end of the turns.
     fn take(&mut self, turn: usize, position: usize) -> Option<(Id, Entry)> {
         let namespace = self.turns.remove(turn)?;
         let entries = self.entries.get_mut(&namespace)?;
@@ -264,13 +260,13 @@ mod tests {
         }
     }
 
-    fn join(fair: &mut Fair, entry: Entry) -> Id {
-        fair.join(entry).expect("there is room")
+    fn join(fair: &mut FairQueue, entry: Entry) -> Id {
+        fair.join(entry).expect("the queue has room")
     }
 
     #[test]
-    fn one_namespace_and_one_verb_leave_the_last_places_to_others() {
-        let mut fair = Fair::new(LIMITS);
+    fn last_slots_are_denied_to_a_busy_namespace_and_a_busy_verb() {
+        let mut fair = FairQueue::new(LIMITS);
         for number in 0..10 {
             join(&mut fair, add("a", &format!("a{number}")));
         }
@@ -295,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_take_turns_and_the_first_of_each_comes_first() {
-        let mut fair = Fair::new(Limits {
+    fn namespaces_take_turns_in_order_of_arrival() {
+        let mut fair = FairQueue::new(Limits {
             changes: 1,
             ..LIMITS
         });
@@ -313,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_worked_on_by_one_and_in_order() {
-        let mut fair = Fair::new(LIMITS);
+    fn requests_of_one_container_run_one_at_a_time_in_order() {
+        let mut fair = FairQueue::new(LIMITS);
         let first = join(&mut fair, add("a", "c1"));
         let second = join(&mut fair, del("a", "c1"));
         let third = join(&mut fair, add("a", "c2"));
@@ -332,8 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn a_del_waits_for_the_add_before_it_even_when_adds_have_no_place() {
-        let mut fair = Fair::new(LIMITS);
+    fn del_waits_for_an_earlier_add_that_has_no_slot() {
+        let mut fair = FairQueue::new(LIMITS);
         for number in 0..3 {
             join(&mut fair, add("a", &format!("a{number}")));
         }
@@ -342,12 +338,12 @@ mod tests {
         let del = join(&mut fair, del("b", "c1"));
         assert_eq!(fair.start(), [0; 0]);
         fair.leave(3);
-        assert_eq!(fair.start(), [del], "the ADD's caller has gone");
+        assert_eq!(fair.start(), [del], "the ADD's client disconnected");
     }
 
     #[test]
-    fn questions_have_places_of_their_own() {
-        let mut fair = Fair::new(LIMITS);
+    fn status_has_slots_of_its_own() {
+        let mut fair = FairQueue::new(LIMITS);
         for number in 0..20 {
             join(&mut fair, add(&number.to_string(), &number.to_string()));
         }
@@ -363,8 +359,8 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_refused() {
-        let mut fair = Fair::new(Limits {
+    fn full_queue_refuses_entries() {
+        let mut fair = FairQueue::new(Limits {
             waiting: 2,
             ..LIMITS
         });
@@ -375,7 +371,7 @@ mod tests {
         assert_eq!(fair.join(add("a", "c")), Some(2));
     }
 
-    /// One step of whoever uses the queue.
+    /// One operation on the queue.
     #[derive(Debug, Clone)]
     enum Step {
         Join {
@@ -384,7 +380,7 @@ mod tests {
             verb: bool,
             container: u8,
         },
-        /// One of those that are there, counted from the oldest.
+        /// Removes an entry, counted from the oldest.
         Leave(usize),
     }
 
@@ -412,12 +408,12 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody is lost or served twice, limits hold, containers are in order, and all who stay are served in the end.
+        /// No entry is lost or started twice, limits hold, entries of a container start in order, and all that stay start in the end.
         #[test]
-        fn whatever_comes_and_goes(steps in steps(), changes in 1..6_usize, waiting in 1..40_usize) {
+        fn invariants_hold_for_any_sequence(steps in steps(), changes in 1..6_usize, waiting in 1..40_usize) {
             let limits = Limits { changes, waiting, ..LIMITS };
-            let mut fair = Fair::new(limits);
-            let mut there: BTreeMap<Id, Entry> = BTreeMap::new();
+            let mut fair = FairQueue::new(limits);
+            let mut present: BTreeMap<Id, Entry> = BTreeMap::new();
             let mut started: Vec<Id> = Vec::new();
             let finish = std::iter::repeat_n(Step::Leave(0), 200);
             for step in steps.into_iter().chain(finish) {
@@ -428,45 +424,45 @@ mod tests {
                         let id = fair.join(entry.clone());
                         prop_assert_eq!(id.is_none(), full);
                         if let Some(id) = id {
-                            there.insert(id, entry);
+                            present.insert(id, entry);
                         }
                     }
-                    // The oldest at work ends, or the caller of any that waits goes.
+                    // The oldest running entry ends, or the client of any waiting one disconnects.
                     Step::Leave(0) => {
-                        if let Some(id) = started.iter().find(|id| there.contains_key(id)) {
+                        if let Some(id) = started.iter().find(|id| present.contains_key(id)) {
                             fair.leave(*id);
-                            there.remove(id);
+                            present.remove(id);
                         }
                     }
                     Step::Leave(number) => {
-                        if let Some(id) = there.keys().nth(number).copied() {
+                        if let Some(id) = present.keys().nth(number).copied() {
                             fair.leave(id);
-                            there.remove(&id);
+                            present.remove(&id);
                         }
                     }
                 }
                 for id in fair.start() {
                     prop_assert!(!started.contains(&id), "{} twice", id);
-                    let mine = &there[&id];
+                    let mine = &present[&id];
                     let earlier = |(one, other): (&Id, &Entry)| {
                         *one < id && !started.contains(one) && other.lane == mine.lane
                             && other.namespace == mine.namespace && mine.container.is_some()
                             && other.container == mine.container
                     };
-                    prop_assert!(!there.iter().any(earlier), "{} passed one of its container", id);
+                    prop_assert!(!present.iter().any(earlier), "{} passed one of its container", id);
                     started.push(id);
                 }
-                let working: Vec<&Entry> = there.iter().filter(|(id, _)| started.contains(id)).map(|(_, e)| e).collect();
+                let working: Vec<&Entry> = present.iter().filter(|(id, _)| started.contains(id)).map(|(_, e)| e).collect();
                 for lane in [Lane::Change, Lane::Check, Lane::Status] {
                     let count = working.iter().filter(|entry| entry.lane == lane).count();
-                    prop_assert!(count <= limits.places(lane));
+                    prop_assert!(count <= limits.slots(lane));
                 }
                 for (index, one) in working.iter().enumerate() {
                     prop_assert!(one.container.is_none() || working[..index].iter().all(|other| other.container != one.container));
                 }
-                prop_assert_eq!(fair.waiting(), there.len() - working.len());
+                prop_assert_eq!(fair.waiting(), present.len() - working.len());
             }
-            prop_assert!(there.is_empty(), "never served: {:?}", there);
+            prop_assert!(present.is_empty(), "never served: {:?}", present);
         }
     }
 }

@@ -1,34 +1,33 @@
-//! Holding a request that came before its time, as at a start, so that the shim needs to ask only once.
+//! Holds a request that arrives before the daemon can serve it, as during a start, so that the shim sends it only once.
 
 use std::time::Duration;
 
 use cni::{env::Command, types::CniError};
 use hyper::HeaderMap;
 
-use super::Path;
+use super::Endpoint;
 use crate::{
-    call::Call,
-    journal::About,
-    readiness::{Part, Readiness},
+    call::CniCall,
+    journal::Subject,
+    readiness::{Gate, Readiness},
     serving::service::Service,
 };
 
-/// How long a request of a shim that says nothing of it is held; a runtime gives it minutes.
+/// A request without a hold header is held for this long; a runtime waits for minutes.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// No request is held longer, whatever it says.
+/// The longest time for which a request is held, whatever its header says.
 const MOST_PATIENCE: Duration = Duration::from_mins(2);
 
-/// What the caller understands.
+/// The protocol that the client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// It waits as long as it says, and sends what was not begun again.
+    /// It waits as long as its header says, and sends a request again that was not begun.
     Holding(Duration),
-    /// It has asked `/readyz` before, or nothing at all, as upstream's shim: it wants an answer to what it sends.
+    /// Like upstream's shim it polls `/readyz`, or not even that, and sends a request only once.
     Polling,
 }
 
 impl Caller {
-    /// From the headers of its request.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let hold = headers.get(api::HEADER_HOLD);
         let hold = hold.and_then(|hold| hold.to_str().ok()?.parse().ok());
@@ -45,50 +44,50 @@ impl Caller {
     }
 }
 
-/// What has to be there before a verb begins.
+/// The gates that must be open before a verb begins.
 #[derive(Debug, PartialEq, Eq)]
 enum Needs {
-    /// Whatever `/readyz` tells of.
-    Readiness,
-    /// These parts, at some time.
-    Once(&'static [Part]),
+    /// The daemon is ready, as `/readyz` reports it.
+    Ready,
+    /// Each of these gates was open at least once.
+    WasOpen(&'static [Gate]),
 }
 
-fn needs(path: Path, command: Command, caller: Caller) -> Needs {
-    const KNOWN: &[Part] = &[Part::Discovery];
-    const START: &[Part] = &[Part::Discovery, Part::Journal, Part::Watches];
-    match (path, command, caller) {
-        // STATUS tells what is missing, and a DEL of the runtime is done or written down in any case.
-        (_, Command::Status | Command::Version, _) | (Path::Cni, Command::Del, _) => {
-            Needs::Once(&[])
+fn needs(endpoint: Endpoint, command: Command, caller: Caller) -> Needs {
+    const KNOWN: &[Gate] = &[Gate::Discovery];
+    const START: &[Gate] = &[Gate::Discovery, Gate::Journal, Gate::Watches];
+    match (endpoint, command, caller) {
+        // STATUS reports what is not ready, and a DEL of the runtime is done or journaled in any case.
+        (_, Command::Status | Command::Version, _) | (Endpoint::Cni, Command::Del, _) => {
+            Needs::WasOpen(&[])
         }
-        (Path::Cni, _, Caller::Holding(_)) => Needs::Readiness,
-        (Path::Cni, Command::Add, Caller::Polling)
-        | (Path::Delegate, Command::Add | Command::Del, _) => Needs::Once(START),
-        (_, Command::Check | Command::Gc, _) => Needs::Once(KNOWN),
+        (Endpoint::Cni, _, Caller::Holding(_)) => Needs::Ready,
+        (Endpoint::Cni, Command::Add, Caller::Polling)
+        | (Endpoint::Delegate, Command::Add | Command::Del, _) => Needs::WasOpen(START),
+        (_, Command::Check | Command::Gc, _) => Needs::WasOpen(KNOWN),
     }
 }
 
-/// Returns when the verb may begin, or why it does not: nothing of it was begun then.
+/// Returns when the verb may begin, or the reason why it may not; then nothing of it was begun.
 pub(super) async fn hold(
     service: &Service,
-    path: Path,
-    call: &Call,
+    endpoint: Endpoint,
+    call: &CniCall,
     caller: Caller,
 ) -> Result<(), CniError> {
     let readiness = &*service.readiness;
-    let needs = needs(path, call.command, caller);
+    let needs = needs(endpoint, call.command, caller);
     let ready = async {
         match &needs {
-            Needs::Readiness => readiness.wait_for_all().await,
-            Needs::Once(parts) => readiness.wait_for_once(parts).await,
+            Needs::Ready => readiness.wait_ready().await,
+            Needs::WasOpen(gates) => readiness.wait_was_open(gates).await,
         }
         if call.command == Command::Add {
-            service.journal.wait_for(&About::of(call)).await;
+            service.journal.wait_for(&Subject::of(call)).await;
         }
     };
     let reason = || {
-        let reason = missing(readiness, &needs);
+        let reason = reason_not_ready(readiness, &needs);
         let reason =
             reason.unwrap_or_else(|| "earlier deletions of this pod come first".to_owned());
         CniError::new(CniError::TRY_AGAIN_LATER, reason)
@@ -101,29 +100,33 @@ pub(super) async fn hold(
     }
 }
 
-/// Returns when another daemon serves this one's callers; those who cannot ask again are served here.
+/// Returns when another daemon serves this one's clients. Never returns for clients that do not send a request again: they are served here.
 pub(super) async fn withdrawn(service: &Service, caller: Caller) {
     match caller {
         Caller::Holding(_) => {
             let mut withdrawn = service.withdrawn.subscribe();
-            // The sender lives in the service.
+            // It cannot fail: the service owns the sender.
             let _ = withdrawn.wait_for(|withdrawn| *withdrawn).await;
         }
         Caller::Polling => std::future::pending().await,
     }
 }
 
-/// What of it is not there.
-fn missing(readiness: &Readiness, needs: &Needs) -> Option<String> {
-    let parts = match needs {
-        Needs::Readiness => return readiness.problem(),
-        Needs::Once(parts) => parts,
+fn reason_not_ready(readiness: &Readiness, needs: &Needs) -> Option<String> {
+    let gates = match needs {
+        Needs::Ready => return readiness.problem(),
+        Needs::WasOpen(gates) => gates,
     };
-    let missing = |part: &Part| readiness.once_well(*part).err().map(|why| (*part, why));
-    let (part, reason) = parts.iter().find_map(missing)?;
-    Some(match part {
-        Part::Discovery => format!("this node is not known yet: {reason}"),
-        Part::Journal => format!("earlier deletions come first: {reason}"),
+    let never_open = |gate: &Gate| {
+        readiness
+            .was_open(*gate)
+            .err()
+            .map(|reason| (*gate, reason))
+    };
+    let (gate, reason) = gates.iter().find_map(never_open)?;
+    Some(match gate {
+        Gate::Discovery => format!("this node is not known yet: {reason}"),
+        Gate::Journal => format!("earlier deletions come first: {reason}"),
         _ => format!("pods and networks are not known yet: {reason}"),
     })
 }
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_say_how_long_they_wait() {
+    fn hold_header_limits_the_wait() {
         let check = |value: Option<&str>, expected| {
             let mut headers = HeaderMap::new();
             if let Some(value) = value {
@@ -149,17 +152,17 @@ mod tests {
     }
 
     #[test]
-    fn del_and_status_need_nothing_and_polling_shims_what_a_start_brings() {
+    fn del_and_status_are_never_held_and_polling_clients_need_a_complete_start() {
         let holding = Caller::Holding(Duration::ZERO);
         for caller in [holding, Caller::Polling] {
             for command in [Command::Del, Command::Status] {
-                assert_eq!(needs(Path::Cni, command, caller), Needs::Once(&[]));
+                assert_eq!(needs(Endpoint::Cni, command, caller), Needs::WasOpen(&[]));
             }
         }
         for command in [Command::Add, Command::Check, Command::Gc] {
-            assert_eq!(needs(Path::Cni, command, holding), Needs::Readiness);
+            assert_eq!(needs(Endpoint::Cni, command, holding), Needs::Ready);
         }
-        let check = needs(Path::Cni, Command::Check, Caller::Polling);
-        assert_eq!(check, Needs::Once(&[Part::Discovery]));
+        let check = needs(Endpoint::Cni, Command::Check, Caller::Polling);
+        assert_eq!(check, Needs::WasOpen(&[Gate::Discovery]));
     }
 }

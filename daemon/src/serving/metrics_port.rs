@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use cmdline::causes;
+use cmdline::error_line;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode, body::Bytes, server::conn::http1, service::service_fn,
@@ -19,12 +19,12 @@ use tracing::warn;
 use super::snapshot;
 use crate::serving::service::Service;
 
-/// The time limit for a client to send its request.
+/// Limit for a client to send its headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause before another try when the port is in use.
+/// Pause before another attempt to bind a port that is in use.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Serves metrics on every address of the node, as upstream does. A port that is in use is logged and tried again.
+/// Serves metrics on every address of the node, as upstream does. Logs a warning and retries while the port is in use.
 pub async fn serve(service: Arc<Service>, port: u16) {
     loop {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
@@ -35,14 +35,14 @@ pub async fn serve(service: Arc<Service>, port: u16) {
         match listener {
             Ok(listener) => accept(&service, &listener).await,
             Err(error) => {
-                warn!(port, error = %causes(&error), "cannot serve metrics: set metricsPort to a free port");
+                warn!(port, error = %error_line(&error), "cannot serve metrics: set metricsPort to a free port");
             }
         }
         tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-/// Serves connections until one cannot be accepted.
+/// Serves until a connection cannot be accepted.
 async fn accept(service: &Arc<Service>, listener: &TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let service = Arc::clone(service);
@@ -50,7 +50,7 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
             let service = Arc::clone(&service);
             async move {
                 let (method, path) = (request.method(), request.uri().path());
-                Ok::<_, Infallible>(answer(&service, method, path).await)
+                Ok::<_, Infallible>(respond(&service, method, path).await)
             }
         });
         let connection = http1::Builder::new()
@@ -58,12 +58,12 @@ async fn accept(service: &Arc<Service>, listener: &TcpListener) {
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
             .serve_connection(TokioIo::new(stream), service);
-        // A client may close its connection at any time, so its errors do not matter.
+        // A client may disconnect at any time.
         tokio::spawn(async { drop(connection.await) });
     }
 }
 
-async fn answer(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn respond(service: &Arc<Service>, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let (status, text) = match (path, method) {
         (api::PATH_METRICS, &Method::GET) => {
             let text = snapshot::take(service).await.text(&service.metrics);

@@ -1,6 +1,6 @@
-//! From a request's bytes to the moment at which its work begins: reading, and being held until this daemon can serve.
+//! A request from its bytes to the moment its work begins: it is read, held until this daemon can serve it, and queued.
 //!
-//! A request that waits is a task of its connection: it has no thread, and it is gone as soon as its caller is.
+//! A waiting request is a task of its connection: it has no thread, and it ends as soon as its client disconnects.
 
 pub mod server;
 pub mod socket;
@@ -23,32 +23,32 @@ use cni::env::Command;
 
 use self::fair::{Entry, Lane, Limits};
 use crate::{
-    call::{Call, PodName},
-    journal::About,
+    call::{CniCall, PodName},
+    journal::Subject,
 };
 
 pub use body::Bodies;
 pub use queue::Queue;
-pub(crate) use verb::{Path, verb};
+pub(crate) use verb::{Endpoint, verb};
 
-/// ADDs and DELs at work at once for each processor, and the least of them.
+/// The number of ADDs and DELs that run at once: for each processor, and at least.
 const PER_PROCESSOR: usize = 4;
 const LEAST: usize = 8;
-/// CHECKs and GCs, and STATUSes, at work at once.
+/// The number of CHECKs and GCs, and of STATUSes, that run at once.
 const CHECKS: usize = 4;
 const STATUSES: usize = 4;
-/// Requests that wait; a node has 110 pods, as a rule, and rarely more than 250.
+/// The most waiting requests; a node usually has up to 110 pods, rarely more than 250.
 const WAITING: usize = 2000;
-/// Threads for what has no place in the queue: looks at running pods, files, what the journal reads.
+/// Threads for work outside the queue: inspecting running pods, files, reading the journal.
 const OTHER_THREADS: usize = 32;
 
-/// So many ADDs and DELs at once, unless the daemon's file says otherwise.
+/// The most ADDs and DELs at once, unless the daemon's file sets another number.
 fn changes(configured: Option<usize>) -> usize {
     let processors = available_parallelism().map_or(1, usize::from);
     configured.unwrap_or_else(|| (processors * PER_PROCESSOR).max(LEAST))
 }
 
-/// What the queue lets through at once.
+/// The limits of the queue.
 pub(crate) fn limits(configured: Option<usize>) -> Limits {
     Limits {
         changes: changes(configured),
@@ -58,12 +58,11 @@ pub(crate) fn limits(configured: Option<usize>) -> Limits {
     }
 }
 
-/// The most threads that block at one time.
+/// The most blocking threads at one time.
 pub fn threads(configured: Option<usize>) -> usize {
     changes(configured).saturating_add(CHECKS + STATUSES + OTHER_THREADS)
 }
 
-/// Where a verb waits and works.
 fn lane(command: Command) -> Lane {
     match command {
         Command::Add | Command::Del => Lane::Change,
@@ -72,8 +71,8 @@ fn lane(command: Command) -> Lane {
     }
 }
 
-/// The place of a call in the queue.
-fn entry(call: &Call) -> Entry {
+/// The entry of a call in the queue.
+fn entry(call: &CniCall) -> Entry {
     let container = call.request.as_ref();
     Entry {
         lane: lane(call.command),
@@ -86,17 +85,17 @@ fn entry(call: &Call) -> Entry {
     }
 }
 
-impl About {
+impl Subject {
     /// The container and pod of a call.
-    pub(crate) fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &CniCall) -> Self {
         let container = call.request.as_ref();
         Self {
             container: container.map_or_else(String::new, |one| one.container_id.to_string()),
-            pod: call.pod.as_ref().map(PodName::about),
+            pod: call.pod.as_ref().map(PodName::pod_ref),
         }
     }
 
-    /// The place of an entry of the journal in the queue.
+    /// The entry of a journaled DEL in the queue.
     pub(crate) fn entry(&self) -> Entry {
         let namespace = self.pod.as_ref().map(|pod| pod.namespace.clone());
         Entry {

@@ -1,4 +1,4 @@
-//! The queue as tasks see it: a turn is waited for without a thread, and given back by being dropped.
+//! The queue for tasks: a task waits for its turn without a thread, and ends the turn by dropping it.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::fair::{Entry, Fair, Id, Limits};
+use super::fair::{Entry, FairQueue, Id, Limits};
 
 /// The queue of all verbs of a daemon.
 #[derive(Debug)]
@@ -15,17 +15,17 @@ pub struct Queue(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    fair: Fair,
-    /// Those who wait for their turn.
-    callers: HashMap<Id, oneshot::Sender<()>>,
+    fair: FairQueue,
+    /// Wakes the tasks that wait for their turn.
+    wakers: HashMap<Id, oneshot::Sender<()>>,
 }
 
-/// There are too many verbs already.
+/// Too many requests wait already.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} requests wait already: the plugins of this node do not keep up")]
+#[error("{0} requests are waiting already: the plugins of this node are too slow for them")]
 pub(crate) struct Full(usize);
 
-/// A place in the queue, or at work; given back when it is dropped.
+/// A place in the queue, or the right to run; released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     queue: Arc<Queue>,
@@ -35,41 +35,41 @@ pub(crate) struct Turn {
 impl Queue {
     pub(crate) fn new(limits: Limits) -> Self {
         Self(Mutex::new(Inner {
-            fair: Fair::new(limits),
-            callers: HashMap::new(),
+            fair: FairQueue::new(limits),
+            wakers: HashMap::new(),
         }))
     }
 
-    /// Returns when the entry may begin. Whoever stops waiting leaves the queue.
+    /// Returns when the entry may begin. A dropped future leaves the queue.
     pub(crate) async fn turn(self: &Arc<Self>, entry: Entry) -> Result<Turn, Full> {
-        let (caller, begin) = oneshot::channel();
+        let (waker, begin) = oneshot::channel();
         let turn = {
             let mut inner = self.inner();
             let waiting = inner.fair.waiting();
             let id = inner.fair.join(entry).ok_or(Full(waiting))?;
-            inner.callers.insert(id, caller);
+            inner.wakers.insert(id, waker);
             inner.start();
             Turn {
                 queue: Arc::clone(self),
                 id,
             }
         };
-        // The sender stays in the queue for as long as the turn.
+        // It cannot fail: the queue keeps the sender until the turn is dropped.
         let _ = begin.await;
         Ok(turn)
     }
 
-    /// How many wait.
+    /// The number of waiting entries.
     pub fn waiting(&self) -> usize {
         self.inner().fair.waiting()
     }
 
-    /// How many are at work.
-    pub fn at_work(&self) -> usize {
-        self.inner().fair.at_work()
+    /// The number of running entries.
+    pub fn running(&self) -> usize {
+        self.inner().fair.running()
     }
 
-    /// Every statement leaves it whole, so a panic elsewhere does not spoil it.
+    /// Every statement leaves the queue consistent, so a poisoned lock is safe to use.
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,9 +78,9 @@ impl Queue {
 impl Inner {
     fn start(&mut self) {
         for id in self.fair.start() {
-            if let Some(caller) = self.callers.remove(&id) {
-                // One that has gone meanwhile leaves when its turn is dropped.
-                let _ = caller.send(());
+            if let Some(waker) = self.wakers.remove(&id) {
+                // A task that was dropped meanwhile leaves the queue with its turn.
+                let _ = waker.send(());
             }
         }
     }
@@ -89,7 +89,7 @@ impl Inner {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut inner = self.queue.inner();
-        inner.callers.remove(&self.id);
+        inner.wakers.remove(&self.id);
         inner.fair.leave(self.id);
         inner.start();
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_begins_when_the_last_is_over() {
+    async fn next_entry_begins_when_the_running_one_ends() {
         let queue = queue(8);
         let first = queue.turn(entry("a")).await.unwrap();
         let mut second = Box::pin(queue.turn(entry("a")));
@@ -132,21 +132,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stops_waiting_leaves_and_holds_nobody_up() {
+    async fn dropped_entry_leaves_the_queue() {
         let queue = queue(8);
         let first = queue.turn(entry("a")).await.unwrap();
-        let mut gone = Box::pin(queue.turn(entry("a")));
-        assert!(gone.as_mut().now_or_never().is_none());
+        let mut dropped = Box::pin(queue.turn(entry("a")));
+        assert!(dropped.as_mut().now_or_never().is_none());
         let mut third = Box::pin(queue.turn(entry("b")));
         assert!(third.as_mut().now_or_never().is_none());
-        drop(gone);
+        drop(dropped);
         assert_eq!(queue.waiting(), 1);
         drop(first);
         third.await.unwrap();
     }
 
     #[tokio::test]
-    async fn who_goes_at_the_moment_of_its_turn_gives_it_on() {
+    async fn entry_dropped_at_its_turn_passes_it_on() {
         let queue = queue(8);
         let first = queue.turn(entry("a")).await.unwrap();
         let mut called = Box::pin(queue.turn(entry("a")));
@@ -154,18 +154,21 @@ mod tests {
         assert!(called.as_mut().now_or_never().is_none());
         assert!(third.as_mut().now_or_never().is_none());
         drop(first);
-        // It was called, and has not looked yet.
+        // It was woken, and has not been polled since.
         drop(called);
         third.await.unwrap();
     }
 
     #[tokio::test]
-    async fn too_many_are_told() {
+    async fn full_queue_is_an_error() {
         let queue = queue(1);
         let _first = queue.turn(entry("a")).await.unwrap();
         let mut second = Box::pin(queue.turn(entry("a")));
         assert!(second.as_mut().now_or_never().is_none());
         let error = queue.turn(entry("a")).await.unwrap_err();
-        assert!(error.to_string().starts_with("1 requests wait"), "{error}");
+        assert!(
+            error.to_string().starts_with("1 requests are waiting"),
+            "{error}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Doing the journal's entries: through the queue as any DEL, a few at a time, for as long as the daemon lives.
+//! Replays the journal's entries for as long as the daemon runs: through the request queue like any DEL, a few at a time.
 
 use std::{
     fmt::Display,
@@ -13,20 +13,21 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::{
-    host::dir_watch::heard,
-    journal::{About, Loaded, PATIENCE, Verdict, load, read, watch},
-    readiness::{Part, Readiness},
+    host::dir_watch::changed_or_never,
+    journal::{Loaded, PATIENCE, Subject, Verdict, load, read, watch},
+    readiness::{Gate, Readiness},
     serving::service::{EntryFailure, Service},
 };
 
-/// So many entries at once; the queue has places for others beside them.
-const AT_ONCE: usize = 4;
-/// How often the journal is read again when nothing was reported of it.
+/// The number of entries that are replayed at once. The request queue has slots for other requests next to them.
+const CONCURRENCY: usize = 4;
+/// The period after which the journal is read again when the watch reported no change.
 const PERIOD: Duration = Duration::from_mins(1);
-/// Pause before a journal that cannot be read is read again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// The pause before a journal that cannot be read is read again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads the journals in the directories that `cni_dirs` names and does what they hold. The part is well once they were read.
+/// Reads the journals in the state directories that `cni_dirs` returns and replays their entries. `Gate::Journal` opens once they were
+/// read.
 pub(crate) async fn replay(
     root: Arc<Root>,
     cni_dirs: impl Fn() -> Vec<PathBuf>,
@@ -35,33 +36,33 @@ pub(crate) async fn replay(
     let mut running: JoinSet<()> = JoinSet::new();
     loop {
         let dirs = cni_dirs();
-        // Watched before it is read, so that no entry falls between the two.
+        // The watch begins before the journal is read, so that no entry is missed between the two.
         let watch = watch(&root, &dirs);
         let (tree, journal) = (Arc::clone(&root), Arc::clone(&service.journal));
         let reading = tokio::task::spawn_blocking(move || read(&tree, &dirs, &journal));
         let read_again = match reading.await {
             Ok(Ok(())) => {
-                service.readiness.well(Part::Journal);
+                service.readiness.open(Gate::Journal);
                 PERIOD
             }
-            Ok(Err(error)) => unread(&service.readiness, &error.to_string()),
-            Err(error) => unread(&service.readiness, &error.to_string()),
+            Ok(Err(error)) => read_failed(&service.readiness, &error.to_string()),
+            Err(error) => read_failed(&service.readiness, &error.to_string()),
         };
         let read_again = tokio::time::sleep(read_again);
         let changed = async {
             tokio::select! {
-                () = heard(watch) => {}
+                () = changed_or_never(watch) => {}
                 () = read_again => {}
             }
         };
         let mut changed = std::pin::pin!(changed);
         loop {
             let urgent = service.journal.changed.notified();
-            while running.len() < AT_ONCE
-                && let Some((path, about)) = service.journal.pending().take(Instant::now())
+            while running.len() < CONCURRENCY
+                && let Some((path, subject)) = service.journal.pending().take(Instant::now())
             {
                 let (root, service) = (Arc::clone(&root), Arc::clone(&service));
-                running.spawn(async move { one(root, service, path, about).await });
+                running.spawn(async move { replay_entry(root, service, path, subject).await });
             }
             let next = service.journal.pending().next();
             let due = async {
@@ -73,22 +74,21 @@ pub(crate) async fn replay(
             tokio::select! {
                 () = &mut changed => break,
                 Some(_) = running.join_next() => {}
-                () = due, if running.len() < AT_ONCE => {}
+                () = due, if running.len() < CONCURRENCY => {}
                 () = urgent => {}
             }
         }
     }
 }
 
-/// The journal cannot be read; when to try again.
-fn unread(readiness: &Readiness, reason: &str) -> Duration {
-    readiness.missing(Part::Journal, reason);
-    TRY_AGAIN
+/// Reports that the journal cannot be read, and returns the pause before the next attempt.
+fn read_failed(readiness: &Readiness, reason: &str) -> Duration {
+    readiness.close(Gate::Journal, reason);
+    RETRY_PAUSE
 }
 
-/// Tries one entry.
-async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About) {
-    let done = attempt(root, &service, &path, &about).await;
+async fn replay_entry(root: Arc<Root>, service: Arc<Service>, path: PathBuf, subject: Subject) {
+    let done = attempt(root, &service, &path, &subject).await;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match done {
         Ok(()) => {
@@ -97,7 +97,7 @@ async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About
         }
         Err(reason) => {
             let now = Instant::now();
-            let verdict = service.journal.pending().failed(&path, now, chance());
+            let verdict = service.journal.pending().failed(&path, now, jitter());
             match verdict {
                 // The service has logged the failure itself.
                 Verdict::First | Verdict::Again => debug!(
@@ -108,7 +108,7 @@ async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About
                     entry = %name,
                     reason,
                     minutes = PATIENCE.as_secs() / 60,
-                    "a DEL from the journal failed for too long, the next start tries it again"
+                    "a DEL from the journal failed for too long, the next start retries it"
                 ),
             }
             let failure = match verdict {
@@ -116,8 +116,8 @@ async fn one(root: Arc<Root>, service: Arc<Service>, path: PathBuf, about: About
                 Verdict::GivenUp => Some(EntryFailure::Last),
                 Verdict::Again => None,
             };
-            if let (Some(pod), Some(failure)) = (&about.pod, failure) {
-                service.tell_of_entry(pod, failure, &reason);
+            if let (Some(pod), Some(failure)) = (&subject.pod, failure) {
+                service.report_entry(pod, failure, &reason);
             }
         }
     }
@@ -128,32 +128,32 @@ async fn attempt(
     root: Arc<Root>,
     service: &Arc<Service>,
     path: &Path,
-    about: &About,
+    subject: &Subject,
 ) -> Result<(), String> {
-    let turn = service.queue.turn(about.entry()).await;
-    let turn = turn.map_err(logged)?;
+    let turn = service.queue.turn(subject.entry()).await;
+    let turn = turn.map_err(log)?;
     let (service, path) = (Arc::clone(service), path.to_owned());
     let attempt = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        match load(&root, &path).map_err(logged)? {
-            Loaded::Gone => return Ok(()),
+        match load(&root, &path).map_err(log)? {
+            Loaded::Removed => return Ok(()),
             Loaded::Request(request) => service
                 .replay(&request)
                 .map_err(|error| error.to_string())?,
         }
-        root.remove(&path).map(drop).map_err(logged)
+        root.remove(&path).map(drop).map_err(log)
     });
-    attempt.await.unwrap_or_else(|error| Err(logged(error)))
+    attempt.await.unwrap_or_else(|error| Err(log(error)))
 }
 
-/// The text of an error that the service has not logged.
-fn logged(error: impl Display) -> String {
-    warn!(%error, "cannot replay a DEL of the journal");
+/// Logs an error that the service has not logged, and returns its text.
+fn log(error: impl Display) -> String {
+    warn!(%error, "cannot replay a DEL from the journal");
     error.to_string()
 }
 
-/// A number from 0 to 1 that differs from call to call and from node to node.
-fn chance() -> f64 {
+/// Returns a number from 0 to 1 that differs from call to call and from node to node.
+fn jitter() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }

@@ -1,9 +1,9 @@
-//! HTTP on the unix socket: paths, bounds and status codes. What a request means is the service's business.
+//! HTTP on the unix socket: paths, limits and status codes. The service handles the requests.
 
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use cmdline::causes;
+use cmdline::error_line;
 use futures::FutureExt;
 use http_body_util::Full;
 use hyper::{
@@ -18,29 +18,30 @@ use tracing::{debug, warn};
 
 use crate::{
     host::dir_watch::DirectoryWatch,
-    readiness::Part,
+    readiness::Gate,
     serving::{
-        Path,
-        response::answer,
+        Endpoint,
+        response::reply,
         service::Service,
         snapshot,
-        socket::{Holder, Socket},
+        socket::{Socket, SocketOwner},
         verb,
     },
 };
 
-/// A client that sends nothing is not waited for.
+/// Limit for a client to send its headers.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// In-flight requests get this long after SIGTERM, less than the pod's grace period of 30 s.
 const DRAIN_TIME: Duration = Duration::from_secs(20);
-/// The same for those that were queued when nobody else could find us any more.
+/// The same for connections that were queued when the socket was withdrawn.
 const QUEUE_TIME: Duration = Duration::from_secs(5);
-/// Pause while no descriptors are left.
+/// Pause when no file descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Pause between two attempts to put the socket where it belongs.
+/// Pause between two attempts to publish the socket.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Serves until `stop` is done, then finishes what is queued or in flight. Takes the name that shims know once `publish` is done.
+/// Serves until `stop` is done, then finishes requests that are queued or in flight. Takes the name that shims connect to once `publish` is
+/// done.
 pub async fn serve(
     mut socket: Socket,
     service: Arc<Service>,
@@ -51,23 +52,21 @@ pub async fn serve(
     let (mut publish, mut stop) = (pin!(publish.fuse()), pin!(stop));
     let mut connections = JoinSet::new();
     loop {
-        let tended = tend(&mut socket);
-        let holder = socket.holder();
-        match (&tended, unpublished(holder)) {
-            (Ok(_), None) => service.readiness.well(Part::Socket),
-            (Ok(_), Some(reason)) => service.readiness.waiting(Part::Socket, reason),
-            (Err(error), _) => service
-                .readiness
-                .missing(Part::Socket, format!("{error:#}")),
+        let maintained = maintain(&mut socket);
+        let owner = socket.owner();
+        match (&maintained, unpublished(owner)) {
+            (Ok(_), None) => service.readiness.open(Gate::Socket),
+            (Ok(_), Some(reason)) => service.readiness.close_while_starting(Gate::Socket, reason),
+            (Err(error), _) => service.readiness.close(Gate::Socket, format!("{error:#}")),
         }
-        let is_standby = holder == Holder::Another && socket.is_served();
+        let is_standby = owner == SocketOwner::OtherDaemon && socket.is_served();
         service.readiness.standby(is_standby);
-        // Who waits here is better served there.
+        // Requests that are held here are sent again to the other daemon.
         service.withdrawn.send_replace(is_standby);
         let disturbed = async {
-            match &tended {
-                // Nobody tells of the death of another one.
-                Ok(watch) if holder == Holder::Another => {
+            match &maintained {
+                // No event reports the death of the other daemon.
+                Ok(watch) if owner == SocketOwner::OtherDaemon => {
                     let _ = tokio::time::timeout(RETRY, watch.changed()).await;
                 }
                 Ok(watch) => watch.changed().await,
@@ -77,12 +76,12 @@ pub async fn serve(
         let mut disturbed = pin!(disturbed);
         loop {
             tokio::select! {
-                // Those beyond the limit wait in the kernel's queue.
+                // Connections beyond the limit wait in the kernel's queue.
                 accepted = socket.accept(), if connections.len() < limit => match accepted {
-                    Ok(stream) => drop(connections.spawn(converse(Arc::clone(&service), stream))),
+                    Ok(stream) => drop(connections.spawn(serve_connection(Arc::clone(&service), stream))),
                     Err(error) => {
-                        // Out of descriptors, as a rule: others end meanwhile.
-                        warn!(error = %causes(&error), "cannot accept a connection");
+                        // Usually no descriptors are left; other connections end meanwhile.
+                        warn!(error = %error_line(&error), "cannot accept a connection");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -98,21 +97,21 @@ pub async fn serve(
     }
 }
 
-/// The names as they should be, and what will tell when they are not.
-fn tend(socket: &mut Socket) -> anyhow::Result<DirectoryWatch> {
+/// Restores the socket's names. The returned watch reports when they change.
+fn maintain(socket: &mut Socket) -> anyhow::Result<DirectoryWatch> {
     let watch = socket.watch();
-    socket.look_after_names()?;
-    // The directory may have been made just now.
+    socket.restore_names()?;
+    // The first attempt fails when the directory was created just now.
     let watch = watch.or_else(|_| socket.watch());
     watch.context("cannot watch the socket's directory")
 }
 
-/// Goes on as long as a verb is under way, and is found meanwhile: whoever comes to delete is served, whoever comes to add is told
-/// to wait. Then nobody finds us any more, and who is queued is served.
+/// Accepts connections while a verb is in flight: a DEL is served, an ADD is told to wait. Then withdraws the socket and serves the
+/// connections that are already queued.
 async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: JoinSet<()>) {
     let mut busy = service.busy.subscribe();
     let idle = async {
-        // The sender lives in the service, which lives here.
+        // It cannot fail: the service owns the sender, and this function borrows the service.
         let _ = busy.wait_for(|verbs| *verbs == 0).await;
     };
     let mut idle = pin!(tokio::time::timeout(DRAIN_TIME, idle));
@@ -120,19 +119,19 @@ async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: Join
         tokio::select! {
             biased;
             ended = &mut idle => break ended,
-            Ok(stream) = socket.accept() => drop(connections.spawn(converse(Arc::clone(service), stream))),
+            Ok(stream) = socket.accept() => drop(connections.spawn(serve_connection(Arc::clone(service), stream))),
             Some(_) = connections.join_next() => {}
         }
     };
     if let Err(error) = socket.withdraw() {
         warn!(%error, "cannot withdraw the socket");
     }
-    // Requests that are held go to the next daemon.
+    // Clients send held requests again, to the next daemon.
     service.withdrawn.send_replace(true);
     let ended = async {
         loop {
             while let Some(stream) = socket.queued() {
-                connections.spawn(converse(Arc::clone(service), stream));
+                connections.spawn(serve_connection(Arc::clone(service), stream));
             }
             if connections.join_next().await.is_none() {
                 break;
@@ -141,20 +140,20 @@ async fn drain(mut socket: Socket, service: &Arc<Service>, mut connections: Join
     };
     let rest = if left.is_ok() { QUEUE_TIME } else { PAUSE };
     if tokio::time::timeout(rest, ended).await.is_err() || left.is_err() {
-        warn!("some requests did not end in time; the next start repairs what they leave");
+        warn!("some requests did not end in time; the next start cleans up after them");
     }
 }
 
-fn unpublished(holder: Holder) -> Option<&'static str> {
-    match holder {
-        Holder::Us => None,
-        Holder::Another => Some("another daemon of this node serves pods"),
-        Holder::Nobody => Some("shims do not find it yet"),
+fn unpublished(owner: SocketOwner) -> Option<&'static str> {
+    match owner {
+        SocketOwner::ThisDaemon => None,
+        SocketOwner::OtherDaemon => Some("another daemon of this node serves pods"),
+        SocketOwner::None => Some("shims do not connect to this daemon yet"),
     }
 }
 
-/// One request and its answer.
-async fn converse(service: Arc<Service>, stream: UnixStream) {
+/// Serves the one request of a connection.
+async fn serve_connection(service: Arc<Service>, stream: UnixStream) {
     let connection = http1::Builder::new()
         .keep_alive(false)
         .timer(TokioTimer::new())
@@ -164,7 +163,7 @@ async fn converse(service: Arc<Service>, stream: UnixStream) {
             service_fn(move |request| route(Arc::clone(&service), request)),
         );
     if let Err(error) = connection.await {
-        debug!(error = %causes(&error), "a connection ended early");
+        debug!(error = %error_line(&error), "a connection failed");
     }
 }
 
@@ -193,22 +192,22 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
     let method = request.method().clone();
     let read = matches!(method, Method::GET | Method::POST);
     match (request.uri().path(), method) {
-        (api::PATH_CNI, Method::POST) => verb(service, request, Path::Cni).await,
-        (api::PATH_DELEGATE, Method::POST) => verb(service, request, Path::Delegate).await,
-        (api::PATH_HEALTHZ, _) if read => answer(StatusCode::OK, service.readiness.notes()),
+        (api::PATH_CNI, Method::POST) => verb(service, request, Endpoint::Cni).await,
+        (api::PATH_DELEGATE, Method::POST) => verb(service, request, Endpoint::Delegate).await,
+        (api::PATH_HEALTHZ, _) if read => reply(StatusCode::OK, service.readiness.notes()),
         (api::PATH_READYZ, _) if read => match service.readiness.problem() {
-            None => answer(StatusCode::OK, service.readiness.notes()),
-            Some(problem) => answer(StatusCode::INTERNAL_SERVER_ERROR, problem),
+            None => reply(StatusCode::OK, service.readiness.notes()),
+            Some(problem) => reply(StatusCode::INTERNAL_SERVER_ERROR, problem),
         },
-        (api::PATH_FAILURES, Method::GET) => answer(StatusCode::OK, service.failures.to_json()),
+        (api::PATH_FAILURES, Method::GET) => reply(StatusCode::OK, service.failures.to_json()),
         (api::PATH_METRICS, Method::GET) => {
             let text = snapshot::take(&service).await.text(&service.metrics);
-            answer(StatusCode::OK, text)
+            reply(StatusCode::OK, text)
         }
         (api::PATH_STATUS, Method::GET) => {
             let status = snapshot::take(&service).await.status(&service.metrics);
             let json = serde_json::to_vec(&status).expect("a status always serialises");
-            answer(StatusCode::OK, json)
+            reply(StatusCode::OK, json)
         }
         (
             api::PATH_CNI
@@ -219,7 +218,7 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
             | api::PATH_METRICS
             | api::PATH_STATUS,
             _,
-        ) => answer(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),
-        _ => answer(StatusCode::NOT_FOUND, ""),
+        ) => reply(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),
+        _ => reply(StatusCode::NOT_FOUND, ""),
     }
 }

@@ -1,4 +1,4 @@
-//! One request of the socket, from its JSON to its answer. Blocks; whoever calls it brings a thread.
+//! Serves one request of the socket, from its JSON to its response. Blocks: the caller provides a thread.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -12,54 +12,57 @@ use tokio::sync::watch;
 use tracing::{debug, info, info_span, warn};
 
 use crate::{
-    call::Call,
+    call::CniCall,
     cluster::Cluster,
     config_manager,
-    engine::{self, AddError, Added, Engine},
-    errors::{failure::Failure, recent::Failures},
+    engine::{self, Added, Engine},
+    errors::{
+        failure::{Failure, VerbError},
+        recent::RecentFailures,
+    },
     journal::{self, Journal},
     metrics::Metrics,
-    readiness::{Part, Readiness},
+    readiness::{Gate, Readiness},
     serving::{Bodies, Queue},
     state::PodRef,
 };
 
-/// Serves requests.
+/// Serves CNI requests.
 pub struct Service {
     /// Runs the verbs.
     pub engine: Engine,
-    /// The API server, once there is access to it.
+    /// Unset until the daemon has access to the API server.
     pub cluster: Arc<OnceLock<Cluster>>,
     /// The daemon's file.
     pub config: Arc<Config>,
-    /// What is missing.
+    /// The state of the daemon's gates.
     pub readiness: Arc<Readiness>,
-    /// What is counted.
+    /// The daemon's metrics.
     pub metrics: Arc<Metrics>,
-    /// What went wrong of late.
-    pub failures: Failures,
-    /// How many verbs are under way.
+    /// Recent failures, for `kubectl multus`.
+    pub failures: RecentFailures,
+    /// The number of verbs in flight.
     pub busy: watch::Sender<usize>,
-    /// Whether shims find another daemon, or none, instead of this one that ends.
+    /// True while shims connect to another daemon, or to none because this one is shutting down.
     pub withdrawn: watch::Sender<bool>,
-    /// Which verb begins when.
+    /// Decides when each verb begins.
     pub queue: Arc<Queue>,
-    /// What large requests share.
+    /// The memory that large requests share.
     pub bodies: Bodies,
-    /// DELs that were written down.
+    /// DELs that wait for their replay.
     pub journal: Arc<Journal>,
 }
 
-/// A failure of a DEL that was written down, as its pod's owner hears of it.
+/// A failure of a journaled DEL that is reported to the pod's owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum EntryFailure {
-    /// The first of a row.
+    /// The first of a series.
     First,
-    /// The last: it is not tried any more.
+    /// The last one: the DEL is not retried.
     Last,
 }
 
-/// Counts a verb for as long as it lives.
+/// Counts a verb as in flight until it is dropped.
 pub struct Busy(watch::Sender<usize>);
 
 impl Drop for Busy {
@@ -69,20 +72,20 @@ impl Drop for Busy {
 }
 
 impl Service {
-    /// One more verb is under way.
+    /// Counts one more verb in flight.
     pub fn busy(&self) -> Busy {
         self.busy.send_modify(|verbs| *verbs += 1);
         Busy(self.busy.clone())
     }
 
     /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
-    pub(crate) fn cni(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
-        self.observed(call, || self.dispatch(call, asked))
+    pub(crate) fn cni(&self, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, CniError> {
+        self.observed(call, || self.dispatch(call, raw_request))
     }
 
-    /// Does what was written down earlier.
+    /// Replays a journaled DEL.
     pub fn replay(&self, request: &Request) -> Result<(), CniError> {
-        let mut call = Call::parse(request)?;
+        let mut call = CniCall::parse(request)?;
         if let Some(request) = &mut call.request {
             request.replayed = true;
         }
@@ -91,22 +94,24 @@ impl Service {
         done.map(drop)
     }
 
-    /// Tells the pod's owner of a DEL that was written down and fails: at the beginning and at the end, not at every attempt.
-    pub(crate) fn tell_of_entry(&self, pod: &PodRef, failure: EntryFailure, reason: &str) {
+    /// Reports a failing DEL of the journal in an event: its first and its last failure, not every attempt.
+    pub(crate) fn report_entry(&self, pod: &PodRef, failure: EntryFailure, reason: &str) {
         let message = match failure {
-            EntryFailure::First => format!("{reason}; it is tried again"),
-            EntryFailure::Last => format!("{reason}; given up until the next start of the daemon"),
+            EntryFailure::First => format!("{reason}; it is retried"),
+            EntryFailure::Last => {
+                format!("{reason}; it is retried at the next start of the daemon")
+            }
         };
         if let Some(cluster) = self.cluster.get() {
             cluster.event_about(pod, true, "FailedDelNetwork", message);
         }
     }
 
-    /// One verb, logged and counted.
+    /// Serves one verb, logs and counts its outcome, and reports a failure under one id.
     pub(crate) fn observed(
         &self,
-        call: &Call,
-        serve: impl FnOnce() -> Result<Vec<u8>, CniError>,
+        call: &CniCall,
+        serve: impl FnOnce() -> Result<Vec<u8>, VerbError>,
     ) -> Result<Vec<u8>, CniError> {
         let (id, ifname) = call
             .request
@@ -120,17 +125,21 @@ impl Service {
             info_span!("cni", command = %call.command, container_id = id, ifname, pod = pod_name)
                 .entered();
         let start = Instant::now();
-        let answer = serve();
+        let outcome = serve();
         self.metrics
-            .verb(call.command.as_str(), answer.is_ok(), start.elapsed());
-        if answer.is_ok() {
-            debug!("done");
+            .verb(call.command.as_str(), outcome.is_ok(), start.elapsed());
+        if outcome.is_ok() {
+            debug!("request served");
             if call.command == Command::Add {
                 self.failures.forget(&pod_name);
             }
         }
-        answer.map_err(|error| {
+        outcome.map_err(|VerbError { error, event }| {
             let failure = Failure::new(call, error);
+            if let (Some(cluster), Some(event)) = (self.cluster.get(), event) {
+                let message = event.message.as_deref().unwrap_or(&failure.error.msg);
+                cluster.event_about(&event.pod, true, event.reason, failure.for_event(message));
+            }
             let verb = call.command.as_str();
             self.failures
                 .note(&failure.id, &pod_name, verb, &failure.error);
@@ -139,53 +148,58 @@ impl Service {
                 code = failure.error.code,
                 msg = failure.error.msg,
                 details = failure.error.details,
-                "failed"
+                "request failed"
             );
             failure.for_runtime()
         })
     }
 
-    fn dispatch(&self, call: &Call, asked: &Request) -> Result<Vec<u8>, CniError> {
-        let netconf = self.config.netconf(&asked.config)?;
+    fn dispatch(&self, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, VerbError> {
+        let netconf = self.config.netconf(&raw_request.config);
+        let netconf = netconf.map_err(CniError::from)?;
         if call.command != Command::Status
-            && let Err(reason) = self.readiness.once_well(Part::Discovery)
+            && let Err(reason) = self.readiness.was_open(Gate::Discovery)
         {
-            // Where delegates run is not known, and a pod must be able to go all the same.
+            // Delegates cannot run before the runtime is known, but the runtime must still be able to delete a pod.
             if let (Command::Del, Some(request)) = (call.command, &call.request) {
-                return self.del_later(asked, request, &reason);
+                return Ok(self.journal_del(raw_request, request, &reason)?);
             }
-            return Err(not_known_yet(&reason));
+            return Err(not_known_yet(&reason).into());
         }
         if matches!(call.command, Command::Add | Command::Check) {
-            netconf.check_prev_result()?;
+            netconf.check_prev_result().map_err(CniError::from)?;
         }
         match (call.command, &call.request) {
             (Command::Add, Some(request)) => self.add(call, request, &netconf),
             (Command::Del, Some(request)) => self.del(call, request, &netconf),
             (Command::Check, Some(request)) => {
-                self.engine.check(request, &netconf).map(|()| Vec::new())
+                self.engine.check(request, &netconf)?;
+                Ok(Vec::new())
             }
-            (Command::Gc, _) => self.engine.gc(&call.path, &netconf).map(|()| Vec::new()),
-            (Command::Status, _) => self.status(call, &netconf),
-            (command, _) => Err(CniError::new(
-                CniError::INVALID_ENVIRONMENT,
-                format!("{command} is not served here"),
-            )),
+            (Command::Gc, _) => {
+                self.engine.gc(&call.path, &netconf)?;
+                Ok(Vec::new())
+            }
+            (Command::Status, _) => Ok(self.status(call, &netconf)?),
+            (command, _) => {
+                let text = format!("{command} is not served here");
+                Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into())
+            }
         }
     }
 
-    /// The configuration that pods are attached by.
+    /// The netconf of attachments that no request of the runtime brings: hot plug and cleanup.
     pub(crate) fn effective_netconf(&self) -> Result<Netconf, CniError> {
         config_manager::effective_netconf(self.engine.root(), &self.config)
     }
 
-    /// Where delegates run is known.
+    /// Fails until discovery has found where delegates run.
     pub(crate) fn on_known_node(&self) -> Result<(), CniError> {
-        let known = self.readiness.once_well(Part::Discovery);
+        let known = self.readiness.was_open(Gate::Discovery);
         known.map_err(|reason| not_known_yet(&reason))
     }
 
-    fn status(&self, call: &Call, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
+    fn status(&self, call: &CniCall, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
         if let Some(problem) = self.readiness.problem() {
             return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
         }
@@ -194,35 +208,29 @@ impl Service {
 
     fn add(
         &self,
-        call: &Call,
-        request: &engine::Request,
+        call: &CniCall,
+        request: &engine::ContainerRequest,
         netconf: &Netconf,
-    ) -> Result<Vec<u8>, CniError> {
+    ) -> Result<Vec<u8>, VerbError> {
         let (cluster, pod) = self.pod_for_add(call)?;
         let attached = self.engine.add(request, netconf, &pod).and_then(|added| {
-            tell(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
+            report(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
             Ok(added)
         });
-        let added = attached.map_err(|AddError { error, event }| {
-            let failure = Failure::new(call, error);
-            let (reason, message) =
-                event.unwrap_or_else(|| ("FailedAddNetwork", failure.error.msg.clone()));
-            cluster.event(&pod, true, reason, failure.for_event(&message));
-            failure.error
-        })?;
+        let added = attached.map_err(|error| VerbError::of_add(&pod, error))?;
         cluster.notify_if_annotation_changed(&pod);
         info!(networks = added.attached.len(), "attached");
         Ok(Response::new(added.result).to_json())
     }
 
-    /// The pod of a request that attaches, and who knows it: once everything is there that an attachment needs.
-    pub(crate) fn pod_for_add(&self, call: &Call) -> Result<(&Cluster, Arc<PodView>), CniError> {
-        for (part, first) in [
-            (Part::Journal, "earlier deletions come first"),
-            (Part::Watches, "pods and networks are not known yet"),
+    /// The pod of a request that attaches, and access to the API server, or an error while the daemon is not ready to attach.
+    pub(crate) fn pod_for_add(&self, call: &CniCall) -> Result<(&Cluster, Arc<PodView>), CniError> {
+        for (gate, first) in [
+            (Gate::Journal, "earlier deletions come first"),
+            (Gate::Watches, "pods and networks are not known yet"),
         ] {
-            // The request was held until they were there, unless its time was over.
-            self.readiness.once_well(part).map_err(|reason| {
+            // The request was held until both were open, unless it timed out.
+            self.readiness.was_open(gate).map_err(|reason| {
                 CniError::new(CniError::TRY_AGAIN_LATER, format!("{first}: {reason}"))
             })?;
         }
@@ -240,54 +248,53 @@ impl Service {
 
     fn del(
         &self,
-        call: &Call,
-        request: &engine::Request,
+        call: &CniCall,
+        request: &engine::ContainerRequest,
         netconf: &Netconf,
-    ) -> Result<Vec<u8>, CniError> {
+    ) -> Result<Vec<u8>, VerbError> {
         let pod = self.pod_for_del(call);
         let detached = self.engine.del(request, netconf, pod.as_deref());
-        let told = detached.map_err(|error| {
-            let failure = Failure::new(call, error);
-            // What was written down is tried again and again; its failures are told elsewhere.
-            if let (Some(cluster), Some(pod), false) =
-                (self.cluster.get(), &call.pod, request.replayed)
-            {
-                let message = failure.for_event(&failure.error.msg);
-                cluster.event_about(&pod.about(), true, "FailedDelNetwork", message);
-            }
-            failure.error
-        });
-        told.map(|()| Vec::new())
+        detached.map_err(|error| match &call.pod {
+            // A journaled DEL is retried many times; `report_entry` reports its failures.
+            Some(pod) if !request.replayed => VerbError::of_del(pod.pod_ref(), error),
+            _ => error.into(),
+        })?;
+        Ok(Vec::new())
     }
 
-    /// Leaves a DEL to the journal, as the shim does while nobody answers.
-    fn del_later(
+    /// Journals a DEL for a later replay, as the shim does while no daemon answers.
+    fn journal_del(
         &self,
-        asked: &Request,
-        request: &engine::Request,
+        raw_request: &Request,
+        request: &engine::ContainerRequest,
         reason: &str,
     ) -> Result<Vec<u8>, CniError> {
         let netns = request.netns.as_deref().unwrap_or_default();
         let name = api::journal::file_name(&request.container_id, &request.ifname, netns);
-        journal::put(self.engine.root(), &self.config.cni_dir, &name, asked).map_err(|error| {
-            let text = format!(
-                "this node is not known yet: {reason}; and DEL cannot be written down: {error}"
-            );
-            CniError::new(CniError::TRY_AGAIN_LATER, text)
-        })?;
-        warn!(reason, "this node is not known yet: DEL is written down");
+        journal::put(self.engine.root(), &self.config.cni_dir, &name, raw_request).map_err(
+            |error| {
+                let text = format!(
+                    "this node is not known yet: {reason}; and DEL cannot be journaled: {error}"
+                );
+                CniError::new(CniError::TRY_AGAIN_LATER, text)
+            },
+        )?;
+        warn!(
+            reason,
+            "this node is not known yet: DEL journaled for replay"
+        );
         Ok(Vec::new())
     }
 
-    /// The runtime is about to hear of a failure: it gets no half of an ADD.
-    fn undo(&self, request: &engine::Request, netconf: &Netconf) {
+    /// Detaches a pod whose ADD fails after its networks were attached.
+    fn undo(&self, request: &engine::ContainerRequest, netconf: &Netconf) {
         if let Err(error) = self.engine.del(request, netconf, None) {
-            warn!(%error, "undoing a failed ADD");
+            warn!(%error, "cannot undo a failed ADD");
         }
     }
 
-    /// For a container without state; a pod with another uid is another pod.
-    fn pod_for_del(&self, call: &Call) -> Option<Arc<PodView>> {
+    /// The pod of a container without state. A pod with another uid is a different pod.
+    fn pod_for_del(&self, call: &CniCall) -> Option<Arc<PodView>> {
         let name = call.pod.as_ref()?;
         let pod = self
             .cluster
@@ -297,16 +304,16 @@ impl Service {
     }
 }
 
-/// What the pod's owner gets to know.
-fn tell(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError> {
+/// Writes the pod's network status and its events.
+fn report(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError> {
     if let Some(status) = network_status::build(&added.attached) {
         cluster.write_status(pod, &status)?;
     }
-    tell_of_attached(cluster, pod, &added.attached);
+    report_attached(cluster, pod, &added.attached);
     Ok(())
 }
 
-pub(crate) fn tell_of_attached(cluster: &Cluster, pod: &PodView, attached: &[Attached]) {
+pub(crate) fn report_attached(cluster: &Cluster, pod: &PodView, attached: &[Attached]) {
     for message in attached.iter().filter_map(Attached::event) {
         cluster.event(pod, false, "AddedInterface", message);
     }

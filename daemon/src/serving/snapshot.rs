@@ -1,4 +1,4 @@
-//! Takes the snapshot that `/metrics` and `/status` report: what is counted, and what the node's files hold.
+//! Takes the snapshot for `/metrics` and `/status`: counters, and the content of the node's files.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,16 +11,16 @@ use crate::{
     state::Store,
 };
 
-/// The longest time that reading the node's files may take; a snapshot does not wait for a disk that hangs.
+/// Limit for reading the node's files; a snapshot does not wait for a hanging disk.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Looks at the daemon and its node, for a bounded time.
+/// Takes a snapshot of the daemon and its node, in a limited time.
 pub(super) async fn take(service: &Arc<Service>) -> Snapshot {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let own = Arc::clone(service);
-    // Not on the runtime's threads for blocking work: verbs may hold all of them.
+    // On a thread of its own: verbs may occupy all threads for blocking work.
     let look = move || {
-        // Nobody listens any more when it took too long.
+        // The receiver is dropped after the time limit.
         let _ = sender.send(node(&own));
     };
     let started = std::thread::Builder::new()

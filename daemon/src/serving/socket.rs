@@ -1,8 +1,8 @@
 //! The daemon's socket: one listener under two names.
 //!
-//! Its own name (`daemon-<id>.sock`) is there from the start, for this daemon's probes. The name that shims know (`multus.sock`) is
-//! taken by a rename once pods can be served, so that of two daemons of one node, as in a rolling update, always exactly one is found
-//! and no shim is refused while they change. A daemon that ends gives the name up first and then serves whoever is already queued.
+//! Its own name (`daemon-<id>.sock`) exists from the start, for this daemon's probes. The public name (`multus.sock`), which shims connect
+//! to, is taken by a rename once pods can be served, so that shims always reach exactly one of two daemons of a node, as in a rolling update,
+//! and none is refused meanwhile. A daemon that shuts down withdraws the public name first and then serves the queued connections.
 
 pub mod location;
 
@@ -28,7 +28,7 @@ use crate::host::dir_watch::DirectoryWatch;
 
 const DIR_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
-/// Not yet what it will be called.
+/// The temporary name before the rename.
 const NEW: &str = ".multus-rs-socket.new";
 
 /// A listener and its names.
@@ -40,41 +40,41 @@ pub struct Socket {
     own: String,
     listener: UnixListener,
     identity: Identity,
-    wish: Wish,
+    claim: Claim,
 }
 
-/// What is wanted of the name that shims know.
+/// The daemon's claim to the public name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    /// Nothing.
+enum Claim {
+    /// It does not want the name.
     None,
-    /// To have it, whoever has it now.
+    /// It takes the name, even from another daemon.
     Take,
-    /// To have it unless another daemon has taken it.
+    /// It keeps the name unless another daemon takes it.
     Keep,
 }
 
 /// Device and inode.
 type Identity = (u64, u64);
 
-/// To whom the name that shims know leads.
+/// The owner of the listener that the public name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holder {
-    /// To this daemon.
-    Us,
-    /// To another one, which may have ended.
-    Another,
-    /// To nobody.
-    Nobody,
+pub enum SocketOwner {
+    /// This daemon.
+    ThisDaemon,
+    /// Another daemon, which may have ended.
+    OtherDaemon,
+    /// The name does not exist.
+    None,
 }
 
-/// The name of a daemon's own socket; `id` is its pod's uid, or its process id where it is no pod.
+/// Returns the name of a daemon's own socket; `id` is its pod's uid, or its process id outside a pod.
 pub fn own_name(id: &str) -> String {
     format!("daemon-{id}.sock")
 }
 
 impl Socket {
-    /// Listens under the own name in `dir` (0700, made if need be; the socket is 0600).
+    /// Listens under the own name in `dir` (created with mode 0700; the socket has 0600).
     pub fn bind(root: Arc<Root>, dir: &Path, id: &str) -> anyhow::Result<Self> {
         let own = own_name(id);
         let (listener, identity) = listen(&root, dir, &own)?;
@@ -86,82 +86,82 @@ impl Socket {
             own,
             listener,
             identity,
-            wish: Wish::None,
+            claim: Claim::None,
         })
     }
 
-    /// The next connection.
+    /// Waits for the next connection.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// A connection that is queued already.
+    /// Returns a connection that is already queued.
     pub fn queued(&self) -> Option<UnixStream> {
         let accepted = self.listener.accept().now_or_never()?;
         accepted.ok().map(|(stream, _)| stream)
     }
 
-    /// From the next look on the name that shims know is ours, whoever has it now.
+    /// Claims the public name, even from another daemon; [`restore_names`](Self::restore_names) takes it.
     pub fn publish(&mut self) {
-        self.wish = Wish::Take;
+        self.claim = Claim::Take;
     }
 
-    /// Gives that name up, where it is ours.
+    /// Removes the public name if it is ours.
     pub fn withdraw(&mut self) -> Result<(), RootError> {
-        self.wish = Wish::None;
-        if self.holder() == Holder::Us {
+        self.claim = Claim::None;
+        if self.owner() == SocketOwner::ThisDaemon {
             self.root.remove(self.dir.join(api::SOCKET_NAME))?;
         }
         Ok(())
     }
 
-    /// To whom the name leads.
-    pub fn holder(&self) -> Holder {
+    /// Returns the owner of the listener that the public name leads to.
+    pub fn owner(&self) -> SocketOwner {
         let found = self
             .root
             .open_dir(&self.dir)
             .ok()
             .and_then(|dir| identity(&dir, api::SOCKET_NAME).ok());
         match found {
-            Some(found) if found == self.identity => Holder::Us,
-            Some(_) => Holder::Another,
-            None => Holder::Nobody,
+            Some(found) if found == self.identity => SocketOwner::ThisDaemon,
+            Some(_) => SocketOwner::OtherDaemon,
+            None => SocketOwner::None,
         }
     }
 
-    /// Whether somebody takes connections under the name that shims know.
+    /// Returns whether any daemon accepts connections at the public name.
     pub fn is_served(&self) -> bool {
         is_served(&self.root, &self.dir)
     }
 
-    /// Watches the directory; make it before looking after the names, so that nothing is missed.
+    /// Watches the directory. Begin the watch before restoring the names, so that no change is missed.
     pub(crate) fn watch(&self) -> io::Result<DirectoryWatch> {
         DirectoryWatch::new(&self.root, &[&self.dir])
     }
 
-    /// Puts back what somebody has removed: names, or the directory. A name that another daemon has taken stays with it.
-    pub fn look_after_names(&mut self) -> anyhow::Result<()> {
+    /// Restores deleted names, or the directory. A public name that another daemon has taken stays with it.
+    pub fn restore_names(&mut self) -> anyhow::Result<()> {
         self.keep_own_name()?;
         location::set(&self.root, &self.id, &self.dir)?;
-        if match self.wish {
-            Wish::None => false,
-            Wish::Take => true,
-            Wish::Keep => match self.holder() {
-                Holder::Us => false,
-                // Left by one that was killed.
-                Holder::Another => !self.is_served(),
-                Holder::Nobody => true,
+        if match self.claim {
+            Claim::None => false,
+            Claim::Take => true,
+            Claim::Keep => match self.owner() {
+                SocketOwner::ThisDaemon => false,
+                // A killed daemon left the name behind.
+                SocketOwner::OtherDaemon => !self.is_served(),
+                SocketOwner::None => true,
             },
         } {
             self.take_name()?;
-            self.wish = Wish::Keep;
-            info!("shims find this daemon");
+            self.claim = Claim::Keep;
+            info!("shims connect to this daemon");
         }
         Ok(())
     }
 
-    /// While one name is left the other can be made from it. A listener without any cannot be given one again: there is a new one,
-    /// and who was queued at the old one tries again.
+    /// Restores the own name from the public one. A listener without any name cannot get one again: then a new listener is opened, and clients
+    /// queued at the old one must retry.
     fn keep_own_name(&mut self) -> anyhow::Result<()> {
         let dir = self.root.open_dir(&self.dir);
         let named = |dir: &OwnedFd, name: &str| identity(dir, name).ok() == Some(self.identity);
@@ -187,7 +187,7 @@ impl Socket {
             remove(&dir, NEW)?;
             linkat(&dir, &self.own, &dir, NEW, AtFlags::empty())?;
             renameat(&dir, NEW, &dir, api::SOCKET_NAME)?;
-            // Where both names lead to one socket already, the rename does nothing at all.
+            // A rename between two names of the same socket does nothing, so the temporary name may still exist.
             remove(&dir, NEW)
         };
         taken().with_context(|| format!("cannot take {}", path.display()))
@@ -196,30 +196,30 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Best effort: who finds these names finds nobody behind them.
+        // Best effort: connections to names that stay behind are refused.
         let _ = self.withdraw();
         let _ = self.root.remove(self.dir.join(&self.own));
         let _ = location::forget(&self.root, &self.id);
     }
 }
 
-/// Whether somebody takes connections under the name that shims know.
+/// Returns whether any daemon accepts connections at the public name.
 pub fn is_served(root: &Root, dir: &Path) -> bool {
     is_served_at(root, &dir.join(api::SOCKET_NAME))
 }
 
-/// Whether somebody takes connections at a path.
+/// Returns whether a process accepts connections at a path.
 pub fn is_served_at(root: &Root, path: &Path) -> bool {
-    let served = |(dir, name): (_, &std::ffi::OsStr)| answers(&proc_path(&dir).join(name));
+    let served = |(dir, name): (_, &std::ffi::OsStr)| accepts(&proc_path(&dir).join(name));
     root.parent(path).is_ok_and(served)
 }
 
-/// Removes the own names of daemons that have ended, and what tells where these were.
+/// Removes the own names of ended daemons, and their location files.
 pub fn sweep(root: &Root, dir: &Path) {
     for (id, dir) in location::list(root) {
         if !is_served_at(root, &dir.join(own_name(&id))) {
             let removed = location::forget(root, &id);
-            debug!(id, ?removed, "the location of a daemon that has ended");
+            debug!(id, ?removed, "removed the location file of an ended daemon");
         }
     }
     let (Ok(names), Ok(open)) = (root.list(dir), root.open_dir(dir)) else {
@@ -228,9 +228,9 @@ pub fn sweep(root: &Root, dir: &Path) {
     for name in names.iter().filter(|name| is_own_name(name)) {
         let path = dir.join(name);
         let is_socket = matches!(root.kind(&path), Ok(Some(Kind::Socket)));
-        if is_socket && !answers(&proc_path(&open).join(name)) {
+        if is_socket && !accepts(&proc_path(&open).join(name)) {
             let removed = root.remove(&path);
-            debug!(path = %path.display(), ?removed, "the socket of a daemon that has ended");
+            debug!(path = %path.display(), ?removed, "removed the socket of an ended daemon");
         }
     }
 }
@@ -243,7 +243,7 @@ fn listen(root: &Root, dir: &Path, own: &str) -> anyhow::Result<(UnixListener, I
     let usable = proc_path(&open).join(own);
     let names = root.list(dir)?;
     let listening = || -> io::Result<_> {
-        // A directory that holds nothing but sockets of ours is ours, whoever made it.
+        // A directory with nothing but our sockets is ours, whichever process created it.
         if names
             .iter()
             .all(|name| is_own_name(name) || name == api::SOCKET_NAME || location::is_name(name))
@@ -282,8 +282,8 @@ fn identity(dir: &OwnedFd, name: &str) -> rustix::io::Result<Identity> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Whether a connection is taken; a full queue is somebody's, too.
-fn answers(path: &Path) -> bool {
+/// Returns whether a process accepts connections at a path; a full queue counts, too.
+fn accepts(path: &Path) -> bool {
     let connected = || -> rustix::io::Result<()> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -1,4 +1,4 @@
-//! For tests alone: a moment at which things go wrong on this thread, the same for state files and for plugins.
+//! For tests alone: plans a fault at a step of this thread. Writes of state files and runs of plugins are the steps.
 
 use std::cell::Cell;
 use std::fs;
@@ -6,12 +6,12 @@ use std::io;
 
 use node::root::{Directory, RootError, proc_path};
 
-/// What goes wrong.
+/// A planned fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The step fails, as on a full disk.
     Failure,
-    /// The process ends right before it. What this unwinds to has to catch it.
+    /// The process ends right before the step. It unwinds, and the test has to catch that.
     End,
 }
 
@@ -19,17 +19,17 @@ thread_local! {
     static PLAN: Cell<Option<(u32, Fault)>> = const { Cell::new(None) };
 }
 
-/// Lets the step after the next `steps` ones go wrong.
+/// Plans a fault for the step after the next `steps` ones.
 pub(crate) fn plan(steps: u32, fault: Fault) {
     PLAN.set(Some((steps, fault)));
 }
 
-/// Whether it has gone wrong; if not, it never will.
+/// Returns whether the fault has happened, and cancels it otherwise.
 pub(crate) fn happened() -> bool {
     PLAN.take().is_none()
 }
 
-/// One step; `Err` if it is to fail.
+/// Takes one step. It returns an error if the step is to fail.
 pub(crate) fn step() -> Result<(), io::Error> {
     match PLAN.get() {
         None => Ok(()),
@@ -47,17 +47,17 @@ pub(crate) fn step() -> Result<(), io::Error> {
     }
 }
 
-/// One replacement or removal of a file of state. A process that ends there leaves the beginning of a hidden file beside it.
+/// Takes the step of replacing or removing a state file. A process that ends there leaves the beginning of a hidden file next to it.
 pub(super) fn file_step(dir: &Directory, name: &str) -> Result<(), RootError> {
-    leaving(dir, &format!(".multus-rs-{name}.tmp"), name)
+    fault_step(dir, &format!(".multus-rs-{name}.tmp"), name)
 }
 
-/// A file of state that is made under its own name, of which a process that ends leaves the beginning.
+/// Takes the step of creating a state file under its own name. A process that ends there leaves the beginning of it.
 pub(super) fn create_step(dir: &Directory, name: &str) -> Result<(), RootError> {
-    leaving(dir, name, name)
+    fault_step(dir, name, name)
 }
 
-fn leaving(dir: &Directory, half: &str, name: &str) -> Result<(), RootError> {
+fn fault_step(dir: &Directory, half: &str, name: &str) -> Result<(), RootError> {
     if let Some((0, Fault::End)) = PLAN.get() {
         let _ = fs::write(proc_path(dir).join(half), "[{");
     }

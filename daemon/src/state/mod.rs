@@ -1,17 +1,17 @@
-//! What is known on disk about each container's attachments.
+//! The state of each container's attachments on disk.
 //!
-//! Two files a container: the one that upstream Multus reads and writes too, and a sidecar with what more is needed.
-//! The sidecar counts only as long as it belongs to exactly that file, so either program can take over from the other.
+//! A container has two files: the one that upstream Multus reads and writes, too, and a sidecar with everything else that the daemon needs.
+//! The sidecar counts only while it belongs to exactly that upstream file, so either program can take over from the other.
 //!
-//! What waits for the disk (`store` says why at each step):
+//! These steps wait for the disk (`store` gives the reasons):
 //!
 //! | step | waits for |
 //! |---|---|
 //! | first record of an ADD | content and name of the sidecar, which is complete in itself |
 //! | upstream's file of that record | nothing: after a power cut the sidecar of an earlier boot counts without it |
 //! | progress of an ADD | nothing: after a reboot everything in the record counts as begun |
-//! | networks of a running pod that change | both files |
-//! | what else changes in a record | content of the sidecar, so that the old one or the new one is there |
+//! | changed networks of a running pod | both files |
+//! | any other change of a record | content of the sidecar, so that the old one or the new one survives |
 //! | removal by a DEL | the removal of upstream's file, after that of both |
 //! | any other removal | the removal of upstream's file, before and after that of the sidecar |
 //!
@@ -21,11 +21,10 @@ mod boot;
 pub mod pod_report;
 mod sidecar;
 mod store;
-mod takeover;
 mod upstream;
 
 pub(crate) use boot::boot_id;
-pub use store::{Begun, StateError, Store, remove_locks};
+pub use store::{AddRecord, StateError, Store, remove_locks};
 
 use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
@@ -39,24 +38,24 @@ use serde_json::{Map, Value};
 pub struct State {
     /// The container.
     pub container_id: ContainerId,
-    /// The interface that the runtime asked for.
+    /// The interface that the runtime requested.
     pub ifname: IfName,
-    /// The network namespace that the runtime gave, if it is known.
+    /// The network namespace of the ADD, if it is known.
     pub netns: Option<String>,
     /// The pod, if it is known.
     pub pod: PodRef,
-    /// In the order in which they were run; the first is the default network.
+    /// The delegates in the order of their ADD; the first is the default network.
     pub delegates: Vec<Delegate>,
-    /// Whether the pod's status is still to be told of a change.
-    pub untold: bool,
-    /// When a DEL of it failed first, in seconds since the kernel was started.
+    /// Whether a change still has to be written into the pod's status.
+    pub status_pending: bool,
+    /// The time of its first failed DEL, in seconds since the kernel was started.
     pub failing_since: Option<u64>,
-    /// Whether the kernel was started anew since this was written: the network namespace is gone with everything in it.
+    /// Whether the node was rebooted since this was written. The network namespace was then deleted with everything in it.
     pub rebooted: bool,
 }
 
 impl State {
-    /// A container of which nothing is known.
+    /// Returns the state of a container of which nothing is known.
     pub fn unknown(container_id: &ContainerId, ifname: &IfName) -> Self {
         Self {
             container_id: container_id.clone(),
@@ -64,14 +63,14 @@ impl State {
             netns: None,
             pod: PodRef::default(),
             delegates: Vec::new(),
-            untold: false,
+            status_pending: false,
             failing_since: None,
             rebooted: false,
         }
     }
 }
 
-/// A pod's identity; empty where only upstream's file is there.
+/// A pod's identity; its fields are empty if the container has upstream's file alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
     /// Its namespace.
@@ -95,40 +94,40 @@ impl From<&PodView> for PodRef {
 /// One attachment of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delegate {
-    /// What status and events call it.
+    /// The network's name in status and events.
     pub name: String,
-    /// The interface it has in the container.
+    /// The interface in the container.
     pub ifname: IfName,
-    /// Its complete configuration.
+    /// The complete configuration.
     pub config: NetworkConfig,
-    /// What the pod asked for.
+    /// The pod's requests for this network.
     pub requested: Requested,
-    /// The capability arguments that it got at ADD.
+    /// The capability arguments of its ADD.
     pub capability_args: Map<String, Value>,
-    /// `CNI_ARGS` that it got at ADD; not kept here, but in the result cache.
+    /// The `CNI_ARGS` of its ADD, which the result cache holds and not the state files.
     pub args: Option<Vec<(String, String)>>,
-    /// How far it is.
+    /// How far its ADD or DEL has come.
     pub progress: Progress,
-    /// Default routes that its plugins made, and that are another network's as long as that asks for them.
+    /// Default routes that its plugins made and that another network replaces for as long as it requests the default route.
     pub displaced: Vec<Route>,
 }
 
-/// How far a delegate is. Written before the step, so `Started` may mean that nothing has happened yet. That of an earlier boot
-/// of the kernel is not certain to be the last: there, what was `Planned` is read as `Started`.
+/// How far a delegate has come. Progress is written before the step, so `Started` may mean that nothing has happened yet. A record of an
+/// earlier boot may lack the last steps, so its `Planned` is read as `Started`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {
-    /// ADD was not begun: nothing is to be undone.
+    /// ADD was not begun, so there is nothing to undo.
     Planned,
-    /// ADD was begun: DEL is due.
+    /// ADD was begun, so DEL is due.
     Started,
-    /// ADD came back with an error, for the plugins from this position on: DEL is tried, but what it says does not
-    /// matter, as they may never have had anything to undo, nor a configuration that they can read.
+    /// ADD failed. DEL is tried for all plugins, but errors of those from position `attached` on do not count: they may have nothing to
+    /// undo, or a configuration that they cannot read.
     Failed {
-        /// How many plugins have something to undo for sure.
+        /// The number of plugins that certainly have something to undo.
         attached: usize,
     },
-    /// Nobody wrote down how far it was.
+    /// The progress was not recorded, as in upstream's file.
     Unknown,
     /// DEL has succeeded.
     Removed,

@@ -1,5 +1,5 @@
-//! What one node knows of one pod's networks: out of its state and its result cache, with what its daemon says.
-//! `multus-daemon pod` prints it and `kubectl multus` reads it. Reading is all that is done here; nothing is locked.
+//! The report of one node about one pod's networks, from its state, its result cache and its daemon.
+//! `multus-daemon pod` prints it and `kubectl multus` reads it. This module only reads, and takes no locks.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use node::root::{Root, proc_path};
 
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
-/// The containers of a pod, and what could not be read.
+/// Returns the containers of a pod, and the errors of containers whose state cannot be read.
 pub fn containers(
     root: &Arc<Root>,
     cni_dir: &Path,
@@ -23,13 +23,13 @@ pub fn containers(
     let store = Store::new(Arc::clone(root), cni_dir);
     let results = store.results_dir();
     let dir = root.open_dir(&results).ok();
-    let usual = IfName::parse("eth0").expect("a name that interfaces have");
+    let default_ifname = IfName::parse("eth0").expect("a valid interface name");
     let (mut found, mut unread) = (Vec::new(), Vec::new());
     for id in store.known()? {
-        let state = match store.load(&id, &usual) {
+        let state = match store.load(&id, &default_ifname) {
             Ok(None) => continue,
             Ok(Some(state)) => state,
-            Err(StateError::Damaged { left, .. }) => *left,
+            Err(StateError::Damaged { partial, .. }) => *partial,
             Err(error) => {
                 unread.push(error.to_string());
                 continue;
@@ -42,7 +42,7 @@ pub fn containers(
         let entries = dir.as_ref().map_or_else(Vec::new, |dir| {
             cache::of_container(&proc_path(dir), &id).unwrap_or_default()
         });
-        // Upstream's state names no pod, but what its plugins got does.
+        // Upstream's state names no pod, but its result cache has the arguments of its plugins.
         if is_other && !entries.iter().any(|entry| is_of(entry, namespace, name)) {
             continue;
         }

@@ -1,8 +1,8 @@
-//! The file `<cniDir>/.multus-rs/<containerID>.json`: what upstream's file has no place for, bound to it by a digest.
-//! It holds complete configurations too, so that a damaged upstream file loses nothing.
+//! The sidecar `<cniDir>/.multus-rs/<containerID>.json`: what upstream's file has no place for, bound to that file by a digest.
+//! It holds complete configurations, too, so that damage to upstream's file loses nothing.
 //!
-//! Fields that are not known are passed over, unlike in other files of ours: a daemon that was rolled back has to read what
-//! a newer one wrote. What changes the meaning of known fields raises the schema.
+//! Unknown fields are ignored, unlike in other files of ours: a daemon that was rolled back has to read what a newer one wrote. A change to
+//! the meaning of known fields raises the schema.
 
 use std::fmt::Write as _;
 
@@ -20,27 +20,27 @@ use super::{Delegate, PodRef, Progress, Requested, State, upstream};
 
 const SCHEMA: u32 = 1;
 
-/// What stands for the boot id of a record that is of an earlier boot and was written again.
+/// Stands for the boot id in a record of an earlier boot that is written again.
 const EARLIER_BOOT: &str = "";
-/// The parts of a disk that are written as a whole, on every disk there is.
+/// The unit that every disk writes atomically, in bytes.
 const SECTOR: usize = 512;
-/// What an entry begins with, up to the word for its progress.
+/// The beginning of an entry, up to the word for its progress.
 const BEFORE_WORD: &str = "{\"progress\":\"";
-/// The words that may replace one another in a file that is already on disk, for they have the same length.
+/// The two words have the same length, so one can replace the other in a file that is on disk already.
 const PLANNED: &str = "planned";
 const STARTED: &str = "started";
 
-/// The file's content; the delegates are what it ends with.
+/// The file's content; the delegates come last.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Sidecar {
     schema: u32,
-    /// The kernel's boot in which this was written. Progress of a later moment may be lost with a power cut, so in another boot
-    /// everything planned counts as started. Without one, every step was synced.
+    /// The boot of the kernel in which this was written. A power cut may take later progress, so in another boot everything planned counts
+    /// as started. In a record without one, every step was synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot: Option<String>,
     sha256: String,
-    /// Of the file that is about to be replaced.
+    /// The digest of the upstream file that is about to be replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sha256_before: Option<String>,
     #[serde(rename = "containerID")]
@@ -48,9 +48,9 @@ pub(super) struct Sidecar {
     ifname: String,
     netns: Option<String>,
     pod: PodRef,
-    #[serde(default, skip_serializing_if = "super::is_false")]
-    untold: bool,
-    /// Counts in the boot in which it was written.
+    #[serde(rename = "untold", default, skip_serializing_if = "super::is_false")]
+    status_pending: bool,
+    /// Is valid only in the boot in which it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failing_since: Option<u64>,
     #[serde(skip_serializing)]
@@ -60,28 +60,28 @@ pub(super) struct Sidecar {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
-    /// First, so that its place in the file is known.
+    /// Comes first, so that its position in the file is known.
     progress: Progress,
     name: String,
     ifname: String,
     requested: Requested,
     capability_args: Map<String, Value>,
     config: String,
-    /// In the form of results, routes alone.
+    /// The displaced routes, in the form of a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     displaced: Option<CniResult>,
 }
 
-/// A sidecar as it is written.
+/// An encoded sidecar.
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
-    /// Where the word for each delegate's progress begins.
+    /// The offset of the word for each delegate's progress.
     words: Vec<usize>,
 }
 
 impl Encoded {
-    /// What changes in the file when a planned delegate is started: new bytes, all in one sector, and where they go.
+    /// Returns what changes in the file when a planned delegate is started: the new bytes, all in one sector, and their offset.
     pub(super) fn start(&self, delegate: usize) -> Option<(&'static [u8], u64)> {
         let at = *self.words.get(delegate)?;
         let word = self.bytes.get(at..at + PLANNED.len())?;
@@ -89,7 +89,7 @@ impl Encoded {
     }
 }
 
-/// Writes the sidecar of `state` for an upstream file with this content, and for the one that this is to replace.
+/// Encodes the sidecar of `state` for an upstream file with this content, and for the one that it is to replace.
 pub(super) fn encode(
     state: &State,
     upstream_file: &[u8],
@@ -110,7 +110,7 @@ pub(super) fn encode(
         ifname: state.ifname.to_string(),
         netns: state.netns.clone(),
         pod: state.pod.clone(),
-        untold: state.untold,
+        status_pending: state.status_pending,
         failing_since: state.failing_since,
         delegates: Vec::new(),
     };
@@ -122,7 +122,7 @@ pub(super) fn encode(
         if index > 0 {
             bytes.push(b',');
         }
-        // A blank moves the word out of two sectors into one.
+        // Blanks move the word so that it lies in one sector.
         let mut at = bytes.len() + BEFORE_WORD.len();
         while at / SECTOR != (at + PLANNED.len() - 1) / SECTOR {
             bytes.push(b' ');
@@ -140,7 +140,6 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl Sidecar {
-    /// Reads a sidecar of this schema.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let sidecar: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         if sidecar.schema != SCHEMA {
@@ -149,18 +148,17 @@ impl Sidecar {
         Ok(sidecar)
     }
 
-    /// Whether it was written for an upstream file with this content.
+    /// Returns whether it was written for an upstream file with this content.
     pub(super) fn belongs_to(&self, id: &ContainerId, upstream_file: &[u8]) -> bool {
         let digest = digest(upstream_file);
         self.is_of(id) && (self.sha256 == digest || self.sha256_before.as_ref() == Some(&digest))
     }
 
-    /// Whether it was written for this container.
     pub(super) fn is_of(&self, id: &ContainerId) -> bool {
         self.container_id == id.as_str()
     }
 
-    /// Whether it was written before the kernel was started.
+    /// Returns whether it was written in an earlier boot of the kernel.
     pub(super) fn is_of_earlier_boot(&self, boot: Option<&str>) -> bool {
         match (self.boot.as_deref(), boot) {
             (None, _) => false,
@@ -169,7 +167,7 @@ impl Sidecar {
         }
     }
 
-    /// The state that it holds, complete in itself.
+    /// Returns the complete state that it holds.
     pub(super) fn into_state(self, id: &ContainerId, boot: Option<&str>) -> Result<State, String> {
         let rebooted = self.is_of_earlier_boot(boot);
         let delegate = |entry| {
@@ -189,7 +187,7 @@ impl Sidecar {
                 .into_iter()
                 .map(delegate)
                 .collect::<Result<_, _>>()?,
-            untold: self.untold,
+            status_pending: self.status_pending,
             failing_since: self.failing_since.filter(|_| !rebooted),
             rebooted,
         })

@@ -1,8 +1,8 @@
-//! Reading and writing state below the node's root. What counts is complete before it is seen, so a crash leaves the file of before or
-//! the file of after.
+//! Reads and writes state files below the node's root. A file gets its name when it is complete, so a crash leaves either the old file or
+//! the new one.
 //!
-//! A power cut is another matter: it takes what was not synced, in any order. Only what has to outlive it is synced, since every
-//! wait is one for the disk that etcd may be on. The kernel's boot id in the sidecar tells that there may have been one.
+//! A power cut may take everything that was not synced, in any order. Only what has to survive one is synced, since every sync waits for a
+//! disk that etcd may share. The kernel's boot id in the sidecar shows that there may have been a power cut.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,33 +19,32 @@ use rustix::io::Errno;
 use tracing::warn;
 
 use super::sidecar::{self, Encoded, Sidecar};
-use super::takeover::from_upstream;
 use super::{State, boot_id, upstream};
 
 const MAX_BYTES: u64 = 16 << 20;
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
-/// Our own directory beside upstream's files.
+/// Our own directory next to upstream's files.
 const OWN_DIR: &str = ".multus-rs";
-/// Below it: the file whose locks say which process works at which container.
+/// The file in it whose locks each stand for a container that a process works on.
 const LOCKS_FILE: &str = "container.locks";
-/// libcni's result cache lies in the same directory.
+/// The directory of libcni's result cache, next to upstream's files.
 const RESULTS_DIR: &str = "results";
 
-/// Why state cannot be read or written.
+/// An error of reading or writing state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file is there and cannot be read, or not all of it, and no sidecar helps.
-    #[error("state file {} is damaged and its sidecar does not help: {reason}", path.display())]
+    /// The file exists but cannot be read, at least in part, and there is no usable sidecar.
+    #[error("state file {} is damaged and has no usable sidecar: {reason}", path.display())]
     Damaged {
         /// The file on the node.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         reason: String,
-        /// The delegates that can still be read.
-        left: Box<State>,
+        /// The state with the delegates that can still be read.
+        partial: Box<State>,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("state: {0}")]
     Io(#[from] RootError),
 }
@@ -56,29 +55,29 @@ impl From<StateError> for CniError {
     }
 }
 
-/// The state directory of one node. Its directories are opened once, so it is for one request, not for the life of a daemon.
+/// The state directory of a node. It opens its directories once, so it is made for each request and not kept for the daemon's lifetime.
 #[derive(Clone)]
 pub struct Store {
     root: Arc<Root>,
     dir: PathBuf,
     boot: OnceLock<Option<Arc<str>>>,
-    base: OnceLock<Arc<Directory>>,
-    own: OnceLock<Arc<Directory>>,
+    state_dir: OnceLock<Arc<Directory>>,
+    own_dir: OnceLock<Arc<Directory>>,
 }
 
-/// The first record of a container, which an ADD carries on.
+/// The first record of a container, in which an ADD notes its progress.
 #[derive(Debug)]
-pub struct Begun {
+pub struct AddRecord {
     sidecar: File,
     name: String,
     encoded: Encoded,
-    /// Where the sidecar is, if progress has to be synced.
+    /// The sidecar's directory if progress has to be synced.
     synced_in: Option<Arc<Directory>>,
 }
 
-impl Begun {
-    /// Writes that a planned delegate is about to be attached: one word in place, since replacing the file unsynced could leave
-    /// an empty one after a power cut. Whether the word is lost then does not matter.
+impl AddRecord {
+    /// Records that a planned delegate is about to be attached. It overwrites one word in place, since replacing the file without a sync
+    /// could leave an empty one after a power cut. The loss of the word does no harm then.
     pub fn start(&self, delegate: usize) -> Result<(), StateError> {
         let write = || -> io::Result<()> {
             #[cfg(test)]
@@ -116,51 +115,55 @@ impl Store {
             root,
             dir: dir.into(),
             boot: OnceLock::new(),
-            base: OnceLock::new(),
-            own: OnceLock::new(),
+            state_dir: OnceLock::new(),
+            own_dir: OnceLock::new(),
         }
     }
 
-    /// The same store in a boot whose id is known already.
+    /// Sets the boot id if it was read already.
     #[must_use]
     pub(crate) fn in_boot(mut self, boot: Option<Arc<str>>) -> Self {
         self.boot = OnceLock::from(boot);
         self
     }
 
-    /// Where cached results lie, as a path of the node.
+    /// The directory of cached results, as a path of the node.
     pub fn results_dir(&self) -> PathBuf {
         self.dir.join(RESULTS_DIR)
     }
 
-    /// Waits until no other process, as there are two in a rolling update, is at the container.
+    /// Waits until no other process works on the container, and locks it. A rolling update runs two daemons on a node.
     pub fn lock(&self, id: &ContainerId) -> Result<FileLock, StateError> {
-        Ok(FileLock::wait(&*self.own(true)?, LOCKS_FILE, id.as_str())?)
-    }
-
-    /// The same, if nobody is.
-    pub fn try_lock(&self, id: &ContainerId) -> Result<Option<FileLock>, StateError> {
-        Ok(FileLock::attempt(
-            &*self.own(true)?,
+        Ok(FileLock::wait(
+            &*self.own_dir(true)?,
             LOCKS_FILE,
             id.as_str(),
         )?)
     }
 
-    /// What is known of a container; `ifname` is what the runtime asks for, should only upstream's file be there.
+    /// Locks the container, or returns `None` when another process has locked it.
+    pub fn try_lock(&self, id: &ContainerId) -> Result<Option<FileLock>, StateError> {
+        Ok(FileLock::attempt(
+            &*self.own_dir(true)?,
+            LOCKS_FILE,
+            id.as_str(),
+        )?)
+    }
+
+    /// Loads the state of a container. `ifname` is the interface that the runtime requests, which upstream's file does not hold.
     pub fn load(&self, id: &ContainerId, ifname: &IfName) -> Result<Option<State>, StateError> {
         let (bytes, damage) = match self.upstream_file(id) {
             Ok(bytes) => (bytes, None),
             Err(error) if error.is_not_found() => return Ok(self.sidecar_of_earlier_boot(id)),
-            Err(error) if may_pass(&error) => return Err(error.into()),
+            Err(error) if is_temporary(&error) => return Err(error.into()),
             Err(error) => (Vec::new(), Some(error.source.to_string())),
         };
         let boot = self.boot();
         let mut sidecar = self.sidecar(id);
-        // Of a file that the sidecar was written for, nothing is needed but that.
+        // A sidecar that was written for this file holds everything.
         if damage.is_none()
-            && let Some(own) = sidecar.take_if(|own| own.belongs_to(id, &bytes))
-            && let Ok(state) = own.into_state(id, boot)
+            && let Some(sidecar) = sidecar.take_if(|sidecar| sidecar.belongs_to(id, &bytes))
+            && let Ok(state) = sidecar.into_state(id, boot)
         {
             return Ok(Some(state));
         }
@@ -168,26 +171,26 @@ impl Store {
         let file = upstream::decode(&bytes);
         let damage = damage.or(file.damage);
         if let Some(reason) = &damage
-            && let Some(own) = sidecar.filter(|own| own.is_of(id))
-            && let Ok(state) = own.into_state(id, boot)
+            && let Some(sidecar) = sidecar.filter(|sidecar| sidecar.is_of(id))
+            && let Ok(state) = sidecar.into_state(id, boot)
         {
-            warn!(path = %path.display(), reason, "state file is damaged, using its sidecar");
+            warn!(path = %path.display(), reason, "the state file is damaged, its sidecar is used");
             return Ok(Some(state));
         }
-        let (state, odd) = from_upstream(id, ifname, file.delegates);
-        match damage.or(odd) {
+        let (state, invalid_name) = upstream::from_upstream(id, ifname, file.delegates);
+        match damage.or(invalid_name) {
             None => Ok(Some(state)),
             Some(reason) => Err(StateError::Damaged {
                 path,
                 reason,
-                left: Box::new(state),
+                partial: Box::new(state),
             }),
         }
     }
 
-    /// Whatever an upstream program does, it removes its own file alone when it has detached a container. So a sidecar without that
-    /// file counts for nothing, unless a power cut may have taken the file, which was not synced: then the container is detached
-    /// once more.
+    /// Returns the state of a sidecar without upstream's file if it is of an earlier boot. Upstream removes its own file alone when it has
+    /// detached a container, so such a sidecar does not count, unless a power cut may have taken the file, which was not synced. Then
+    /// the container is detached once more.
     fn sidecar_of_earlier_boot(&self, id: &ContainerId) -> Option<State> {
         let sidecar = self.sidecar(id)?;
         let boot = self.boot();
@@ -197,65 +200,65 @@ impl Store {
         sidecar.into_state(id, boot).ok()
     }
 
-    /// Writes both files before anything is attached. The sidecar comes first: alone it counts for nothing, so nothing is known before
-    /// all is; hence it needs no rename either. Once this returns, the sidecar outlives a power cut.
-    pub fn begin(&self, state: &State) -> Result<Begun, StateError> {
+    /// Writes both files before anything is attached. The sidecar is written first: it does not count without upstream's file, so the
+    /// record counts when it is complete, and the sidecar needs no rename. Once this returns, the sidecar survives a power cut.
+    pub fn begin(&self, state: &State) -> Result<AddRecord, StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
         let encoded = sidecar::encode(state, &upstream_file, None, self.boot());
-        let (own, name) = (self.own(true)?, sidecar_name(id));
+        let (own_dir, name) = (self.own_dir(true)?, sidecar_name(id));
         #[cfg(test)]
-        super::faults::create_step(&own, &name)?;
-        let sidecar = own.create(&name, &encoded.bytes, FILE_MODE)?;
-        own.sync_data(&sidecar, &name)?;
-        own.sync()?;
+        super::faults::create_step(&own_dir, &name)?;
+        let sidecar = own_dir.create(&name, &encoded.bytes, FILE_MODE)?;
+        own_dir.sync_data(&sidecar, &name)?;
+        own_dir.sync()?;
         write(
-            &*self.base(true)?,
+            &*self.state_dir(true)?,
             id.as_str(),
             &upstream_file,
             self.if_boot_is_known(Durability::Volatile),
         )?;
-        Ok(Begun {
+        Ok(AddRecord {
             sidecar,
             name,
             encoded,
-            synced_in: self.boot().is_none().then_some(own),
+            synced_in: self.boot().is_none().then_some(own_dir),
         })
     }
 
-    /// Replaces what is known of a container.
+    /// Replaces the state of a container.
     pub fn record(&self, state: &State) -> Result<(), StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
-        let (base, own) = (self.base(true)?, self.own(true)?);
-        // Files that another program wrote, or that are damaged, are replaced as a whole.
-        let there = self.upstream_file(id).ok();
-        let is_right = there.as_ref() == Some(&upstream_file);
-        // Until the file is replaced, too, the sidecar counts beside the one that is there.
-        let before = there.as_deref().filter(|_| !is_right);
+        let (state_dir, own_dir) = (self.state_dir(true)?, self.own_dir(true)?);
+        // A file that is damaged or was written by another program is replaced.
+        let present = self.upstream_file(id).ok();
+        let is_unchanged = present.as_ref() == Some(&upstream_file);
+        // Until the file is replaced, too, the new sidecar has to count next to the present file.
+        let before = present.as_deref().filter(|_| !is_unchanged);
         let encoded = sidecar::encode(state, &upstream_file, before, self.boot());
-        // With the same networks, the sidecar of before would do: after a reboot, everything in it counts as begun.
-        let durability = if is_right {
+        // With the same networks the old sidecar may survive instead: after a reboot, everything in it counts as begun.
+        let durability = if is_unchanged {
             self.if_boot_is_known(Durability::Whole)
         } else {
             Durability::Synced
         };
-        write(&own, &sidecar_name(id), &encoded.bytes, durability)?;
-        if !is_right {
-            // With other networks, a file of before the one before would not belong to the sidecar.
-            write(&base, id.as_str(), &upstream_file, Durability::Synced)?;
+        write(&own_dir, &sidecar_name(id), &encoded.bytes, durability)?;
+        if !is_unchanged {
+            // With other networks, an upstream file from before the previous one would not belong to the sidecar.
+            write(&state_dir, id.as_str(), &upstream_file, Durability::Synced)?;
         }
         Ok(())
     }
 
-    /// Forgets a container; what is gone already is success. Once this returns, a power cut does not bring back what counts; before,
-    /// upstream's file never stays without its sidecar.
+    /// Removes the state of a container; missing files are a success. Once this returns, a power cut does not bring back upstream's file;
+    /// until then that file is never without its sidecar.
     pub fn remove(&self, id: &ContainerId) -> Result<(), StateError> {
         self.remove_files(id, Directory::sync)
     }
 
-    /// The same with half the waits, for a caller who comes again if this does not return: in between, a power cut may take the sidecar
-    /// and leave upstream's file, by which nobody can tell that the container is gone.
+    /// Removes the state of a container with half the syncs, for a caller that repeats its request when this does not return. A power cut in
+    /// between may take the sidecar and leave upstream's file, which does not show that the container was deleted.
     pub fn remove_on_request(&self, id: &ContainerId) -> Result<(), StateError> {
         self.remove_files(id, |_| Ok(()))
     }
@@ -265,56 +268,55 @@ impl Store {
         id: &ContainerId,
         sync_between: impl FnOnce(&Directory) -> Result<(), RootError>,
     ) -> Result<(), StateError> {
-        let base = match self.base(false) {
-            Ok(base) => base,
+        let state_dir = match self.state_dir(false) {
+            Ok(dir) => dir,
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let upstream_file = remove(&base, id.as_str())?;
+        let upstream_file = remove(&state_dir, id.as_str())?;
         if upstream_file {
-            sync_between(&base)?;
+            sync_between(&state_dir)?;
         }
-        let own = match self.own(false) {
-            Ok(own) => Some(own),
+        let own_dir = match self.own_dir(false) {
+            Ok(own_dir) => Some(own_dir),
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
-        let sidecar = match &own {
-            Some(own) => remove(own, &sidecar_name(id))?,
+        let sidecar = match &own_dir {
+            Some(own_dir) => remove(own_dir, &sidecar_name(id))?,
             None => false,
         };
-        // One wait for both: file systems with one journal take them along together. On others the sidecar may come back alone; then
-        // the next start detaches the container once more and forgets it.
+        // One sync covers both on file systems with a single journal. On others a power cut may bring back the sidecar alone; then the
+        // next start detaches the container once more and forgets it.
         if upstream_file {
-            base.sync()?;
-        } else if let (true, Some(own)) = (sidecar, own) {
-            own.sync()?;
+            state_dir.sync()?;
+        } else if let (true, Some(own_dir)) = (sidecar, own_dir) {
+            own_dir.sync()?;
         }
         Ok(())
     }
 
-    /// The containers that have any file here: state, a sidecar that lost it or never got it, or something that was
-    /// never completed.
+    /// Returns the containers that have any file here: state, a sidecar without state, or a file that was never completed.
     pub fn known(&self) -> Result<BTreeSet<ContainerId>, StateError> {
         let id = |name: &str| name.parse::<ContainerId>().ok();
         let mut known = BTreeSet::new();
-        for name in list(self.base(false))? {
+        for name in list(self.state_dir(false))? {
             let name = root::written_as(&name).unwrap_or(&name);
             known.extend(id(name).filter(|_| name != RESULTS_DIR));
         }
-        for name in list(self.own(false))? {
+        for name in list(self.own_dir(false))? {
             let name = root::written_as(&name).unwrap_or(&name);
             known.extend(name.strip_suffix(".json").and_then(id));
         }
         Ok(known)
     }
 
-    /// Whether the file is there that every program here goes by.
+    /// Returns whether upstream's file exists, by which both programs know a container.
     pub fn has_state(&self, id: &ContainerId) -> bool {
         self.root.exists(self.dir.join(id.as_str()))
     }
 
-    /// The durability of what may be lost as long as the boot id tells afterwards that it may have been.
+    /// Returns `durability` if a boot id will show that a power cut may have taken unsynced data, and otherwise `Synced`.
     fn if_boot_is_known(&self, durability: Durability) -> Durability {
         match self.boot() {
             Some(_) => durability,
@@ -328,30 +330,30 @@ impl Store {
     }
 
     fn upstream_file(&self, id: &ContainerId) -> Result<Vec<u8>, RootError> {
-        self.read(&*self.base(false)?, id.as_str())
+        self.read(&*self.state_dir(false)?, id.as_str())
     }
 
     fn sidecar(&self, id: &ContainerId) -> Option<Sidecar> {
         let name = sidecar_name(id);
-        let bytes = match self.own(false).and_then(|own| self.read(&own, &name)) {
+        let bytes = match self.own_dir(false).and_then(|dir| self.read(&dir, &name)) {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return None,
             Err(error) => {
-                warn!(%error, "sidecar cannot be read");
+                warn!(%error, "cannot read the sidecar");
                 return None;
             }
         };
         Sidecar::parse(&bytes)
-            .inspect_err(|reason| warn!(name, reason, "sidecar is not usable"))
+            .inspect_err(|reason| warn!(name, reason, "cannot use the sidecar"))
             .ok()
     }
 
-    fn base(&self, make: bool) -> Result<Arc<Directory>, RootError> {
-        self.open(&self.base, make, || self.dir.clone())
+    fn state_dir(&self, make: bool) -> Result<Arc<Directory>, RootError> {
+        self.open(&self.state_dir, make, || self.dir.clone())
     }
 
-    fn own(&self, make: bool) -> Result<Arc<Directory>, RootError> {
-        self.open(&self.own, make, || self.dir.join(OWN_DIR))
+    fn own_dir(&self, make: bool) -> Result<Arc<Directory>, RootError> {
+        self.open(&self.own_dir, make, || self.dir.join(OWN_DIR))
     }
 
     fn open(
@@ -373,7 +375,7 @@ impl Store {
 
     fn read(&self, dir: &Directory, name: &str) -> Result<Vec<u8>, RootError> {
         match dir.read(name, MAX_BYTES) {
-            // A link has to be resolved below the root.
+            // A symbolic link has to be resolved below the root.
             Err(error) if is_errno(&error, &[Errno::LOOP]) => {
                 self.root.read(dir.path().join(name), MAX_BYTES)
             }
@@ -398,7 +400,7 @@ fn remove(dir: &Directory, name: &str) -> Result<bool, StateError> {
     super::faults::file_step(dir, name)?;
     match dir.remove(name) {
         Err(error) if is_directory(&error) => {
-            warn!(path = %error.path.display(), "a directory lies where state should be, it is left alone");
+            warn!(path = %error.path.display(), "a directory has the name of a state file, it is not removed");
             Ok(false)
         }
         removed => Ok(removed?),
@@ -409,7 +411,7 @@ fn sidecar_name(id: &ContainerId) -> String {
     format!("{id}.json")
 }
 
-/// The names in a directory that may be missing.
+/// Lists a directory that may not exist.
 fn list(dir: Result<Arc<Directory>, RootError>) -> Result<Vec<String>, StateError> {
     match dir.and_then(|dir| dir.list()) {
         Ok(names) => Ok(names),
@@ -418,8 +420,8 @@ fn list(dir: Result<Arc<Directory>, RootError>) -> Result<Vec<String>, StateErro
     }
 }
 
-/// Whether it is the daemon that is short of something, and not the file that is bad.
-fn may_pass(error: &RootError) -> bool {
+/// Returns whether the process lacks a resource, in which case the file may be intact.
+fn is_temporary(error: &RootError) -> bool {
     is_errno(error, &[Errno::MFILE, Errno::NFILE, Errno::NOMEM])
 }
 

@@ -1,4 +1,4 @@
-//! State files on a real file system: written, taken over from upstream, damaged, lost.
+//! Tests of state files on a real file system: written, taken over from upstream, damaged and lost.
 
 mod boots;
 mod damage;
@@ -18,12 +18,12 @@ use super::{Delegate, PodRef, Progress, Requested, State, StateError, Store};
 const UPSTREAM: &str = include_str!("../../tests/fixtures/state/upstream.json");
 const UPSTREAM_4_3_0: &str = include_str!("../../tests/fixtures/state/v4.3.0/c1");
 
-struct Place {
+struct Fixture {
     dir: tempfile::TempDir,
     store: Store,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
@@ -100,35 +100,41 @@ fn state() -> State {
             ),
             second,
         ],
-        untold: false,
+        status_pending: false,
         failing_since: None,
         rebooted: false,
     }
 }
 
 #[test]
-fn what_is_written_is_read() {
-    let place = Place::new();
-    assert_eq!(place.load().unwrap(), None);
+fn written_state_is_loaded_until_it_is_removed() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.load().unwrap(), None);
     let mut state = state();
-    place.store.begin(&state).unwrap();
-    assert_eq!(place.load().unwrap().as_ref(), Some(&state));
-    let file = fs::read(place.path("c1")).unwrap();
+    fixture.store.begin(&state).unwrap();
+    assert_eq!(fixture.load().unwrap().as_ref(), Some(&state));
+    let file = fs::read(fixture.path("c1")).unwrap();
     state.delegates[1].progress = Progress::Started;
-    place.store.record(&state).unwrap();
-    assert_eq!(place.load().unwrap().as_ref(), Some(&state));
-    assert_eq!(fs::read(place.path("c1")).unwrap(), file);
-    place.store.remove(&id()).unwrap();
-    place.store.remove(&id()).unwrap();
-    assert_eq!(place.load().unwrap(), None);
-    assert!(!place.path(".multus-rs/c1.json").exists());
+    fixture.store.record(&state).unwrap();
+    assert_eq!(fixture.load().unwrap().as_ref(), Some(&state));
+    assert_eq!(fs::read(fixture.path("c1")).unwrap(), file);
+    fixture.store.remove(&id()).unwrap();
+    fixture.store.remove(&id()).unwrap();
+    assert_eq!(fixture.load().unwrap(), None);
+    assert!(!fixture.path(".multus-rs/c1.json").exists());
 }
 
 #[test]
-fn only_root_may_read_it() {
-    let place = Place::new();
-    place.store.begin(&state()).unwrap();
-    let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
+fn state_files_are_readable_by_root_alone() {
+    let fixture = Fixture::new();
+    fixture.store.begin(&state()).unwrap();
+    let mode = |name: &str| {
+        fs::metadata(fixture.path(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
     assert_eq!(mode("c1"), 0o600);
     assert_eq!(mode(".multus-rs/c1.json"), 0o600);
     assert_eq!(mode(".multus-rs"), 0o700);
@@ -136,10 +142,10 @@ fn only_root_may_read_it() {
 }
 
 #[test]
-fn upstream_s_file_is_read_and_written_back() {
-    let place = Place::new();
-    place.put("c1", UPSTREAM.as_bytes());
-    let state = place.load().unwrap().unwrap();
+fn upstreams_file_is_loaded_and_written_back_unchanged() {
+    let fixture = Fixture::new();
+    fixture.put("c1", UPSTREAM.as_bytes());
+    let state = fixture.load().unwrap().unwrap();
     let names: Vec<_> = state
         .delegates
         .iter()
@@ -161,15 +167,15 @@ fn upstream_s_file_is_read_and_written_back() {
             .cloned()
             .unwrap()
     );
-    place.store.begin(&state).unwrap();
-    assert_eq!(fs::read_to_string(place.path("c1")).unwrap(), UPSTREAM);
+    fixture.store.begin(&state).unwrap();
+    assert_eq!(fs::read_to_string(fixture.path("c1")).unwrap(), UPSTREAM);
 }
 
 #[test]
-fn what_4_3_0_wrote_is_read() {
-    let place = Place::new();
-    place.put("c1", UPSTREAM_4_3_0.as_bytes());
-    let state = place.load().unwrap().unwrap();
+fn file_of_upstream_4_3_0_is_loaded() {
+    let fixture = Fixture::new();
+    fixture.put("c1", UPSTREAM_4_3_0.as_bytes());
+    let state = fixture.load().unwrap().unwrap();
     let config: Value = serde_json::from_slice(state.delegates[0].config.bytes()).unwrap();
     assert_eq!(
         config,
@@ -178,7 +184,7 @@ fn what_4_3_0_wrote_is_read() {
             "name": "cbr0",
             "disableGC": true,
             "plugins": [
-                // Its `Bytes` have lost the delegate; the large number was lost before its plugin saw it.
+                // Its `Bytes` lack the delegate. The large number was rounded before the plugin saw it.
                 {"type":"flannel","delegate":{"isDefaultGateway":true,"mtu":9_007_199_254_740_992_u64}},
                 {"type":"portmap","capabilities":{"portMappings":true}},
             ],
@@ -193,15 +199,15 @@ fn what_4_3_0_wrote_is_read() {
     );
 }
 
-/// But for the list that is complete, which later releases do not write either, and which its DEL does not read.
+/// The complete list is not compared: later releases do not write it either, and upstream's DEL does not read it.
 #[test]
-fn what_is_written_is_what_4_3_0_writes() {
-    let place = Place::new();
-    place.put("c1", UPSTREAM_4_3_0.as_bytes());
-    let state = place.load().unwrap().unwrap();
-    place.store.begin(&state).unwrap();
+fn upstreams_file_is_written_as_4_3_0_writes_it() {
+    let fixture = Fixture::new();
+    fixture.put("c1", UPSTREAM_4_3_0.as_bytes());
+    let state = fixture.load().unwrap().unwrap();
+    fixture.store.begin(&state).unwrap();
     let ours: Vec<Map<String, Value>> =
-        serde_json::from_slice(&fs::read(place.path("c1")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(fixture.path("c1")).unwrap()).unwrap();
     let theirs: Vec<Map<String, Value>> = serde_json::from_str(UPSTREAM_4_3_0).unwrap();
     for (index, (ours, mut theirs)) in ours.into_iter().zip(theirs).enumerate() {
         theirs.shift_remove("CNINetworkConfigList").unwrap();
@@ -209,23 +215,23 @@ fn what_is_written_is_what_4_3_0_writes() {
             theirs["Bytes"] = ours["Bytes"].clone();
         }
         if index == 2 {
-            // Of a list in a definition, the name as if it were a plugin.
+            // For a list in a definition, upstream writes the name as that of a plugin, too.
             let conf = theirs["Conf"].as_object_mut().unwrap();
             assert_eq!(conf.shift_remove("name"), Some(json!("plain")));
         }
-        // As text: the order counts, too.
+        // Compared as text, since the order counts, too.
         assert_eq!(json!(ours).to_string(), json!(theirs).to_string());
     }
 }
 
 #[test]
-fn a_sidecar_that_does_not_belong_counts_for_nothing() {
-    let place = Place::new();
-    place.store.begin(&state()).unwrap();
-    let own = fs::read_to_string(place.path(".multus-rs/c1.json")).unwrap();
-    let file = fs::read(place.path("c1")).unwrap();
-    let alone = |place: &Place| {
-        let state = place.load().unwrap().unwrap();
+fn sidecar_that_does_not_match_is_ignored() {
+    let fixture = Fixture::new();
+    fixture.store.begin(&state()).unwrap();
+    let own = fs::read_to_string(fixture.path(".multus-rs/c1.json")).unwrap();
+    let file = fs::read(fixture.path("c1")).unwrap();
+    let check_ignored = |fixture: &Fixture| {
+        let state = fixture.load().unwrap().unwrap();
         assert_eq!(state.pod, PodRef::default());
         assert!(
             state
@@ -242,28 +248,28 @@ fn a_sidecar_that_does_not_belong_counts_for_nothing() {
         String::new(),
     ] {
         assert_ne!(sidecar, own);
-        place.put(".multus-rs/c1.json", sidecar.as_bytes());
-        alone(&place);
+        fixture.put(".multus-rs/c1.json", sidecar.as_bytes());
+        check_ignored(&fixture);
     }
-    fs::remove_file(place.path(".multus-rs/c1.json")).unwrap();
-    alone(&place);
+    fs::remove_file(fixture.path(".multus-rs/c1.json")).unwrap();
+    check_ignored(&fixture);
 
-    // Upstream rewrote its file: one blank is enough to part the two.
-    place.put(".multus-rs/c1.json", own.as_bytes());
-    place.put("c1", &[file.as_slice(), b" "].concat());
-    alone(&place);
+    // Upstream rewrote its file: one blank more is enough for a mismatch.
+    fixture.put(".multus-rs/c1.json", own.as_bytes());
+    fixture.put("c1", &[file.as_slice(), b" "].concat());
+    check_ignored(&fixture);
 
-    // Upstream detached the container: what the sidecar says is over.
-    fs::remove_file(place.path("c1")).unwrap();
-    assert_eq!(place.load().unwrap(), None);
+    // Upstream detached the container and removed its own file.
+    fs::remove_file(fixture.path("c1")).unwrap();
+    assert_eq!(fixture.load().unwrap(), None);
 }
 
 #[test]
-fn a_newer_sidecar_is_read_after_a_roll_back() {
-    let place = Place::new();
+fn sidecar_with_unknown_fields_is_loaded() {
+    let fixture = Fixture::new();
     let state = state();
-    place.store.begin(&state).unwrap();
-    let own = fs::read_to_string(place.path(".multus-rs/c1.json")).unwrap();
+    fixture.store.begin(&state).unwrap();
+    let own = fs::read_to_string(fixture.path(".multus-rs/c1.json")).unwrap();
     let mut newer = own.clone();
     for (old, new) in [
         ("\"schema\":1", "\"schema\":1,\"new\":1"),
@@ -274,14 +280,14 @@ fn a_newer_sidecar_is_read_after_a_roll_back() {
         assert!(newer.contains(old), "{old}");
         newer = newer.replace(old, new);
     }
-    place.put(".multus-rs/c1.json", newer.as_bytes());
-    assert_eq!(place.load().unwrap(), Some(state));
+    fixture.put(".multus-rs/c1.json", newer.as_bytes());
+    assert_eq!(fixture.load().unwrap(), Some(state));
 }
 
-/// Upstream decodes the whole file into types of its own.
+/// Upstream decodes the complete file into its own types.
 #[test]
-fn only_what_fits_is_written_for_upstream() {
-    let place = Place::new();
+fn values_of_unexpected_types_are_not_written_for_upstream() {
+    let fixture = Fixture::new();
     let mut state = state();
     state.delegates = vec![
         delegate(
@@ -298,8 +304,8 @@ fn only_what_fits_is_written_for_upstream() {
             Progress::Started,
         ),
     ];
-    place.store.begin(&state).unwrap();
-    let file: Value = serde_json::from_slice(&fs::read(place.path("c1")).unwrap()).unwrap();
+    fixture.store.begin(&state).unwrap();
+    let file: Value = serde_json::from_slice(&fs::read(fixture.path("c1")).unwrap()).unwrap();
     assert_eq!(
         file[0]["Conf"],
         json!({"ipam": {}, "name": "odd", "type": "x"})
@@ -309,51 +315,51 @@ fn only_what_fits_is_written_for_upstream() {
         json!({"name": "list", "disableGC": true, "plugins": [
             {"dns": {"domain": "a", "search": ["b"], "other": 1}, "ipam": {}, "type": "x"}]})
     );
-    assert_eq!(place.load().unwrap(), Some(state), "nothing is lost");
+    assert_eq!(fixture.load().unwrap(), Some(state), "nothing is lost");
 }
 
 #[test]
-fn an_empty_list_is_a_container_without_attachments() {
-    let place = Place::new();
+fn empty_list_is_a_container_without_attachments() {
+    let fixture = Fixture::new();
     for content in ["[]", "null"] {
-        place.put("c1", content.as_bytes());
-        assert_eq!(place.load().unwrap().unwrap().delegates, []);
+        fixture.put("c1", content.as_bytes());
+        assert_eq!(fixture.load().unwrap().unwrap().delegates, []);
     }
 }
 
 #[test]
-fn whoever_has_left_a_file_is_known() {
-    let place = Place::new();
-    assert!(place.store.known().unwrap().is_empty());
-    place.store.begin(&state()).unwrap();
-    place.put("results/cbr0-c0-eth0", b"{}");
-    place.put(".multus-rs/c2.json", b"{}");
-    place.put(".multus-rs/pending/1-c0", b"{}");
-    place.put(".multus-rs-c3.tmp", b"[");
-    place.put(".multus-rs/.multus-rs-c4.json.tmp", b"{");
-    drop(place.store.lock(&"c5".parse().unwrap()).unwrap());
-    let known = place.store.known().unwrap();
+fn every_container_with_a_file_is_known() {
+    let fixture = Fixture::new();
+    assert!(fixture.store.known().unwrap().is_empty());
+    fixture.store.begin(&state()).unwrap();
+    fixture.put("results/cbr0-c0-eth0", b"{}");
+    fixture.put(".multus-rs/c2.json", b"{}");
+    fixture.put(".multus-rs/pending/1-c0", b"{}");
+    fixture.put(".multus-rs-c3.tmp", b"[");
+    fixture.put(".multus-rs/.multus-rs-c4.json.tmp", b"{");
+    drop(fixture.store.lock(&"c5".parse().unwrap()).unwrap());
+    let known = fixture.store.known().unwrap();
     let known: Vec<_> = known.iter().map(ContainerId::as_str).collect();
     assert_eq!(known, ["c1", "c2", "c3", "c4"]);
     for id in ["c3", "c4"] {
-        place.store.remove(&id.parse().unwrap()).unwrap();
+        fixture.store.remove(&id.parse().unwrap()).unwrap();
     }
-    let known = place.store.known().unwrap();
+    let known = fixture.store.known().unwrap();
     let known: Vec<_> = known.iter().map(ContainerId::as_str).collect();
     assert_eq!(known, ["c1", "c2"]);
 }
 
 #[test]
-fn an_uninstall_removes_the_file_of_locks_alone() {
-    let place = Place::new();
+fn remove_locks_removes_the_lock_file_alone() {
+    let fixture = Fixture::new();
     let (root, dir) = (
-        Root::open(place.dir.path()).unwrap(),
+        Root::open(fixture.dir.path()).unwrap(),
         std::path::Path::new("/var/lib/cni/multus"),
     );
     assert!(!super::remove_locks(&root, dir).unwrap());
-    place.store.begin(&state()).unwrap();
-    drop(place.store.lock(&"c1".parse().unwrap()).unwrap());
+    fixture.store.begin(&state()).unwrap();
+    drop(fixture.store.lock(&"c1".parse().unwrap()).unwrap());
     assert!(super::remove_locks(&root, dir).unwrap());
-    assert!(!place.path(".multus-rs/container.locks").exists());
-    assert!(place.path(".multus-rs/c1.json").exists());
+    assert!(!fixture.path(".multus-rs/container.locks").exists());
+    assert!(fixture.path(".multus-rs/c1.json").exists());
 }

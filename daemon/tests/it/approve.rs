@@ -1,17 +1,17 @@
-//! The approver beside a node's daemon, and what it does with requests that it finds, gets and loses.
+//! The approver next to a node's daemon: requests that exist before it, that come later, and that change meanwhile.
 
 use serde_json::{Value, json};
 use testkit::api_server::{ApiServer, Kind};
 
-use crate::{daemon::Daemon, node::Node, wait_for};
+use crate::{daemon::Daemon, node::NodeFixture, wait_for};
 
 const KUBELET: &str = "system:node:node-a";
-/// Who the approver is.
+/// The approver's user.
 pub(crate) const USER: &str = "approver";
 
-/// A node whose daemon is to have a certificate that somebody approves.
-pub(crate) fn node() -> Node {
-    let node = Node::with(ApiServer::start_secure());
+/// A node whose daemon requests a certificate, which must be approved.
+pub(crate) fn node() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_secure());
     node.install_primary();
     node.api
         .configure_signer(|signer| signer.approves_requests = false);
@@ -21,7 +21,7 @@ pub(crate) fn node() -> Node {
     node
 }
 
-pub(crate) fn approver(node: &Node) -> Daemon {
+pub(crate) fn approver(node: &NodeFixture) -> Daemon {
     let mut command = node.command();
     let kubeconfig = node.path("approver.kubeconfig");
     command
@@ -31,7 +31,7 @@ pub(crate) fn approver(node: &Node) -> Daemon {
     node.start_with(command)
 }
 
-fn requests(node: &Node) -> Vec<Value> {
+fn requests(node: &NodeFixture) -> Vec<Value> {
     node.api.objects(Kind::SigningRequest)
 }
 
@@ -41,8 +41,8 @@ fn condition(request: &Value) -> String {
     format!("{} {}: {}", word("type"), word("reason"), word("message"))
 }
 
-/// Waits for the first request, and gives it as somebody else's under another name.
-fn stolen(node: &Node) -> Value {
+/// Waits for the first request, and returns a copy of it with another requester and name.
+fn stolen(node: &NodeFixture) -> Value {
     let mut request = wait_for("a request", || requests(node).pop());
     request["metadata"] = json!({"name": "stolen"});
     request["spec"]["username"] = json!("system:node:node-b");
@@ -51,10 +51,10 @@ fn stolen(node: &Node) -> Value {
 }
 
 #[test]
-fn a_node_gets_its_certificate_and_another_does_not() {
+fn certificate_is_approved_for_its_node_and_denied_to_another() {
     let node = node();
     let daemon = node.start();
-    // Both are there before the approver is.
+    // Both requests exist before the approver starts.
     node.api.put(Kind::SigningRequest, stolen(&node));
     let mut approver = approver(&node);
     let _daemon = daemon.ready();
@@ -65,7 +65,7 @@ fn a_node_gets_its_certificate_and_another_does_not() {
     });
     assert_eq!(
         condition(&stolen),
-        "Denied CSRDenied: requester system:node:node-b may ask for system:multus:node-b, not for system:multus:node-a"
+        "Denied CSRDenied: requester system:node:node-b may request system:multus:node-b, not system:multus:node-a"
     );
     let events = node.api.wait_for_events(2);
     assert!(
@@ -83,7 +83,7 @@ fn a_node_gets_its_certificate_and_another_does_not() {
 }
 
 #[test]
-fn requests_of_others_are_left_alone() {
+fn requests_of_other_signers_are_left() {
     let node = node();
     let _daemon = node.start();
     let mut foreign = stolen(&node);
@@ -92,7 +92,7 @@ fn requests_of_others_are_left_alone() {
     node.api.put(Kind::SigningRequest, foreign);
     let _approver = approver(&node);
     node.api.wait_for_events(1);
-    // One that comes later is decided after it.
+    // A later request is decided after the foreign one was seen.
     node.api.put(Kind::SigningRequest, stolen(&node));
     node.api.wait_for_events(2);
     let all = requests(&node);
@@ -101,7 +101,7 @@ fn requests_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_request_that_changed_meanwhile_is_looked_at_again() {
+fn changed_request_is_read_and_decided_again() {
     let node = node();
     node.api.configure_signer(|signer| signer.conflicts = 2);
     let daemon = node.start();

@@ -1,4 +1,4 @@
-//! The node's own certificate, against an API server that speaks TLS and looks at each request's identity.
+//! The node's own certificate, with an API server that speaks TLS and records the identity of each request.
 
 use std::{
     fs,
@@ -11,8 +11,8 @@ use serde_json::json;
 use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
-    life,
-    node::{NODE, Node},
+    lifecycle,
+    node::{NODE, NodeFixture},
     wait_for,
 };
 
@@ -21,9 +21,9 @@ const OWN: &str = "system:multus:node-a";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CURRENT: &str = "var/lib/certs/multus-client-current.pem";
 
-/// A node whose daemon is to have a certificate, and that has the kubelet's kubeconfig.
-pub(crate) fn node() -> Node {
-    let node = Node::with(ApiServer::start_secure());
+/// A node with `perNodeCertificate` and the kubelet's kubeconfig.
+pub(crate) fn node() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_secure());
     node.install_primary();
     node.write("kubelet.kubeconfig", &node.api.kubeconfig_of(KUBELET));
     node.configure(&json!({"perNodeCertificate": {
@@ -32,14 +32,14 @@ pub(crate) fn node() -> Node {
     node
 }
 
-/// Without another way to the API server.
-pub(crate) fn command(node: &Node) -> Command {
+/// A command without other credentials.
+pub(crate) fn command(node: &NodeFixture) -> Command {
     let mut command = node.command();
     command.env_remove("KUBECONFIG");
     command
 }
 
-fn creates(node: &Node, user: &str) -> usize {
+fn creates(node: &NodeFixture, user: &str) -> usize {
     let what = format!("POST {REQUESTS}");
     let asks = node.api.requests();
     asks.iter()
@@ -48,7 +48,7 @@ fn creates(node: &Node, user: &str) -> usize {
 }
 
 #[test]
-fn the_daemon_acts_as_its_node() {
+fn daemon_acts_as_its_node() {
     let node = node();
     node.run_pod(None);
     let daemon = node.start_with(command(&node)).ready();
@@ -76,7 +76,7 @@ fn the_daemon_acts_as_its_node() {
 }
 
 #[test]
-fn the_key_is_roots_alone_and_in_no_log() {
+fn key_is_readable_by_root_only_and_never_logged() {
     let node = node();
     let daemon = node.start_with(command(&node)).ready();
     let stored = fs::read_to_string(node.path(CURRENT)).unwrap();
@@ -89,7 +89,7 @@ fn the_key_is_roots_alone_and_in_no_log() {
 }
 
 #[test]
-fn a_stored_certificate_serves_the_next_start() {
+fn stored_certificate_is_used_after_a_restart() {
     let node = node();
     let mut daemon = node.start_with(command(&node)).ready();
     daemon.terminate();
@@ -101,7 +101,7 @@ fn a_stored_certificate_serves_the_next_start() {
 }
 
 #[test]
-fn a_certificate_of_no_use_is_replaced() {
+fn unusable_certificate_is_replaced() {
     let node = node();
     fs::create_dir_all(node.path("var/lib/certs")).unwrap();
     node.write(CURRENT, "-----BEGIN CERTIFICATE-----\n");
@@ -115,7 +115,7 @@ fn a_certificate_of_no_use_is_replaced() {
 }
 
 #[test]
-fn a_renewal_interrupts_nothing() {
+fn renewal_interrupts_nothing() {
     let node = node();
     let life = Duration::from_secs(15);
     node.api.configure_signer(|signer| signer.lifetime = life);
@@ -142,7 +142,7 @@ fn a_renewal_interrupts_nothing() {
 }
 
 #[test]
-fn who_has_to_do_something_is_told() {
+fn pending_and_denied_requests_are_reported() {
     let node = node();
     node.api
         .configure_signer(|signer| signer.approves_requests = false);
@@ -172,7 +172,7 @@ fn who_has_to_do_something_is_told() {
 }
 
 #[test]
-fn nothing_is_asked_without_an_identity() {
+fn no_request_is_sent_without_credentials() {
     let node = node();
     node.remove("kubelet.kubeconfig");
     let daemon = node.start_with(command(&node));
@@ -188,13 +188,13 @@ fn nothing_is_asked_without_an_identity() {
 }
 
 #[test]
-fn a_certificate_that_is_not_accepted_is_replaced() {
+fn rejected_certificate_is_replaced() {
     let node = node();
     node.run_pod(None);
     let daemon = node.start_with(command(&node)).ready();
     node.api
         .configure_signer(|signer| signer.accepts_certificates = false);
-    // Whoever asks next finds out: here the status of a pod, which is known already.
+    // The next request finds out: here the network status of a pod that the daemon knows already.
     let error = daemon.cni(&node.request("ADD", "c1")).error();
     assert!(error.msg.contains("network status"), "{error:?}");
     wait_for("a new request", || {
@@ -207,7 +207,7 @@ fn a_certificate_that_is_not_accepted_is_replaced() {
 }
 
 #[test]
-fn the_pods_own_account_will_do() {
+fn service_account_of_the_pod_can_request_the_certificate() {
     let node = node();
     node.configure(&json!({"perNodeCertificate": {"enabled": true}}));
     let account = "system:serviceaccount:kube-system:multus";
@@ -219,26 +219,26 @@ fn the_pods_own_account_will_do() {
 }
 
 #[test]
-fn the_key_goes_with_the_last_end_or_an_uninstall() {
+fn key_is_deleted_at_an_uninstallation() {
     let node = node();
-    life::put_daemon_set(&node);
-    let mut daemon = life::owned_with(&node, command(&node)).ready();
+    lifecycle::put_daemon_set(&node);
+    let mut daemon = lifecycle::owned_with(&node, command(&node)).ready();
     daemon.terminate();
     assert!(daemon.ended().success());
-    assert!(node.path(CURRENT).exists(), "it serves the next start");
+    assert!(node.path(CURRENT).exists(), "the next start uses it");
     let uninstalled = command(&node).arg("uninstall").output().unwrap();
     assert!(uninstalled.status.success(), "{uninstalled:?}");
     assert_eq!(left(&node), 0);
 
-    let mut daemon = life::owned_with(&node, command(&node)).ready();
+    let mut daemon = lifecycle::owned_with(&node, command(&node)).ready();
     assert_eq!(left(&node), 2);
-    life::delete_daemon_set(&node, &daemon, 2);
+    lifecycle::delete_daemon_set(&node, &daemon, 2);
     daemon.terminate();
     assert!(daemon.ended().success());
     assert_eq!(left(&node), 0);
 }
 
 /// Files in the directory of certificates.
-fn left(node: &Node) -> usize {
+fn left(node: &NodeFixture) -> usize {
     fs::read_dir(node.path("var/lib/certs")).unwrap().count()
 }

@@ -1,4 +1,4 @@
-//! The daemon as a process, and HTTP on its socket as the shim speaks it.
+//! The daemon as a process, and an HTTP client of its socket.
 
 use std::{
     fs::File,
@@ -16,106 +16,105 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{PATIENCE, wait_for};
 
-/// Whoever answers on a socket.
-pub(crate) struct Attendant(pub(crate) PathBuf);
+/// A client of a daemon's socket.
+pub(crate) struct SocketClient(pub(crate) PathBuf);
 
-/// A running daemon; killed when dropped, its log shown when the test fails.
+/// A running daemon; it is killed when dropped, and its log is printed when the test fails.
 pub(crate) struct Daemon {
     child: Child,
-    attendant: Attendant,
+    client: SocketClient,
     log: PathBuf,
 }
 
 impl Deref for Daemon {
-    type Target = Attendant;
+    type Target = SocketClient;
 
-    fn deref(&self) -> &Attendant {
-        &self.attendant
+    fn deref(&self) -> &SocketClient {
+        &self.client
     }
 }
 
-/// An answer of the socket.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Attendant {
-    /// What `/readyz` says; nothing when all is well.
+impl SocketClient {
+    /// Returns why the daemon is not ready, as `/readyz` reports it, or `None` when it is.
     pub(crate) fn problem(&self) -> Option<String> {
         match self.try_send("GET", api::PATH_READYZ, b"") {
-            Ok(answer) if answer.status == 200 => None,
-            Ok(answer) => Some(answer.text()),
+            Ok(response) if response.status == 200 => None,
+            Ok(response) => Some(response.text()),
             Err(error) => Some(error.to_string()),
         }
     }
 
-    /// Whether somebody takes connections.
+    /// Returns whether connections are accepted.
     pub(crate) fn listens(&self) -> bool {
         UnixStream::connect(&self.0).is_ok()
     }
 
-    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> HttpResponse {
         self.try_send(method, path, body).unwrap()
     }
 
-    fn try_send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+    fn try_send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<HttpResponse> {
         send(&self.0, method, path, body)
     }
 
-    /// One verb.
-    pub(crate) fn cni(&self, request: &Request) -> Answer {
+    /// Sends one verb.
+    pub(crate) fn cni(&self, request: &Request) -> HttpResponse {
         self.send("POST", api::PATH_CNI, &request.to_json())
     }
 
-    /// One verb as our shim sends it: it may be held for so many milliseconds.
-    pub(crate) fn cni_held(&self, request: &Request, hold: u32) -> Answer {
+    /// Sends one verb as our shim does, with a hold header in milliseconds.
+    pub(crate) fn cni_held(&self, request: &Request, hold: u32) -> HttpResponse {
         let header = format!("{}: {hold}\r\n", api::HEADER_HOLD);
         send_with(&self.0, &header, &request.to_json()).unwrap()
     }
 
-    /// The same while the test goes on.
+    /// The same on another thread.
     pub(crate) fn cni_held_meanwhile(
         &self,
         request: &Request,
         hold: u32,
-    ) -> thread::JoinHandle<io::Result<Answer>> {
+    ) -> thread::JoinHandle<io::Result<HttpResponse>> {
         let (socket, body) = (self.0.clone(), request.to_json());
         let header = format!("{}: {hold}\r\n", api::HEADER_HOLD);
         thread::spawn(move || send_with(&socket, &header, &body))
     }
 
-    /// One verb whose answer nobody reads once the connection is dropped.
+    /// Sends one verb without reading its response.
     pub(crate) fn cni_and_leave(&self, request: &Request) -> UnixStream {
         let mut stream = UnixStream::connect(&self.0).unwrap();
         let first = format!("POST {}", api::PATH_CNI);
-        ask(&mut stream, &first, "", &request.to_json()).unwrap();
+        send_request(&mut stream, &first, "", &request.to_json()).unwrap();
         stream
     }
 
-    /// One that may be held for long, whose answer nobody reads once the connection is dropped.
+    /// The same with a long hold.
     pub(crate) fn cni_held_and_leave(&self, request: &Request) -> UnixStream {
         let mut stream = UnixStream::connect(&self.0).unwrap();
         let first = format!("POST {}", api::PATH_CNI);
         let header = format!("{}: 100000\r\n", api::HEADER_HOLD);
-        ask(&mut stream, &first, &header, &request.to_json()).unwrap();
+        send_request(&mut stream, &first, &header, &request.to_json()).unwrap();
         stream
     }
 
-    /// One verb that is under way while the test goes on.
+    /// Sends one verb on another thread.
     pub(crate) fn cni_meanwhile(
         &self,
         request: &Request,
-    ) -> thread::JoinHandle<io::Result<Answer>> {
+    ) -> thread::JoinHandle<io::Result<HttpResponse>> {
         let (socket, body) = (self.0.clone(), request.to_json());
         thread::spawn(move || send(&socket, "POST", api::PATH_CNI, &body))
     }
 }
 
 impl Daemon {
-    /// Starts it; its stderr is added to `log`.
+    /// Starts a daemon; its stderr is appended to `log`.
     pub(crate) fn start(mut command: Command, socket: PathBuf, log: PathBuf) -> Self {
         let stderr = File::options().create(true).append(true).open(&log);
         let child = command
@@ -125,26 +124,26 @@ impl Daemon {
             .unwrap();
         Self {
             child,
-            attendant: Attendant(socket),
+            client: SocketClient(socket),
             log,
         }
     }
 
-    /// From now on it is asked under its own name, as its probes do.
+    /// Uses the daemon's own socket from now on, as its probes do.
     pub(crate) fn by_own_name(mut self) -> Self {
         let name = format!("daemon-{}.sock", self.child.id());
-        self.attendant.0.set_file_name(name);
+        self.client.0.set_file_name(name);
         self
     }
 
-    /// Waits until it takes connections.
+    /// Waits until it accepts connections.
     #[track_caller]
     pub(crate) fn listening(self) -> Self {
-        wait_for("somebody on the socket", || self.listens().then_some(()));
+        wait_for("a listening socket", || self.listens().then_some(()));
         self
     }
 
-    /// Waits until it serves pods.
+    /// Waits until it is ready.
     pub(crate) fn ready(self) -> Self {
         wait_for("a ready daemon", || self.problem().is_none().then_some(()));
         self
@@ -154,32 +153,32 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until the log, which all daemons of a node share, has these words so many times.
+    /// Waits until the log, which all daemons of a node share, contains a text this many times.
     #[track_caller]
-    pub(crate) fn until_logged(&self, words: &str, times: usize) {
-        let what = format!("{times} times {words:?} in the log");
+    pub(crate) fn until_logged(&self, text: &str, times: usize) {
+        let what = format!("{times} times {text:?} in the log");
         wait_for(&what, || {
-            let found = self.log().matches(words).count();
+            let found = self.log().matches(text).count();
             (found == times).then_some(())
         });
     }
 
-    /// Waits until shims find another daemon in this one's place.
+    /// Waits until shims connect to another daemon instead.
     #[track_caller]
     pub(crate) fn until_replaced(&self) {
-        self.until_logged("shims find this daemon", 2);
+        self.until_logged("shims connect to this daemon", 2);
     }
 
     pub(crate) fn terminate(&self) {
         kill_process(self.pid(), Signal::TERM).unwrap();
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has ended.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         wait_for("the daemon's end", || self.child.try_wait().unwrap())
     }
 
-    /// Ends it as a power failure would.
+    /// Kills it, as a power failure would.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -189,7 +188,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// A line of its status, as `Threads` or `VmRSS`: the number in it.
+    /// A number of its `/proc` status, such as `Threads` or `VmRSS`.
     #[track_caller]
     pub(crate) fn status(&self, name: &str) -> usize {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
@@ -219,12 +218,12 @@ impl Drop for Daemon {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
-    /// A success without a word.
+    /// Checks for a success without a body.
     #[track_caller]
     pub(crate) fn done(&self) {
         assert_eq!((self.status, self.text().as_str()), (200, ""));
@@ -238,7 +237,7 @@ impl Answer {
         response.result.expect("an ADD has a result")
     }
 
-    /// The reason of a daemon that has not begun.
+    /// The error of a request that the daemon has not begun.
     #[track_caller]
     pub(crate) fn not_begun(&self) -> CniError {
         assert_eq!(self.status, api::STATUS_NOT_BEGUN, "{}", self.text());
@@ -253,7 +252,7 @@ impl Answer {
     }
 }
 
-fn ask(stream: &mut UnixStream, first: &str, header: &str, body: &[u8]) -> io::Result<()> {
+fn send_request(stream: &mut UnixStream, first: &str, header: &str, body: &[u8]) -> io::Result<()> {
     let head = format!(
         "{first} HTTP/1.1\r\nHost: dummy\r\n{header}Content-Length: {}\r\n\r\n",
         body.len()
@@ -261,31 +260,31 @@ fn ask(stream: &mut UnixStream, first: &str, header: &str, body: &[u8]) -> io::R
     stream.write_all(&[head.as_bytes(), body].concat())
 }
 
-fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+fn send(socket: &Path, method: &str, path: &str, body: &[u8]) -> io::Result<HttpResponse> {
     exchange(socket, &format!("{method} {path}"), "", body)
 }
 
-fn send_with(socket: &Path, header: &str, body: &[u8]) -> io::Result<Answer> {
+fn send_with(socket: &Path, header: &str, body: &[u8]) -> io::Result<HttpResponse> {
     exchange(socket, &format!("POST {}", api::PATH_CNI), header, body)
 }
 
-fn exchange(socket: &Path, first: &str, header: &str, body: &[u8]) -> io::Result<Answer> {
+fn exchange(socket: &Path, first: &str, header: &str, body: &[u8]) -> io::Result<HttpResponse> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    ask(&mut stream, first, header, body)?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let end = end.ok_or_else(|| io::Error::other("the answer is cut off"))?;
-    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    send_request(&mut stream, first, header, body)?;
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response)?;
+    let end = response.windows(4).position(|window| window == b"\r\n\r\n");
+    let end = end.ok_or_else(|| io::Error::other("the response is truncated"))?;
+    let head = String::from_utf8_lossy(&response[..end]).into_owned();
     let status = head
         .split(' ')
         .nth(1)
         .and_then(|status| status.parse().ok())
-        .ok_or_else(|| io::Error::other("the answer has no status"))?;
-    Ok(Answer {
+        .ok_or_else(|| io::Error::other("the response has no status"))?;
+    Ok(HttpResponse {
         status,
         head,
-        body: answer[end + 4..].to_vec(),
+        body: response[end + 4..].to_vec(),
     })
 }

@@ -1,4 +1,4 @@
-//! Networks that want a device: which of the pod's devices they get, by whoever tells of them.
+//! The devices of networks, from device plugins and resource claims.
 
 use node::podresources::{
     CdiDevice, ClaimResource, ContainerDevices, ContainerResources, DynamicResource,
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use testkit::{api_server::Kind, kubelet::Kubelet};
 
 use crate::{
-    node::{NODE, Node, pod},
+    node::{NODE, NodeFixture, pod},
     wait_for,
 };
 
 pub(crate) const RESOURCE: &str = "vendor.example/nic";
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
 
-/// Makes a definition want a device.
-pub(crate) fn want(node: &Node, name: &str, resource: &str) {
+/// Adds a definition with a resource.
+pub(crate) fn define_with_resource(node: &NodeFixture, name: &str, resource: &str) {
     let config = json!({"cniVersion": "1.0.0", "type": name});
     node.api.put(
         Kind::Definition,
@@ -27,8 +27,8 @@ pub(crate) fn want(node: &Node, name: &str, resource: &str) {
     );
 }
 
-/// Gives a pod a claim with this device.
-pub(crate) fn claim(node: &Node, pod: &mut Value, id: &str) {
+/// Adds a claim with this device to a pod.
+pub(crate) fn claim(node: &NodeFixture, pod: &mut Value, id: &str) {
     pod["spec"]["resourceClaims"] = json!([{"name": "nic", "resourceClaimTemplateName": "nics"}]);
     pod["status"]["resourceClaimStatuses"] =
         json!([{"name": "nic", "resourceClaimName": "cart-nic"}]);
@@ -47,7 +47,7 @@ pub(crate) fn claim(node: &Node, pod: &mut Value, id: &str) {
     );
 }
 
-/// The pod with these devices in its containers.
+/// The kubelet's list with these devices in the pod's containers.
 fn list(containers: &[&[&str]]) -> ListPodResourcesResponse {
     let container = |ids: &&[&str]| ContainerResources {
         name: format!("with-{}", ids.len()),
@@ -66,20 +66,20 @@ fn list(containers: &[&[&str]]) -> ListPodResourcesResponse {
     }
 }
 
-/// A node with two networks that want a device of the same resource, and one that does not.
-fn node() -> Node {
-    let node = Node::new();
+/// A node with two networks of the same resource, and one without a resource.
+fn node() -> NodeFixture {
+    let node = NodeFixture::new();
     for name in ["zebra", "ape", "plain"] {
         node.define(name);
     }
     for name in ["zebra", "ape"] {
-        want(&node, name, RESOURCE);
+        define_with_resource(&node, name, RESOURCE);
     }
     node
 }
 
-/// What each plugin was told of its device, in the order of ADD.
-fn told(node: &Node) -> Vec<(String, Value)> {
+/// The device in the configuration of each plugin, in the order of ADD.
+fn device_ids(node: &NodeFixture) -> Vec<(String, Value)> {
     let calls = node.calls();
     let adds = calls.iter().filter(|call| call.what.starts_with("ADD"));
     adds.map(|call| {
@@ -90,7 +90,7 @@ fn told(node: &Node) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn networks_get_the_devices_of_containers_in_their_order() {
+fn networks_get_devices_in_the_order_of_containers() {
     let node = node();
     let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9", "8"], &["1"]])));
     node.run_pod(Some("zebra,plain,ape,zebra"));
@@ -111,7 +111,7 @@ fn networks_get_the_devices_of_containers_in_their_order() {
         ("ADD zebra net4", json!("1")),
     ];
     assert_eq!(
-        told(&node),
+        device_ids(&node),
         expected.map(|(what, id)| (what.to_owned(), id))
     );
     let (_, patch) = node.api.patches().pop().unwrap();
@@ -119,18 +119,18 @@ fn networks_get_the_devices_of_containers_in_their_order() {
     let status: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
     assert_eq!(
         status[3]["device-info"], info,
-        "as its device plugin told the node"
+        "the file of its device plugin"
     );
     assert_eq!(status[1]["device-info"], Value::Null);
     daemon.cni(&node.request("DEL", "c1")).done();
     assert_eq!(node.calls().last().unwrap().what, "DEL primary pod0");
-    assert_eq!(node.calls()[5].stdin["deviceID"], "1", "DEL knows it, too");
+    assert_eq!(node.calls()[5].stdin["deviceID"], "1", "DEL gets it, too");
     let left = std::fs::read_dir(node.path("var/run/k8s.cni.cncf.io/devinfo/cni")).unwrap();
     assert_eq!(left.count(), 0);
 }
 
 #[test]
-fn too_few_devices_and_a_kubelet_that_does_not_tell_are_errors() {
+fn too_few_devices_and_a_failing_kubelet_are_errors() {
     let node = node();
     let kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["9"]])));
     node.run_pod(Some("zebra,ape"));
@@ -150,7 +150,7 @@ fn too_few_devices_and_a_kubelet_that_does_not_tell_are_errors() {
 }
 
 #[test]
-fn where_the_kubelet_does_not_listen_its_note_is_read() {
+fn checkpoint_is_read_where_the_kubelet_does_not_listen() {
     let node = node();
     let dir = "var/lib/kubelet/device-plugins";
     std::fs::create_dir_all(node.path(dir)).unwrap();
@@ -164,7 +164,10 @@ fn where_the_kubelet_does_not_listen_its_note_is_read() {
     node.run_pod(Some("ape"));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    assert_eq!(told(&node)[1], ("ADD ape net1".to_owned(), json!("7")));
+    assert_eq!(
+        device_ids(&node)[1],
+        ("ADD ape net1".to_owned(), json!("7"))
+    );
 }
 
 #[test]
@@ -176,12 +179,12 @@ fn devices_of_claims_come_after_those_of_device_plugins() {
     node.api.put(Kind::Pod, pod);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    let ids: Vec<_> = told(&node).into_iter().map(|(_, id)| id).collect();
+    let ids: Vec<_> = device_ids(&node).into_iter().map(|(_, id)| id).collect();
     assert_eq!(ids, [Value::Null, json!("9"), json!("0000:18:02.5")]);
 }
 
 #[test]
-fn a_claim_that_was_given_nothing_is_an_error() {
+fn unallocated_claim_is_an_error() {
     let node = node();
     let mut pod = pod(NODE, Some("zebra"));
     claim(&node, &mut pod, "0000:18:02.5");
@@ -195,11 +198,11 @@ fn a_claim_that_was_given_nothing_is_an_error() {
     assert!(error.msg.contains("shop/cart-nic"), "{error}");
 }
 
-/// As definitions of upstream up to 4.3.0 name it.
+/// Definitions for upstream up to 4.3.0 name the claim.
 #[test]
-fn a_definition_may_name_the_claim_itself() {
+fn definition_may_name_the_claim() {
     let node = node();
-    want(&node, "ape", "cart-nic");
+    define_with_resource(&node, "ape", "cart-nic");
     let mut all = list(&[&[]]);
     all.pod_resources[0].containers[0].dynamic_resources = vec![DynamicResource {
         claim_name: "cart-nic".to_owned(),
@@ -213,11 +216,11 @@ fn a_definition_may_name_the_claim_itself() {
     node.run_pod(Some("ape"));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    assert_eq!(told(&node)[1].1, "one");
+    assert_eq!(device_ids(&node)[1].1, "one");
 }
 
 #[test]
-fn a_network_that_is_plugged_gets_a_device_that_is_free() {
+fn plugged_network_gets_a_free_device() {
     let node = node();
     node.configure(&json!({"dynamicNetworks": true}));
     let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["1", "2"]])));
@@ -226,12 +229,12 @@ fn a_network_that_is_plugged_gets_a_device_that_is_free() {
     daemon.cni(&node.request("ADD", "c1")).result();
     node.api.put(Kind::Pod, pod(NODE, Some("ape,zebra")));
     node.wait_for_call("ADD ape net2");
-    let ids: Vec<_> = told(&node).into_iter().map(|(_, id)| id).collect();
+    let ids: Vec<_> = device_ids(&node).into_iter().map(|(_, id)| id).collect();
     assert_eq!(ids, [Value::Null, json!("1"), json!("2")]);
     node.api.put(Kind::Pod, pod(NODE, Some("ape,zebra,zebra")));
     wait_for("a third device", || {
         let events = node.api.wait_for_events(1);
-        let told = |event: &String| event.contains(RESOURCE) && event.contains("has 2");
-        events.iter().any(told).then_some(())
+        let names_it = |event: &String| event.contains(RESOURCE) && event.contains("has 2");
+        events.iter().any(names_it).then_some(())
     });
 }

@@ -1,4 +1,4 @@
-//! Networks of a pod that runs: its annotation changes, or another controller asks on `/delegate`.
+//! Networks of a running pod: its annotation changes, or another controller sends requests to `/delegate`.
 
 use api::Request;
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use testkit::api_server::Kind;
 
 use crate::{
     daemon::Daemon,
-    node::{NODE, Node, pod},
+    node::{NODE, NodeFixture, pod},
     wait_for,
 };
 
 const DYNAMIC: &str = "dynamicNetworks";
 
-/// A node that follows annotations, with two definitions and the pod without wishes.
-fn node() -> Node {
-    let node = Node::new();
+/// A node with `dynamicNetworks`, two definitions and a pod without networks.
+fn node() -> NodeFixture {
+    let node = NodeFixture::new();
     node.configure(&json!({DYNAMIC: true}));
     for name in ["zebra", "ape"] {
         node.define(name);
@@ -25,7 +25,7 @@ fn node() -> Node {
 
 /// Waits until the pod's status names these interfaces.
 #[track_caller]
-fn until_told(node: &Node, interfaces: &[&str]) {
+fn until_status(node: &NodeFixture, interfaces: &[&str]) {
     let what = format!("a status of {interfaces:?}");
     wait_for(&what, || {
         let (_, patch) = node.api.patches().pop()?;
@@ -37,13 +37,13 @@ fn until_told(node: &Node, interfaces: &[&str]) {
     });
 }
 
-fn change(node: &Node, networks: &str) {
+fn change(node: &NodeFixture, networks: &str) {
     node.api.put(Kind::Pod, pod(NODE, Some(networks)));
 }
 
-/// Waits for an event that begins so.
+/// Waits for an event with this prefix.
 #[track_caller]
-fn until_said(node: &Node, begin: &str) {
+fn until_event(node: &NodeFixture, begin: &str) {
     wait_for(begin, || {
         let events = node.api.wait_for_events(1);
         events
@@ -54,14 +54,14 @@ fn until_said(node: &Node, begin: &str) {
 }
 
 #[test]
-fn a_changed_annotation_attaches_and_detaches() {
+fn changed_annotation_attaches_and_detaches() {
     let node = node();
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     change(&node, "zebra");
-    until_told(&node, &["pod0", "net1"]);
+    until_status(&node, &["pod0", "net1"]);
     change(&node, "ape@stripes");
-    until_told(&node, &["pod0", "stripes"]);
+    until_status(&node, &["pod0", "stripes"]);
     assert_eq!(
         node.order(),
         [
@@ -76,7 +76,7 @@ fn a_changed_annotation_attaches_and_detaches() {
         "AddedInterface: Add stripes [10.0.0.3/24] from shop/ape",
         "RemovedInterface: Remove net1 from shop/zebra",
     ] {
-        until_said(&node, event);
+        until_event(&node, event);
     }
     let args = &node.calls()[1].env["CNI_ARGS"];
     assert_eq!(
@@ -90,13 +90,13 @@ fn a_changed_annotation_attaches_and_detaches() {
 }
 
 #[test]
-fn a_change_that_cannot_be_had_is_undone_told_and_tried_again() {
+fn failed_change_is_undone_reported_and_retried() {
     let node = node();
     node.fail("ape", "ADD", 123, "no more bananas");
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     change(&node, "zebra,ape");
-    until_said(&node, "FailedAddNetwork: [shop/cart/uid-cart:ape]");
+    until_event(&node, "FailedAddNetwork: [shop/cart/uid-cart:ape]");
     let order = node.order();
     let undone = [
         "ADD zebra net1",
@@ -105,13 +105,13 @@ fn a_change_that_cannot_be_had_is_undone_told_and_tried_again() {
         "DEL zebra net1",
     ];
     assert_eq!(order[1..5], undone);
-    until_told(&node, &["pod0"]);
+    until_status(&node, &["pod0"]);
     node.heal("ape", "ADD");
-    until_told(&node, &["pod0", "net1", "net2"]);
+    until_status(&node, &["pod0", "net1", "net2"]);
 }
 
 #[test]
-fn a_status_that_cannot_be_written_is_written_later() {
+fn status_of_a_change_is_retried() {
     let node = node();
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -120,55 +120,55 @@ fn a_status_that_cannot_be_written_is_written_later() {
     node.wait_for_call("ADD zebra net1");
     daemon.until_logged("the status of a running pod", 1);
     node.api.refuse_patches(None);
-    until_told(&node, &["pod0", "net1"]);
+    until_status(&node, &["pod0", "net1"]);
     assert_eq!(node.order().len(), 2, "{:?}", node.order());
 }
 
 #[test]
-fn what_changed_while_nobody_was_there_is_done_at_the_next_start() {
+fn change_during_a_restart_is_applied_at_the_start() {
     let node = node();
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     daemon.kill();
     change(&node, "zebra");
     let _daemon = node.start().ready();
-    until_told(&node, &["pod0", "net1"]);
+    until_status(&node, &["pod0", "net1"]);
 }
 
-/// The pod is attached as it asked before its ADD began, whether the watch tells of the change before or after that is over.
+/// The ADD attaches the networks of the annotation at its begin, whether the watch reports the change before or after the ADD ends.
 #[test]
-fn a_change_during_the_add_is_not_lost() {
+fn change_during_the_add_is_applied_after_it() {
     let node = node();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let daemon = node.start().ready();
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     change(&node, "zebra");
     drop(gate);
     adding.join().unwrap().unwrap().result();
-    until_told(&node, &["pod0", "net1"]);
+    until_status(&node, &["pod0", "net1"]);
 }
 
 #[test]
-fn switched_off_nothing_follows() {
+fn changes_are_ignored_without_dynamic_networks() {
     let node = node();
     node.configure(&json!({}));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     change(&node, "zebra");
-    // Another container of the pod gets what the pod asks for by now, so the change is known.
+    // Another container of the pod gets the new network, so the daemon knows the change.
     wait_for("the changed annotation", || {
         daemon.cni(&node.request("ADD", "c2")).result();
         daemon.cni(&node.request("DEL", "c2")).done();
         let seen = node.order().iter().any(|call| call == "ADD zebra net1");
         seen.then_some(())
     });
-    let of_first = |call: &crate::node::Call| call.env["CNI_CONTAINERID"] == "c1";
+    let of_first = |call: &crate::node::PluginCall| call.env["CNI_CONTAINERID"] == "c1";
     assert_eq!(node.calls().iter().filter(|call| of_first(call)).count(), 1);
 }
 
-/// What upstream's controller sends.
-fn delegate(node: &Node, command: &str, ifname: &str) -> Request {
+/// A request of upstream's controller.
+fn delegate(node: &NodeFixture, command: &str, ifname: &str) -> Request {
     let mut request = node.request(command, "c1");
     request
         .env
@@ -184,24 +184,24 @@ fn delegate(node: &Node, command: &str, ifname: &str) -> Request {
     request
 }
 
-fn ask(daemon: &Daemon, request: &Request) -> crate::daemon::Answer {
+fn send(daemon: &Daemon, request: &Request) -> crate::daemon::HttpResponse {
     daemon.send("POST", api::PATH_DELEGATE, &request.to_json())
 }
 
 #[test]
-fn delegates_are_plugged_checked_and_unplugged() {
+fn delegate_is_plugged_checked_and_unplugged() {
     let node = node();
-    // The daemon's own file is not laid over the delegate's configuration.
+    // The daemon's own file does not override the delegate's configuration.
     node.configure(&json!({"cniVersion": "0.4.0", "name": "mine", "capabilities": {"mac": true}}));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     let patches = node.api.patches().len();
-    let result = ask(&daemon, &delegate(&node, "ADD", "ext0")).result();
+    let result = send(&daemon, &delegate(&node, "ADD", "ext0")).result();
     assert_eq!(result.interfaces[0].name, "ext0");
-    until_said(&node, "AddedInterface: Add ext0 [10.0.0.5/24] from stripes");
-    ask(&daemon, &delegate(&node, "CHECK", "ext0")).done();
-    ask(&daemon, &delegate(&node, "STATUS", "ext0")).done();
-    ask(&daemon, &delegate(&node, "DEL", "ext0")).done();
+    until_event(&node, "AddedInterface: Add ext0 [10.0.0.5/24] from stripes");
+    send(&daemon, &delegate(&node, "CHECK", "ext0")).done();
+    send(&daemon, &delegate(&node, "STATUS", "ext0")).done();
+    send(&daemon, &delegate(&node, "DEL", "ext0")).done();
     let calls = node.calls();
     let order: Vec<_> = calls.iter().map(|call| call.what.as_str()).collect();
     let expected = [
@@ -226,27 +226,27 @@ fn delegates_are_plugged_checked_and_unplugged() {
     assert_eq!(
         node.api.patches().len(),
         patches,
-        "whoever asks tells the pod"
+        "the network status is left to the client"
     );
 }
 
 #[test]
-fn delegates_that_cannot_be_had_are_refused() {
+fn failing_delegates_are_refused() {
     let node = node();
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
     node.fail("zebra", "ADD", 123, "no more stripes");
-    let error = ask(&daemon, &delegate(&node, "ADD", "ext0")).error();
+    let error = send(&daemon, &delegate(&node, "ADD", "ext0")).error();
     assert_eq!(error.code, 123, "{error}");
     assert_eq!(node.order()[1..], ["ADD zebra ext0", "DEL zebra ext0"]);
-    let error = ask(&daemon, &delegate(&node, "GC", "ext0")).error();
+    let error = send(&daemon, &delegate(&node, "GC", "ext0")).error();
     assert!(error.msg.contains("GC is not served"), "{error}");
     let mut request = delegate(&node, "DEL", "ext0");
     request.env.insert(
         "CNI_ARGS".to_owned(),
-        "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=nobody".to_owned(),
+        "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=unknown".to_owned(),
     );
-    let error = ask(&daemon, &request).error();
-    assert!(error.msg.contains("shop/nobody"), "{error}");
+    let error = send(&daemon, &request).error();
+    assert!(error.msg.contains("shop/unknown"), "{error}");
     assert_eq!(daemon.send("GET", api::PATH_DELEGATE, b"").status, 405);
 }

@@ -1,15 +1,15 @@
-//! What the shim wrote down while no daemon answered is done beside the daemon's other work; a pod's ADD waits for its own alone.
+//! The replay of DELs that the shim journaled while no daemon answered: concurrent with other work, but before the pod's next ADD.
 
 use std::fs;
 
 use crate::{
-    node::{IFNAME, Node},
+    node::{IFNAME, NodeFixture},
     wait_for,
 };
 
 #[test]
-fn a_del_of_the_journal_comes_before_the_next_add_of_its_pod() {
-    let node = Node::new();
+fn journaled_del_runs_before_the_next_add_of_its_pod() {
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let daemon = node.start().ready();
@@ -21,8 +21,8 @@ fn a_del_of_the_journal_comes_before_the_next_add_of_its_pod() {
     let entry = node.journal().join(name);
     fs::write(&entry, node.request("DEL", "c1").to_json()).unwrap();
 
-    let gate = node.close_gate("zebra", "DEL");
-    // It is ready once the journal is read.
+    let gate = node.block_plugin("zebra", "DEL");
+    // The daemon is ready once the journal is read, before it is replayed.
     let daemon = node.start().ready();
     node.wait_for_call("DEL zebra net1");
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c2"));
@@ -42,8 +42,8 @@ fn a_del_of_the_journal_comes_before_the_next_add_of_its_pod() {
 }
 
 #[test]
-fn an_entry_that_fails_stays_and_holds_nobody_up() {
-    let node = Node::new();
+fn failing_entry_stays_and_blocks_no_add() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -62,7 +62,7 @@ fn an_entry_that_fails_stays_and_holds_nobody_up() {
         names
     };
     assert_eq!(entries(), ["c0.json.broken", "c1.json"]);
-    // It waits for the first attempt, and no longer.
+    // The ADD waits only for the first attempt.
     daemon.cni(&node.request("ADD", "c2")).result();
     daemon.kill();
     node.heal("primary", "DEL");
@@ -74,12 +74,12 @@ fn an_entry_that_fails_stays_and_holds_nobody_up() {
 }
 
 #[test]
-fn an_entry_that_comes_late_is_not_left_to_the_next_start() {
-    let node = Node::new();
+fn entry_written_after_the_start_is_replayed() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    // As the shim does, which may give the daemon up at the moment at which it comes.
+    // The shim may journal a DEL at the moment at which the daemon starts.
     let entry = node.journal().join("c1.json");
     let temporary = entry.with_file_name(".c1");
     fs::write(&temporary, node.request("DEL", "c1").to_json()).unwrap();
@@ -90,10 +90,10 @@ fn an_entry_that_comes_late_is_not_left_to_the_next_start() {
 }
 
 #[test]
-fn a_del_on_a_node_that_is_not_known_is_left_to_the_journal() {
-    let node = Node::new();
+fn del_before_discovery_is_journaled() {
+    let node = NodeFixture::new();
     let mut command = node.command();
-    // No runtime here runs a pod of this uid.
+    // No runtime of this test runs a pod with this uid, so discovery fails.
     command.env("POD_UID", "uid-multus");
     let daemon = node.start_with(command).listening();
     let error = daemon.cni_held(&node.request("ADD", "c1"), 0).not_begun();
@@ -108,14 +108,14 @@ fn a_del_on_a_node_that_is_not_known_is_left_to_the_journal() {
     let text = fs::read_to_string(&entries[0]).unwrap();
     assert!(text.contains("c1") && !text.contains("secret"), "{text}");
     drop(daemon);
-    // Known, it makes up for it.
+    // A daemon whose discovery succeeds replays it.
     let _daemon = node.start().ready();
     wait_for("the replay", || (!entries[0].exists()).then_some(()));
 }
 
 #[test]
-fn a_long_journal_holds_up_neither_the_start_nor_other_pods() {
-    let node = Node::new();
+fn long_journal_delays_neither_the_start_nor_other_pods() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     for container in ["own", "other"] {
@@ -131,10 +131,10 @@ fn a_long_journal_holds_up_neither_the_start_nor_other_pods() {
         fs::write(file, request.to_json()).unwrap();
     };
     for number in 0..250 {
-        entry(&format!("gone-{number}"), &format!("gone-{number}"));
+        entry(&format!("deleted-{number}"), &format!("deleted-{number}"));
     }
     entry("other", "other");
-    let gate = node.close_gate("primary", "DEL");
+    let gate = node.block_plugin("primary", "DEL");
     let daemon = node.start().ready();
     node.wait_for_call("DEL primary pod0");
     // Another pod does not wait.
@@ -148,8 +148,8 @@ fn a_long_journal_holds_up_neither_the_start_nor_other_pods() {
 }
 
 #[test]
-fn an_entry_that_goes_on_failing_sends_one_event() {
-    let node = Node::new();
+fn entry_that_keeps_failing_sends_one_event() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
@@ -175,5 +175,5 @@ fn an_entry_that_goes_on_failing_sends_one_event() {
     let [failure] = failures[..] else {
         panic!("{events:?}");
     };
-    assert!(failure.contains("not now") && failure.ends_with("; it is tried again"));
+    assert!(failure.contains("not now") && failure.ends_with("; it is retried"));
 }

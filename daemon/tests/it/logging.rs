@@ -1,14 +1,14 @@
-//! Where the daemon's own log goes.
+//! The destination of the daemon's own log.
 
 use std::fs;
 
 use serde_json::json;
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 #[test]
-fn a_log_file_of_the_node_gets_the_log_and_stderr_nothing() {
-    let node = Node::new();
+fn log_file_replaces_stderr() {
+    let node = NodeFixture::new();
     node.configure(&json!({"logFile": "/var/log/multus/daemon.log", "logToStderr": false}));
     let daemon = node.start().ready();
     let file = node.path("var/log/multus/daemon.log");
@@ -20,12 +20,12 @@ fn a_log_file_of_the_node_gets_the_log_and_stderr_nothing() {
 }
 
 #[test]
-fn at_level_panic_nothing_is_logged() {
-    let node = Node::new();
+fn level_panic_logs_nothing() {
+    let node = NodeFixture::new();
     node.configure(&json!({"logLevel": "panic"}));
     node.run_pod(None);
     let daemon = node.start().ready();
-    // A warning, and an error of a request.
+    // A request that fails.
     daemon.cni(&node.request("CHECK", "c9")).error();
     assert_eq!(daemon.log(), "");
 }

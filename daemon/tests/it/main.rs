@@ -1,55 +1,51 @@
-//! The built `multus-daemon` on its socket: fake plugins that remember their calls, a fake API server, a directory as the node.
+//! The built `multus-daemon` as a process, with fake plugins that record their calls, a fake API server, and a directory as the node.
 //!
-//! No root, no network but loopback: the pod's network namespace is the daemon's own, and delegates run where the daemon runs.
-//! What needs namespaces, a real runtime or a real cluster is not tried here.
+//! The tests need no root and only the loopback network: the pod's network namespace is the daemon's own, and delegates run where the daemon
+//! runs. Namespaces, real runtimes and real clusters are left to the suites of `e2e`.
 
 #![cfg(test)]
 
 mod daemon;
 mod node;
-mod wire;
+mod tcp_proxy;
 
-mod add;
+mod api_load;
 mod approve;
 mod certificate;
-mod chain;
-mod configuration;
+mod cni_config;
 mod definitions;
-mod del;
 mod devices;
-mod gc;
 mod hotplug;
 mod journal;
-mod life;
-mod load;
+mod lifecycle;
 mod logging;
-mod pod;
-mod ready;
+mod pod_report;
+mod reports;
 mod requests;
 mod rights;
-mod rollback;
 mod serving;
 mod spawner;
+mod startup;
+mod status;
 mod takeover;
 mod token;
-mod verbs;
 mod verify;
 
 use std::time::{Duration, Instant};
 
-/// Nothing that is waited for takes longer on the slowest machine.
+/// The time limit of every wait, long enough for the slowest machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Looks until there is something to see.
+/// Polls until a condition returns a value.
 #[track_caller]
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = condition() {
+            return value;
         }
         assert!(Instant::now() < end, "waited in vain for {what}");
-        // Leaves the processor to whom is waited for.
+        // Leaves the processor to the awaited process.
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }

@@ -1,4 +1,4 @@
-//! A directory that is a node: configuration, plugins and what they wrote down, the daemon's state.
+//! A directory in place of a node: configuration, fake plugins with records of their calls, and the daemon's state.
 
 use std::{
     collections::BTreeMap,
@@ -15,46 +15,46 @@ use tempfile::TempDir;
 use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
-    daemon::{Attendant, Daemon},
+    daemon::{Daemon, SocketClient},
     rights, wait_for,
 };
 
 pub(crate) const NODE: &str = "node-a";
-/// The interface that the runtime asks for. `eth0` may be taken where the tests run.
+/// The interface of the default network; `eth0` may exist where the tests run.
 pub(crate) const IFNAME: &str = "pod0";
 const STATE: &str = "var/lib/cni/multus";
 
-/// A node with the primary plugin `primary` and an API server.
-pub(crate) struct Node {
+/// A node with the default network's plugin `primary` and an API server.
+pub(crate) struct NodeFixture {
     dir: TempDir,
-    /// The daemon's program, with the shim that it installs beside it.
+    /// The directory of the daemon's program and of the shim that it installs.
     program: TempDir,
     pub(crate) api: ApiServer,
 }
 
-/// One run of a plugin.
+/// One call of a plugin.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct PluginCall {
     /// Verb, plugin and interface.
     pub(crate) what: String,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) stdin: Value,
 }
 
-/// Holds a plugin up until it is dropped.
-pub(crate) struct Gate {
+/// Blocks a plugin until it is dropped.
+pub(crate) struct PluginBlock {
     path: PathBuf,
-    _held: File,
+    _fifo: File,
 }
 
-impl Node {
+impl NodeFixture {
     pub(crate) fn new() -> Self {
         let node = Self::with(ApiServer::start());
         node.install_primary();
         node
     }
 
-    /// A node without a primary.
+    /// A node without a default network.
     pub(crate) fn with(api: ApiServer) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -65,7 +65,7 @@ impl Node {
         for dir in ["etc/cni/net.d", "opt/cni/bin", "calls", "answers", "gates"] {
             fs::create_dir_all(node.path(dir)).unwrap();
         }
-        // Plugins are looked for below the node's root, and run by the same path without one: it has to lead to the same place.
+        // The daemon searches plugins below the node's root and runs them by the same path without it, so both paths must lead to the same file.
         let own = node.root().strip_prefix("/").unwrap().to_owned();
         fs::create_dir_all(node.path(own.parent().unwrap())).unwrap();
         symlink("/", node.path(own)).unwrap();
@@ -97,7 +97,7 @@ impl Node {
         self.write("etc/cni/net.d/10-primary.conflist", &config.to_string());
     }
 
-    /// Puts a plugin into the runtime's directory; its ADD gives `10.0.0.<length of its name>`.
+    /// Installs a plugin into the runtime's directory; its ADD assigns `10.0.0.<length of its name>`.
     pub(crate) fn install_plugin(&self, name: &str) {
         let here = self.root().to_str().unwrap();
         let script = include_str!("plugin.sh").replace("@HERE@", here);
@@ -122,20 +122,20 @@ impl Node {
         );
     }
 
-    /// Makes it well again.
+    /// Makes it succeed again.
     pub(crate) fn heal(&self, plugin: &str, command: &str) {
         self.remove(&format!("answers/{plugin}.{command}.error"));
     }
 
-    /// Holds a plugin up.
-    pub(crate) fn close_gate(&self, plugin: &str, command: &str) -> Gate {
+    /// Blocks a plugin.
+    pub(crate) fn block_plugin(&self, plugin: &str, command: &str) -> PluginBlock {
         let path = self.path("gates").join(format!("{plugin}.{command}"));
         mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        let held = File::options().read(true).write(true).open(&path).unwrap();
-        Gate { path, _held: held }
+        let fifo = File::options().read(true).write(true).open(&path).unwrap();
+        PluginBlock { path, _fifo: fifo }
     }
 
-    /// Adds a definition to namespace `shop` whose plugin has its name, and installs that.
+    /// Adds a definition to the namespace `shop`, and installs a plugin of the same name for it.
     pub(crate) fn define(&self, name: &str) {
         self.install_plugin(name);
         let config = json!({"cniVersion": "1.0.0", "type": name, "kept": [1, "two"]});
@@ -150,7 +150,7 @@ impl Node {
         self.api.put(Kind::Pod, pod(NODE, networks));
     }
 
-    /// What the runtime asks for a container of that pod.
+    /// A request of the runtime for a container of that pod.
     pub(crate) fn request(&self, command: &str, container: &str) -> Request {
         let args = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart;K8S_POD_INFRA_CONTAINER_ID={container};K8S_POD_UID=uid-cart;COLOUR=blue"
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    /// What the runtime gives on stdin: our configuration, or what it still remembers of it.
+    /// The stdin of a request: our CNI configuration, or a default without one.
     pub(crate) fn config(&self) -> Value {
         match fs::read(self.path("etc/cni/net.d/00-multus.conf")) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap(),
@@ -192,9 +192,9 @@ impl Node {
         Daemon::start(command, socket, self.path("log"))
     }
 
-    /// Whoever answers on this socket.
-    pub(crate) fn attend(&self, socket: &str) -> Attendant {
-        Attendant(self.path(socket))
+    /// A client of this socket.
+    pub(crate) fn socket(&self, path: &str) -> SocketClient {
+        SocketClient(self.path(path))
     }
 
     /// The daemon's program with arguments and environment of this node.
@@ -211,8 +211,8 @@ impl Node {
         command
     }
 
-    /// Runs of plugins so far, in order.
-    pub(crate) fn calls(&self) -> Vec<Call> {
+    /// The calls of plugins so far, in order.
+    pub(crate) fn calls(&self) -> Vec<PluginCall> {
         let order = fs::read_to_string(self.path("order")).unwrap_or_default();
         let call = |line: &str| {
             let (what, id) = line.rsplit_once(' ').unwrap();
@@ -221,7 +221,7 @@ impl Node {
             };
             let env = read("env");
             let pairs = env.lines().filter_map(|line| line.split_once('='));
-            Call {
+            PluginCall {
                 what: what.to_owned(),
                 env: pairs
                     .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -232,12 +232,12 @@ impl Node {
         order.lines().map(call).collect()
     }
 
-    /// Verb, plugin and interface of each run so far.
+    /// Verb, plugin and interface of each call so far.
     pub(crate) fn order(&self) -> Vec<String> {
         self.calls().into_iter().map(|call| call.what).collect()
     }
 
-    /// The same, and forgets it.
+    /// The same, and deletes the records.
     pub(crate) fn take_order(&self) -> Vec<String> {
         let order = self.order();
         if !order.is_empty() {
@@ -246,14 +246,14 @@ impl Node {
         order
     }
 
-    /// Waits until a plugin is at it.
+    /// Waits until a plugin was called.
     pub(crate) fn wait_for_call(&self, what: &str) {
         wait_for(what, || {
             self.order().iter().any(|call| call == what).then_some(())
         });
     }
 
-    /// Containers with state, and sidecars. The file of the locks is there for good.
+    /// The names of state files and sidecars, without the lock file.
     pub(crate) fn state(&self) -> (Vec<String>, Vec<String>) {
         let files = |dir: &str| {
             let Ok(entries) = fs::read_dir(self.path(dir)) else {
@@ -272,7 +272,7 @@ impl Node {
         (files(STATE), files(&format!("{STATE}/.multus-rs")))
     }
 
-    /// Makes the state name a network namespace that does not exist.
+    /// Makes a container's state name a network namespace that does not exist.
     pub(crate) fn lose_namespace(&self, container: &str) {
         let sidecar = format!("var/lib/cni/multus/.multus-rs/{container}.json");
         let text = fs::read_to_string(self.path(&sidecar)).unwrap();
@@ -281,7 +281,7 @@ impl Node {
         self.write(&sidecar, &lost);
     }
 
-    /// The journal's directory, made.
+    /// Creates the journal's directory.
     pub(crate) fn journal(&self) -> PathBuf {
         let dir = api::journal::dir(&self.path(STATE));
         fs::create_dir_all(&dir).unwrap();
@@ -292,7 +292,7 @@ impl Node {
         self.path("opt/cni/bin")
     }
 
-    /// The directory that is the node's root.
+    /// The node's root directory.
     pub(crate) fn root(&self) -> &Path {
         self.dir.path()
     }
@@ -310,8 +310,8 @@ impl Node {
     }
 }
 
-/// Whatever a test was about: nothing was asked that the chart does not grant.
-impl Drop for Node {
+/// Verifies after every test that the chart grants all requests to the API server.
+impl Drop for NodeFixture {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             rights::check(&self.api.requests());
@@ -319,14 +319,14 @@ impl Drop for Node {
     }
 }
 
-impl Drop for Gate {
+impl Drop for PluginBlock {
     fn drop(&mut self) {
-        // Who holds the gate's other end reads its end of file right after this.
+        // Closing the FIFO afterwards unblocks the plugin, which reads the end of the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The pod `shop/cart` on some node.
+/// The pod `shop/cart` on a node.
 pub(crate) fn pod(node: &str, networks: Option<&str>) -> Value {
     let annotations = match networks {
         Some(networks) => json!({"k8s.v1.cni.cncf.io/networks": networks}),

@@ -1,18 +1,18 @@
 #!/bin/sh
-# A plugin that writes down how it was called and answers what lies ready for it.
+# A plugin that records its environment and stdin, and prints the prepared answer.
 here='@HERE@'
 me="${0##*/}"
 gate="$here/gates/$me.$CNI_COMMAND"
-held=
+blocked=
 if [ -p "$gate" ]; then
     exec 3<"$gate"
-    held=yes
+    blocked=yes
 fi
 { env; echo "OPEN_FILES=$(ulimit -S -n)"; } >"$here/calls/$$.env"
 cat >"$here/calls/$$.stdin"
 echo "$CNI_COMMAND $me ${CNI_IFNAME:--} $$" >>"$here/order"
-# Whoever sees the line above knows that the gate is open for reading.
-if [ -n "$held" ]; then
+# This line comes after opening the gate: a test that sees it knows that the plugin is blocked.
+if [ -n "$blocked" ]; then
     read -r _ <&3
 fi
 answer="$here/answers/$me.$CNI_COMMAND"

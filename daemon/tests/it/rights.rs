@@ -1,5 +1,5 @@
-//! What the chart grants against what is asked: everything that the fake API server answers must be granted, and everything that is
-//! granted must be used by somebody here.
+//! The chart's RBAC rules against the requests of these tests: every request to the fake API server must be granted, and every granted
+//! right must be used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use testkit::api_server::{Kind, ReceivedRequest};
 
 use crate::{
     approve, certificate, devices,
-    node::{Node, pod},
+    node::{NodeFixture, pod},
     verify,
 };
 
@@ -20,10 +20,10 @@ const CERTIFICATE: &str =
 const TEST: &str = include_str!("../../../chart/template/main/templates/tests/release.yaml");
 const APPROVER: &str = include_str!("../../../chart/template/main/templates/approver.yaml");
 
-/// A verb on a resource: `group/resource verb`, with `namespaced:` before what a Role grants.
+/// A verb on a resource: `group/resource verb`, with the prefix `namespaced:` for rights of a Role.
 type Rights = BTreeSet<String>;
 
-/// What the roles of a template grant. The check of a signer is made by the API server, when something is approved: no request shows it.
+/// The rights of a template's roles.
 fn granted(template: &str) -> Rights {
     let mut rights = Rights::new();
     for text in template.split("\n---\n") {
@@ -35,13 +35,15 @@ fn granted(template: &str) -> Rights {
         };
         let document = parse(text);
         for rule in document["rules"].as_sequence().unwrap() {
-            let words = |key: &str| {
-                let words = rule[key].as_sequence().unwrap().iter();
-                words.map(|word| word.as_str().unwrap()).collect::<Vec<_>>()
+            let strings = |key: &str| {
+                let values = rule[key].as_sequence().unwrap().iter();
+                values
+                    .map(|value| value.as_str().unwrap())
+                    .collect::<Vec<_>>()
             };
-            for group in words("apiGroups") {
-                for resource in words("resources") {
-                    for verb in words("verbs") {
+            for group in strings("apiGroups") {
+                for resource in strings("resources") {
+                    for verb in strings("verbs") {
                         rights.insert(format!("{scope}{group}/{resource} {verb}"));
                     }
                 }
@@ -52,7 +54,7 @@ fn granted(template: &str) -> Rights {
     rights
 }
 
-/// A template without its directives: lines that are one go, and a value that is one becomes a word.
+/// Parses a template without its directives: lines with nothing else are removed, and directives in values are replaced by a word.
 fn parse(template: &str) -> Value {
     let directive = |line: &&str| !line.trim_start().starts_with("{{");
     let lines = template.lines().filter(directive).map(|line| {
@@ -65,11 +67,11 @@ fn parse(template: &str) -> Value {
     serde_yaml::from_str(&lines.collect::<String>()).unwrap()
 }
 
-/// What a request needs.
+/// The right that a request needs.
 fn needed(ask: &ReceivedRequest) -> String {
     let (method, path) = ask.method_and_path.split_once(' ').unwrap();
-    let words: Vec<&str> = path.split('/').skip(1).collect();
-    let (group, rest) = match words.as_slice() {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let (group, rest) = match segments.as_slice() {
         ["api", _, rest @ ..] => ("", rest),
         ["apis", group, _, rest @ ..] => (*group, rest),
         _ => panic!("{path} is no resource"),
@@ -92,12 +94,12 @@ fn needed(ask: &ReceivedRequest) -> String {
         ("PATCH", _) => "patch",
         _ => panic!("{method} has no verb"),
     };
-    // The one thing that a Role grants: DaemonSets of one namespace.
+    // The only right of a Role: DaemonSets of one namespace.
     let scope = if group == "apps" { "namespaced:" } else { "" };
     format!("{scope}{group}/{resource} {verb}")
 }
 
-/// Fails when a daemon or an approver has asked for something that the chart does not grant.
+/// Fails when a daemon or an approver has sent a request that the chart does not grant.
 pub(crate) fn check(asks: &[ReceivedRequest]) {
     let all: BTreeMap<bool, Rights> = [
         (
@@ -125,13 +127,13 @@ fn used(asks: &[ReceivedRequest]) -> Rights {
 }
 
 #[test]
-fn nothing_is_granted_to_daemons_that_they_do_not_use() {
-    let node = Node::new();
+fn daemon_uses_all_its_rights() {
+    let node = NodeFixture::new();
     node.define("zebra");
-    // Of another node as far as the watch knows, so that it is asked for.
+    // A pod of another node is not in the watch, so the daemon gets it.
     let mut pod = pod("node-b", Some("zebra"));
     devices::claim(&node, &mut pod, "0000:18:02.5");
-    devices::want(&node, "zebra", devices::RESOURCE);
+    devices::define_with_resource(&node, "zebra", devices::RESOURCE);
     node.api.put(Kind::Pod, pod);
     node.api.put(
         Kind::DaemonSet,
@@ -152,7 +154,7 @@ fn nothing_is_granted_to_daemons_that_they_do_not_use() {
 }
 
 #[test]
-fn nothing_is_granted_for_certificates_that_is_not_used() {
+fn certificate_requests_use_all_their_rights() {
     let node = certificate::node();
     let _daemon = node.start_with(certificate::command(&node)).ready();
     let asks = node.api.requests();
@@ -164,7 +166,7 @@ fn nothing_is_granted_for_certificates_that_is_not_used() {
 }
 
 #[test]
-fn nothing_is_granted_to_the_approver_that_it_does_not_use() {
+fn approver_uses_all_its_rights() {
     let node = approve::node();
     node.api.configure_signer(|signer| signer.conflicts = 1);
     let daemon = node.start();
@@ -177,18 +179,19 @@ fn nothing_is_granted_to_the_approver_that_it_does_not_use() {
         .filter(|ask| ask.user == approve::USER)
         .collect();
     let mut granted = granted(APPROVER);
+    // The API server checks this right itself at an approval: no request needs it.
     assert!(granted.remove("certificates.k8s.io/signers approve"));
     assert_eq!(used(&asks), granted);
 }
 
 #[test]
-fn nothing_is_granted_to_the_test_of_a_release_that_it_does_not_use() {
-    let node = Node::new();
+fn test_of_a_release_uses_all_its_rights() {
+    let node = NodeFixture::new();
     assert!(verify::verify(&node, 2).status.success());
-    // All that it reads is in its own namespace.
+    // It reads only objects of its own namespace.
     let plain = |rights: Rights| -> Rights {
-        let words = rights.iter();
-        words
+        rights
+            .iter()
             .map(|right| right.trim_start_matches("namespaced:").to_owned())
             .collect()
     };

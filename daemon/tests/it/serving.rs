@@ -1,4 +1,4 @@
-//! Requests that are held, queued and abandoned: what the daemon does before a verb begins.
+//! Requests that are held, queued or abandoned before their verb begins.
 
 use std::{os::unix::net::UnixStream, process::Command};
 
@@ -8,16 +8,16 @@ use testkit::api_server::ApiServer;
 
 use crate::{
     daemon::Daemon,
-    node::{Gate, Node},
+    node::{NodeFixture, PluginBlock},
     wait_for,
 };
 
 /// Longer than any test.
 const LONG: u32 = 100_000;
 
-/// A daemon whose watches have nothing yet.
-fn starting() -> (Node, Daemon) {
-    let node = Node::with(ApiServer::start_without_lists());
+/// A daemon whose watches have not been answered yet.
+fn starting() -> (NodeFixture, Daemon) {
+    let node = NodeFixture::with(ApiServer::start_without_lists());
     node.install_primary();
     node.run_pod(None);
     let daemon = node.start().listening();
@@ -25,15 +25,16 @@ fn starting() -> (Node, Daemon) {
 }
 
 #[test]
-fn an_add_that_came_early_is_answered_once_the_daemon_is_ready() {
+fn early_add_is_served_once_the_daemon_is_ready() {
     let (node, daemon) = starting();
     let adding = daemon.cni_held_meanwhile(&node.request("ADD", "c1"), LONG);
     let checking = daemon.cni_held_meanwhile(&node.request("CHECK", "c2"), LONG);
-    // Upstream's shim asks, and gets the answer that it knows.
+    // Upstream's shim polls `/readyz`.
     assert!(daemon.problem().is_some());
     daemon.cni(&node.request("DEL", "c3")).done();
     let status = daemon.cni(&node.request("STATUS", "")).error();
     assert_eq!(status.code, 50);
+    assert!(status.msg.contains("watches: "), "{status}");
     assert!(!adding.is_finished() && !checking.is_finished());
     assert_eq!(node.order(), [""; 0]);
     node.api.answer_lists();
@@ -43,7 +44,7 @@ fn an_add_that_came_early_is_answered_once_the_daemon_is_ready() {
 }
 
 #[test]
-fn an_add_whose_time_is_over_hears_that_nothing_was_begun() {
+fn add_that_times_out_reports_that_nothing_was_begun() {
     let (node, daemon) = starting();
     let error = daemon.cni_held(&node.request("ADD", "c1"), 1).not_begun();
     assert_eq!(error.code, 11);
@@ -52,7 +53,7 @@ fn an_add_whose_time_is_over_hears_that_nothing_was_begun() {
 }
 
 #[test]
-fn held_requests_have_no_threads() {
+fn held_requests_need_no_threads() {
     let (node, daemon) = starting();
     let callers: Vec<_> = (0..250)
         .map(|number| daemon.cni_held_and_leave(&node.request("ADD", &format!("c{number}"))))
@@ -64,11 +65,11 @@ fn held_requests_have_no_threads() {
         daemon.status("Threads")
     );
     drop(callers);
-    daemon.until_logged("a client has gone", 250);
+    daemon.until_logged("a client disconnected", 250);
 }
 
 #[test]
-fn what_a_daemon_that_ends_has_not_begun_goes_to_the_next() {
+fn held_add_is_released_by_the_shutdown() {
     let (node, mut daemon) = starting();
     let adding = daemon.cni_held_meanwhile(&node.request("ADD", "c1"), LONG);
     wait_for("the held ADD", || {
@@ -81,16 +82,16 @@ fn what_a_daemon_that_ends_has_not_begun_goes_to_the_next() {
     assert_eq!(node.order(), [""; 0]);
 }
 
-/// A node with four places, three of which hang in the same plugin.
-fn hanging(version: &str) -> (Node, Daemon, Gate) {
-    let node = Node::with(ApiServer::start());
+/// A node with four slots, whose plugin hangs.
+fn hanging(version: &str) -> (NodeFixture, Daemon, PluginBlock) {
+    let node = NodeFixture::with(ApiServer::start());
     node.install_primary_of(version);
     node.configure(&json!({"verbsAtOnce": 4}));
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "known")).result();
     node.take_order();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     (node, daemon, gate)
 }
 
@@ -100,19 +101,19 @@ fn in_another_namespace(mut request: Request) -> Request {
     request
 }
 
-fn adds(node: &Node) -> usize {
+fn adds(node: &NodeFixture) -> usize {
     let is_add = |call: &&String| *call == "ADD primary pod0";
     node.order().iter().filter(is_add).count()
 }
 
 #[test]
-fn plugins_that_hang_hold_up_their_own_namespace_alone() {
+fn hanging_plugins_block_only_their_own_namespace() {
     let (node, daemon, gate) = hanging("1.1.0");
     let before = daemon.status("VmRSS");
     let callers: Vec<UnixStream> = (0..250)
         .map(|number| daemon.cni_held_and_leave(&node.request("ADD", &format!("c{number}"))))
         .collect();
-    wait_for("three at work", || (adds(&node) == 3).then_some(()));
+    wait_for("three running ADDs", || (adds(&node) == 3).then_some(()));
     daemon.cni(&node.request("STATUS", "")).done();
     daemon.cni(&node.request("CHECK", "known")).done();
     assert_eq!(daemon.problem(), None);
@@ -127,9 +128,9 @@ fn plugins_that_hang_hold_up_their_own_namespace_alone() {
     let grown = daemon.status("VmRSS").saturating_sub(before);
     println!("250 requests: {grown} kB more than {before} kB");
     assert!(grown < 12_000, "250 requests take {grown} kB");
-    // Who leaves the queue is never begun.
+    // Requests that leave the queue are never begun.
     drop(callers);
-    daemon.until_logged("a client has gone", 250);
+    daemon.until_logged("a client disconnected", 250);
     drop(gate);
     daemon.cni(&node.request("ADD", "last")).result();
     assert_eq!(adds(&node), 4);
@@ -139,17 +140,17 @@ fn plugins_that_hang_hold_up_their_own_namespace_alone() {
 }
 
 #[test]
-fn a_del_whose_caller_has_gone_leaves_the_queue() {
+fn abandoned_del_leaves_the_queue() {
     let (node, daemon, gate) = hanging("1.0.0");
     let adding: Vec<_> = (0..3)
         .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
         .collect();
-    wait_for("three at work", || (adds(&node) == 3).then_some(()));
+    wait_for("three running ADDs", || (adds(&node) == 3).then_some(()));
     let abandoned = daemon.cni_held_and_leave(&node.request("DEL", "known"));
-    // It is in the queue by the time at which a later one is answered.
+    // It is in the queue once a later request is served.
     daemon.cni(&node.request("STATUS", "")).done();
     drop(abandoned);
-    daemon.until_logged("a client has gone", 1);
+    daemon.until_logged("a client disconnected", 1);
     drop(gate);
     for adding in adding {
         adding.join().unwrap().unwrap().result();
@@ -159,7 +160,7 @@ fn a_del_whose_caller_has_gone_leaves_the_queue() {
 }
 
 #[test]
-fn a_del_of_a_container_that_is_being_added_waits_without_a_place() {
+fn del_that_waits_for_an_add_takes_no_slot() {
     let (node, daemon, gate) = hanging("1.0.0");
     let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
@@ -177,8 +178,8 @@ fn a_del_of_a_container_that_is_being_added_waits_without_a_place() {
 }
 
 #[test]
-fn the_daemon_may_have_more_files_open_than_its_plugins() {
-    let node = Node::new();
+fn daemon_has_a_higher_file_limit_than_its_plugins() {
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.command();
     let mut command = Command::new("/bin/sh");

@@ -1,4 +1,4 @@
-//! The process that starts plugins: the built program as the spawner of an executor in this process, and of a whole daemon.
+//! The spawner: the built program starts plugins for an executor in this process, and for a complete daemon.
 
 use std::{
     fs::{self, File},
@@ -15,12 +15,12 @@ use cni::{
     exec::{Exec as _, ExecError},
     process::Limits,
 };
-use daemon::host::exec::{Fate, Place, RuntimeExec};
+use daemon::host::exec::{ExecContext, Fate, RuntimeExec};
 use node::root::Root;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{PATIENCE, node::Node, wait_for};
+use crate::{PATIENCE, node::NodeFixture, wait_for};
 
 /// An executor, and a directory for its plugins.
 struct Fixture {
@@ -41,7 +41,7 @@ impl Fixture {
         };
         Self {
             dir: tempfile::tempdir().unwrap(),
-            exec: RuntimeExec::new(root, Place::default())
+            exec: RuntimeExec::new(root, ExecContext::default())
                 .with_limits(limits)
                 .with_spawner_program(env!("CARGO_BIN_EXE_multus-daemon").into()),
         }
@@ -66,7 +66,7 @@ impl Fixture {
         self.exec.run(&self.plugin(script), &[], stdin)
     }
 
-    /// The id that a plugin has written into a file.
+    /// The pid that a plugin has written into a file.
     fn pid_in(&self, file: &str) -> Pid {
         pid_in(&self.path(file))
     }
@@ -81,8 +81,8 @@ fn pid_in(file: &Path) -> Pid {
     })
 }
 
-/// Whether any thread of the process runs. A process that its parent has not waited for has ended; its first thread is a zombie as soon
-/// as it has ended itself, while others still hold the files.
+/// Returns whether any thread of the process runs. The first thread is a zombie as soon as it has ended, even while others still hold the
+/// files; a process whose threads are all zombies has ended.
 fn runs(pid: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
     threads.into_iter().flatten().flatten().any(|thread| {
@@ -100,7 +100,7 @@ fn code(error: &ExecError) -> u32 {
 }
 
 #[test]
-fn plugin_reads_stdin_and_answers_on_stdout() {
+fn plugin_reads_stdin_and_writes_stdout() {
     let fixture = Fixture::new();
     assert_eq!(fixture.run("cat", b"in").unwrap(), b"in");
     // More than any pipe holds, both ways at once.
@@ -123,7 +123,7 @@ fn plugin_reads_stdin_and_answers_on_stdout() {
 }
 
 #[test]
-fn large_environment_arrives_whole() {
+fn large_environment_arrives_complete() {
     let fixture = Fixture::new();
     let plugin = fixture.plugin("printf %s \"$A$B$C$D\" | wc -c");
     let value = "x".repeat(100 << 10);
@@ -138,9 +138,9 @@ fn large_environment_arrives_whole() {
 #[test]
 fn plugins_share_one_spawner_and_inherit_only_standard_streams() {
     let fixture = Fixture::new();
-    // Whoever opens many files must not hand them on.
+    // The test's own open files must not be inherited.
     let files: Vec<_> = (0..200).map(|_| File::open("/dev/null").unwrap()).collect();
-    // The shell has its script open as 10, for a moment also as another one.
+    // The shell has its script open as descriptor 10, and for a moment as another one.
     let script = "echo $PPID; for fd in 0 1 2 4 5 6 7 8 9; do if [ -e /proc/$$/fd/$fd ]; then echo $fd; fi; done";
     let first = fixture.run(script, b"").unwrap();
     let second = fixture.run(script, b"").unwrap();
@@ -153,7 +153,7 @@ fn plugins_share_one_spawner_and_inherit_only_standard_streams() {
 }
 
 #[test]
-fn plugins_get_the_file_limit_that_they_would_have_without_the_daemon() {
+fn plugins_get_the_configured_file_limit() {
     let mut fixture = Fixture::new();
     fixture.exec = fixture.exec.with_file_limit(123);
     assert_eq!(fixture.run("ulimit -S -n", b"").unwrap(), b"123\n");
@@ -171,18 +171,18 @@ fn late_plugin_is_killed_with_its_process_group() {
     );
     wait_for_end(fixture.pid_in("own"));
     wait_for_end(fixture.pid_in("child"));
-    // The spawner has survived it.
+    // The spawner still works.
     assert_eq!(fixture.run("cat", b"next").unwrap(), b"next");
 }
 
 #[test]
-fn grandchild_that_keeps_the_pipes_delays_nothing() {
+fn grandchild_that_keeps_the_pipes_does_not_delay_the_call() {
     let fixture = Fixture::new();
     let before = Instant::now();
-    let answer = fixture
+    let output = fixture
         .run("sleep 600 & echo $! > child; echo done", b"")
         .unwrap();
-    assert_eq!(answer, b"done\n");
+    assert_eq!(output, b"done\n");
     assert!(before.elapsed() < PATIENCE);
     let child = fixture.pid_in("child");
     assert!(runs(child));
@@ -190,7 +190,7 @@ fn grandchild_that_keeps_the_pipes_delays_nothing() {
 }
 
 #[test]
-fn lost_spawner_fails_the_call_ends_its_plugin_and_is_replaced() {
+fn killed_spawner_fails_the_call_and_its_plugin_is_ended() {
     let fixture = Fixture::new();
     let plugin = fixture.plugin("echo $PPID > parent; echo $$ > own; exec sleep 600");
     let error = thread::scope(|scope| {
@@ -198,7 +198,10 @@ fn lost_spawner_fails_the_call_ends_its_plugin_and_is_replaced() {
         let own = fixture.pid_in("own");
         kill_process(fixture.pid_in("parent"), Signal::KILL).unwrap();
         let error = call.join().unwrap().unwrap_err();
-        assert!(!runs(own), "it would go on beside what undoes it");
+        assert!(
+            !runs(own),
+            "it must not run concurrently with the DEL that undoes it"
+        );
         error
     });
     assert!(error.to_string().contains("has ended"), "{error}");
@@ -207,7 +210,7 @@ fn lost_spawner_fails_the_call_ends_its_plugin_and_is_replaced() {
 }
 
 #[test]
-fn spawner_that_is_killed_while_idle_fails_no_call() {
+fn spawner_killed_while_idle_fails_no_call() {
     let fixture = Fixture::new();
     fixture.run("echo $PPID > parent", b"").unwrap();
     let spawner = fixture.pid_in("parent");
@@ -220,7 +223,7 @@ fn spawner_that_is_killed_while_idle_fails_no_call() {
 fn calls_run_concurrently() {
     const CALLS: usize = 64;
     let fixture = Fixture::new();
-    // Each waits until all are there.
+    // Each plugin waits until all have been started.
     let plugin = fixture.plugin(&format!(
         "mkdir -p here; : > here/$$; while [ $(ls here | wc -l) -lt {CALLS} ]; do sleep 0.05; done; cat"
     ));
@@ -230,8 +233,8 @@ fn calls_run_concurrently() {
                 let (fixture, plugin) = (&fixture, &plugin);
                 scope.spawn(move || {
                     let input = call.to_string();
-                    let answer = fixture.exec.run(plugin, &[], input.as_bytes()).unwrap();
-                    assert_eq!(answer, input.as_bytes());
+                    let output = fixture.exec.run(plugin, &[], input.as_bytes()).unwrap();
+                    assert_eq!(output, input.as_bytes());
                 })
             })
             .collect();
@@ -239,18 +242,18 @@ fn calls_run_concurrently() {
             call.join().unwrap();
         }
     });
-    // Connections that are not kept are made again.
+    // Lanes beyond the idle ones are opened again.
     assert_eq!(fixture.run("cat", b"next").unwrap(), b"next");
 }
 
 #[test]
-fn program_that_is_being_replaced_is_tried_again() {
+fn start_of_a_busy_program_is_retried() {
     let fixture = Fixture::new();
     let plugin = fixture.plugin("echo replaced");
     let writer = File::options().append(true).open(&plugin).unwrap();
     thread::scope(|scope| {
         let call = scope.spawn(|| fixture.exec.run(&plugin, &[], b""));
-        // It is refused for as long as this is open.
+        // The kernel refuses to run it while it is open for writing.
         thread::park_timeout(Duration::from_millis(300));
         drop(writer);
         assert_eq!(call.join().unwrap().unwrap(), b"replaced\n");
@@ -272,7 +275,7 @@ fn detached_program_outlives_the_spawner() {
     assert!(environment.contains("TEST_KEEPS=this\n"), "{environment}");
     assert!(
         !environment.contains("MULTUS_"),
-        "no start may take it for an orphan: {environment}"
+        "the next start must not end it as an orphan: {environment}"
     );
     assert_eq!(
         fs::read_to_string(fixture.path("argument")).unwrap(),
@@ -281,7 +284,7 @@ fn detached_program_outlives_the_spawner() {
     let spawner = fixture.pid_in("parent");
     kill_process(spawner, Signal::KILL).unwrap();
     wait_for_end(spawner);
-    wait_for("a fate that is unknown", || {
+    wait_for("an unknown fate", || {
         (detached.fate() == Fate::Unknown).then_some(())
     });
     assert!(runs(own));
@@ -307,7 +310,7 @@ fn spawner_ends_with_its_executor() {
 
 #[test]
 fn spawner_ends_with_a_killed_daemon() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "a")).result();
@@ -318,7 +321,7 @@ fn spawner_ends_with_a_killed_daemon() {
 
 #[test]
 fn daemon_without_work_has_no_spawner() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
     assert_eq!(children_of(daemon.id()), []);
 }

@@ -1,21 +1,21 @@
-//! Two daemons of one node, as in a rolling update, and a socket that somebody removes.
+//! Two daemons of one node, as in a rolling update, and a deleted socket.
 
 use std::fs;
 
 use serde_json::json;
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
 const SOCKET: &str = "run/multus/multus.sock";
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 
 #[test]
-fn the_next_daemon_takes_over_while_the_last_one_finishes() {
-    let node = Node::new();
+fn next_daemon_takes_over_while_the_old_one_finishes() {
+    let node = NodeFixture::new();
     node.define("zebra");
     node.run_pod(Some("zebra"));
     let mut old = node.start().ready().by_own_name();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     let new = node.start().by_own_name().ready();
@@ -23,7 +23,7 @@ fn the_next_daemon_takes_over_while_the_last_one_finishes() {
     assert_eq!(old.problem(), None, "pods are served");
     old.terminate();
     assert!(!adding.is_finished());
-    // Of the container that the old one is at, the new one keeps its hands off.
+    // The new daemon waits for the container that the old one works on.
     let deleting = new.cni_meanwhile(&node.request("DEL", "c1"));
     drop(gate);
     adding.join().unwrap().unwrap().result();
@@ -40,17 +40,20 @@ fn the_next_daemon_takes_over_while_the_last_one_finishes() {
     );
     assert_eq!(node.state(), (vec![], vec![]));
     assert!(node.path(SOCKET).exists() && node.path(CONFIGURATION).exists());
-    let found = node.attend("run/multus/multus.sock");
-    assert!(found.problem().is_none(), "the old one's end took nothing");
+    let found = node.socket("run/multus/multus.sock");
+    assert!(
+        found.problem().is_none(),
+        "the old daemon removed nothing of the new one"
+    );
 }
 
 #[test]
-fn what_waits_at_the_old_daemon_goes_to_the_new_one() {
-    let node = Node::new();
+fn requests_waiting_at_the_old_daemon_are_sent_to_the_new_one() {
+    let node = NodeFixture::new();
     node.configure(&json!({"verbsAtOnce": 1}));
     node.run_pod(None);
     let old = node.start().ready().by_own_name();
-    let gate = node.close_gate("primary", "ADD");
+    let gate = node.block_plugin("primary", "ADD");
     let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
     let queued = old.cni_held_meanwhile(&node.request("ADD", "c2"), 100_000);
@@ -60,29 +63,29 @@ fn what_waits_at_the_old_daemon_goes_to_the_new_one() {
     for waiting in [queued, deleting] {
         assert_eq!(waiting.join().unwrap().unwrap().not_begun().code, 11);
     }
-    assert!(!adding.is_finished(), "what has begun goes on");
+    assert!(!adding.is_finished(), "a verb that has begun goes on");
     drop(gate);
     adding.join().unwrap().unwrap().result();
-    let found = node.attend(SOCKET);
+    let found = node.socket(SOCKET);
     found.cni(&node.request("ADD", "c2")).result();
     assert_eq!(node.state().0, ["c1", "c2"]);
 }
 
 #[test]
-fn who_cannot_serve_takes_nothing_over() {
-    let mut node = Node::new();
+fn daemon_that_cannot_serve_does_not_take_over() {
+    let mut node = NodeFixture::new();
     let old = node.start().ready().by_own_name();
     node.api.shut_down();
     let new = node.start().by_own_name();
-    wait_for("what it lacks", || {
+    wait_for("the closed gate", || {
         new.problem()
             .filter(|problem| problem.starts_with("watches: "))
     });
     assert!(old.problem().is_none());
     old.kill();
-    // Now there is nobody else, and removing a pod needs no API server.
-    let found = node.attend(SOCKET);
-    wait_for("the new one in its place", || {
+    // Now it is the only daemon, and deleting a pod needs no API server.
+    let found = node.socket(SOCKET);
+    wait_for("the new daemon on the socket", || {
         found
             .problem()
             .filter(|problem| problem.contains("watches"))
@@ -91,12 +94,12 @@ fn who_cannot_serve_takes_nothing_over() {
 }
 
 #[test]
-fn a_socket_that_somebody_removes_comes_back() {
-    let node = Node::new();
+fn deleted_socket_is_restored() {
+    let node = NodeFixture::new();
     let daemon = node.start().ready();
-    for gone in ["multus.sock", "daemon", ""] {
+    for deleted in ["multus.sock", "daemon", ""] {
         let dir = node.path("run/multus");
-        match gone {
+        match deleted {
             "" => fs::remove_dir_all(&dir).unwrap(),
             "daemon" => {
                 for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
@@ -112,10 +115,10 @@ fn a_socket_that_somebody_removes_comes_back() {
             (entries.count() == 2 && daemon.problem().is_none()).then_some(())
         });
     }
-    let leftovers = fs::read_dir(node.path("run/multus")).unwrap().count();
+    let stale = fs::read_dir(node.path("run/multus")).unwrap().count();
     drop(daemon);
-    // A killed one leaves its names, and the next one clears them away.
-    assert_eq!(leftovers, 2);
+    // A killed daemon leaves its names behind, and the next one removes them.
+    assert_eq!(stale, 2);
     let daemon = node.start().ready();
     let names = fs::read_dir(node.path("run/multus")).unwrap();
     assert_eq!(names.count(), 2);
@@ -123,14 +126,14 @@ fn a_socket_that_somebody_removes_comes_back() {
 }
 
 #[test]
-fn whoever_is_left_takes_the_place_of_one_that_was_killed() {
-    let node = Node::new();
+fn old_daemon_takes_the_socket_back_from_a_killed_one() {
+    let node = NodeFixture::new();
     let old = node.start().ready().by_own_name();
     let new = node.start().by_own_name().ready();
     old.until_replaced();
     new.kill();
-    let found = node.attend(SOCKET);
-    wait_for("the old one in its place", || {
+    let found = node.socket(SOCKET);
+    wait_for("the old daemon on the socket", || {
         found.problem().is_none().then_some(())
     });
     node.run_pod(None);

@@ -1,23 +1,23 @@
-//! The token that the daemon shows: others replace its file, and it may be away for a while.
+//! The token of the daemon's requests: its file is replaced, and may be missing for a while.
 
 use serde_json::{Value, json};
 use testkit::api_server::{ApiServer, ReceivedRequest};
 
-use crate::{node::Node, wait_for};
+use crate::{node::NodeFixture, wait_for};
 
-/// A node whose daemon is whoever the file `token` says.
-fn node() -> Node {
-    let node = Node::with(ApiServer::start_secure());
+/// A node whose daemon has the token in the file `token`.
+fn node() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_secure());
     node.install_primary();
-    let kubeconfig = node.api.kubeconfig_of("nobody");
+    let kubeconfig = node.api.kubeconfig_of("unused");
     let mut kubeconfig: Value = serde_json::from_str(&kubeconfig).unwrap();
     kubeconfig["users"][0]["user"] = json!({"tokenFile": node.path("token")});
     node.write("kubeconfig", &kubeconfig.to_string());
     node
 }
 
-/// Who wrote the status of a pod, from first to last.
-fn writers(node: &Node) -> Vec<String> {
+/// The users that wrote the status of a pod, in order.
+fn writers(node: &NodeFixture) -> Vec<String> {
     let asks = node.api.requests().into_iter();
     let patches = asks.filter(
         |ReceivedRequest {
@@ -28,7 +28,7 @@ fn writers(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn the_next_request_has_the_next_token() {
+fn replaced_token_is_used_at_once() {
     let node = node();
     node.run_pod(None);
     node.write("token", "first");
@@ -42,7 +42,7 @@ fn the_next_request_has_the_next_token() {
 }
 
 #[test]
-fn a_token_that_comes_late_is_waited_for() {
+fn missing_token_is_waited_for() {
     let node = node();
     let daemon = node.start();
     let problem = wait_for("a reason", || {

@@ -1,16 +1,16 @@
-//! `multus-daemon verify`: what it says of a release, and that it waits for one.
+//! `multus-daemon verify`: its result for complete and incomplete releases.
 
 use std::process::Output;
 
 use serde_json::json;
 use testkit::api_server::Kind;
 
-use crate::node::Node;
+use crate::node::NodeFixture;
 
 const POD: &str = "multus-test";
 
-/// What the command says of the release with this many ready daemons on two nodes.
-pub(crate) fn verify(node: &Node, ready: u32) -> Output {
+/// Runs the command for a release with this many ready daemons on two nodes.
+pub(crate) fn verify(node: &NodeFixture, ready: u32) -> Output {
     node.api.put(
         Kind::DaemonSet,
         json!({
@@ -36,7 +36,7 @@ pub(crate) fn verify(node: &Node, ready: u32) -> Output {
 
 #[test]
 fn release_that_serves_every_node_passes() {
-    let output = verify(&Node::new(), 2);
+    let output = verify(&NodeFixture::new(), 2);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
@@ -45,8 +45,8 @@ fn release_that_serves_every_node_passes() {
 }
 
 #[test]
-fn release_that_lacks_a_node_fails() {
-    let output = verify(&Node::new(), 1);
+fn release_without_a_ready_node_fails() {
+    let output = verify(&NodeFixture::new(), 1);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -56,8 +56,8 @@ fn release_that_lacks_a_node_fails() {
 }
 
 #[test]
-fn outside_of_its_pod_the_missing_variable_is_named() {
-    let output = Node::new().command().arg("verify").output().unwrap();
+fn missing_variable_is_named_outside_of_a_pod() {
+    let output = NodeFixture::new().command().arg("verify").output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("POD_NAMESPACE is not set"), "{error}");
 }

@@ -27,71 +27,71 @@ end
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -s V -l version -d 'Print version'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "stage" -d 'Put charts and manifest where the distro looks for them'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "unstage" -d 'Have the distro take away what was staged'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "unstage" -d 'Have the distro remove what was staged'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "server" -d 'Stage, then become the distro\'s server'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "agent" -d 'Become the distro\'s agent'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "chart" -d 'The embedded charts'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "images" -d 'The images that the charts name'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "verify" -d 'Check archives, or what is on this node, byte by byte'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "install" -d 'Start the distro through this program, with systemd'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "doctor" -d 'Say what is wrong on this node, and how to fix it'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "doctor" -d 'Report what is wrong on this node, and how to fix it'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "version" -d 'Print the version'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l data-dir -d 'The distro\'s data directory, as in /var/lib/rancher/k3s' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l distro -d 'The distro' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l system-default-registry -d 'Registry that is put before every image; RKE2 puts its own there' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l multus -d 'Bring Multus; without it what was staged earlier is taken away'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l data-dir -d 'The distro\'s data directory' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l force -d 'Files that were edited since, too'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l dry-run -d 'Say what would be done, and do nothing'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l purge -d 'Delete the manifests themselves, once the distro has taken everything away, or to leave it in the cluster'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l force -d 'Also remove files that were edited since'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l dry-run -d 'Print what would be done, and do nothing'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l purge -d 'Delete the manifests themselves, after the distro has removed everything, or to keep Multus in the cluster'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l distro -d 'The distro, where the program\'s name does not say it' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l data-dir -d 'The distro\'s data directory, where its arguments do not say it' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'Where the hint for the node\'s daemon is written' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Bring Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'File for the hint to the node\'s daemon' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l distro -d 'The distro, where the program\'s name does not say it' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l data-dir -d 'The distro\'s data directory, where its arguments do not say it' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'Where the hint for the node\'s daemon is written' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Bring Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'File for the hint to the node\'s daemon' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "list" -d 'List the embedded charts'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "get" -d 'Write one of them'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "get" -d 'Write one of the embedded charts'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -l out -d 'Where to; stdout without it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -l out -d 'File to write; stdout unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "list" -d 'List the images, one full reference a line'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "install" -d 'Check a folder with a release\'s archives, and put this architecture\'s where the distro imports them'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -l system-default-registry -d 'As nodes with this registry name them' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "install" -d 'Check a directory with a release\'s archives, and copy those for this architecture to where the distro imports them'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -l system-default-registry -d 'Registry that takes the place of the public one, as on nodes with this system-default-registry' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l distro -d 'The distro, where this node has both or neither' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l data-dir -d 'The distro\'s data directory, where it is not the usual one' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l data-dir -d 'The distro\'s data directory, where it is not the usual one' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l unit -d 'The unit, where this node has several, or one of another name' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l program -d 'This program\'s place on the node; where it is now, without it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l program -d 'This program\'s path on the node; its present path unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l remove -d 'Take the drop-in away, and with it what is staged'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l remove -d 'Delete the drop-in, and unstage'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l cri-socket -d 'The runtime\'s socket, where several runtimes run pods' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l data-dir -d 'The distro\'s data directory, where it is not the usual one' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l json -d 'As JSON'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l all -d 'Also who told of directories, and what was not taken'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l all -d 'Also every source that names a directory, and what was rejected'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand version" -l json -d 'As JSON'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand version" -s h -l help -d 'Print help'

@@ -13,13 +13,13 @@ pub(crate) enum Command {
     /// List the embedded charts
     #[command(after_help = "Example:\n  multus-distro chart list")]
     List,
-    /// Write one of them
+    /// Write one of the embedded charts
     #[command(after_help = "Example:\n  multus-distro chart get rke2-multus --out rke2-multus.tgz")]
     Get {
-        /// Its name, as `list` prints it
+        /// The chart's name, as `list` prints it
         #[arg(value_parser = PossibleValuesParser::new(names()))]
         name: String,
-        /// Where to; stdout without it
+        /// File to write; stdout unless set
         #[arg(long)]
         out: Option<PathBuf>,
     },

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// Also who told of directories, and what was not taken
+    /// Also every source that names a directory, and what was rejected
     #[arg(long)]
     all: bool,
     /// The directory that stands for the node's root
@@ -36,42 +36,42 @@ pub(crate) struct Args {
     /// The distro, where this node has both
     #[arg(long, value_enum)]
     distro: Option<Distro>,
-    /// The distro's data directory, where it is not the usual one
+    /// The distro's data directory, where it is not the default one
     #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
 }
 
-/// What is printed as JSON: the report of discovery, and the rest beside it.
+/// The JSON output: the report of discovery, and the examination under a key of its own.
 #[derive(Serialize)]
-struct Told<'a> {
+struct DoctorReport<'a> {
     #[serde(flatten)]
     report: &'a Report,
     node: &'a Examination,
 }
 
-/// Prints the examination; an error when something is wrong.
+/// Prints the examination; fails when something is wrong.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    // Its words end with those of the system, which need no repetition.
+    // The error already ends with the system's text, so its source is not repeated.
     let root = Root::open(&args.root)
         .map_err(|error| anyhow!("{error}: name the node's root with --root"))?;
     let question = Question {
         socket: args.cri_socket.clone(),
         ..Question::default()
     };
-    let threads = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the runtime")?;
-    let report = threads.block_on(discover(&root, &question));
+        .context("cannot start the async runtime")?;
+    let report = runtime.block_on(discover(&root, &question));
     let node = examine(&root, &report, args.distro, args.data_dir.as_deref());
     if args.json {
-        let told = Told {
+        let output = DoctorReport {
             report: &report,
             node: &node,
         };
-        print(&format!("{}\n", serde_json::to_string_pretty(&told)?))?;
+        print(&format!("{}\n", serde_json::to_string_pretty(&output)?))?;
     } else {
-        print(&shown(&report.to_string(), args.all))?;
+        print(&shortened(&report.to_string(), args.all))?;
         print(&node.to_string())?;
     }
     let of_runtime = report.problem.iter();
@@ -83,13 +83,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The report, or what of it fits on a screen.
-fn shown(report: &str, all: bool) -> String {
-    let is_long = |line: &&str| {
+/// Leaves out the lines about single sources, which would not fit on one screen, unless `all` is set.
+fn shortened(report: &str, all: bool) -> String {
+    let is_detail = |line: &&str| {
         ["told ", "rejected "]
             .iter()
             .any(|word| line.starts_with(word))
     };
     let lines = report.split_inclusive('\n');
-    lines.filter(|line| all || !is_long(line)).collect()
+    lines.filter(|line| all || !is_detail(line)).collect()
 }

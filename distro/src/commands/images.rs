@@ -1,19 +1,17 @@
-//! `images list|install`: the images that the charts name, and their archives put where the distro imports from.
+//! `images list|install`: prints the images that the charts name, and copies their archives to where the distro imports from.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cmdline::absolute;
+use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
-use super::print;
+use super::{note, print};
 use crate::{
-    assets::IMAGES,
-    images::{self, Folder, IMAGES_DIR},
-    place,
+    assets::{IMAGES, with_registry},
+    detect,
+    images::{self, ArchiveDir, IMAGES_DIR},
     plan::Distro,
-    say,
-    usage::BadUsage,
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -23,25 +21,25 @@ pub(crate) enum Command {
         after_help = "Examples:\n  multus-distro images list\n  multus-distro images list --system-default-registry reg.example:5000"
     )]
     List {
-        /// As nodes with this registry name them
+        /// Registry that takes the place of the public one, as on nodes with this system-default-registry
         #[arg(long, default_value = "")]
         system_default_registry: String,
     },
-    /// Check a folder with a release's archives, and put this architecture's where the distro imports them
+    /// Check a directory with a release's archives, and copy those for this architecture to where the distro imports them
     #[command(
         after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --data-dir /data/k3s"
     )]
-    Install(Install),
+    Install(InstallArgs),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Install {
-    /// The folder: archives, lists and sha256sum-<arch>.txt, and nothing else
+pub(crate) struct InstallArgs {
+    /// The directory: archives, lists and sha256sum-<arch>.txt, and nothing else
     dir: PathBuf,
     /// The distro, where this node has both or neither
     #[arg(long, value_enum)]
     distro: Option<Distro>,
-    /// The distro's data directory, where it is not the usual one
+    /// The distro's data directory, where it is not the default one
     #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
 }
@@ -56,40 +54,33 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 }
 
 fn list(registry: &str) -> anyhow::Result<()> {
-    let names = IMAGES.iter().map(|image| named(image, registry) + "\n");
+    let names = IMAGES
+        .iter()
+        .map(|image| with_registry(image, registry) + "\n");
     print(&names.collect::<String>())
 }
 
-/// An image as the chart names it: the registry goes before the repository, in place of the public one.
-pub(crate) fn named(image: &str, registry: &str) -> String {
-    let registry = registry.trim_end_matches('/');
-    match image.split_once('/') {
-        Some((_, repository)) if !registry.is_empty() => format!("{registry}/{repository}"),
-        _ => image.to_owned(),
-    }
-}
-
-fn install(args: &Install) -> anyhow::Result<()> {
-    let place = place::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
+fn install(args: &InstallArgs) -> anyhow::Result<()> {
+    let installation = detect::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
         .map_err(|error| BadUsage(error.to_string()))?
         .context(BadUsage(
-            "neither K3s nor RKE2 has data on this node: say which will, with --distro".to_owned(),
+            "neither K3s nor RKE2 has data on this node: name the distro with --distro".to_owned(),
         ))?;
-    let folder = Folder::read(&args.dir, images::arch())?;
-    let checked = folder.check()?;
-    let archives = folder.archives(images::arch())?;
-    images::sound(&folder, &archives)?;
-    say(&format!(
+    let source = ArchiveDir::read(&args.dir, images::arch())?;
+    let checked = source.check()?;
+    let archives = source.archives(images::arch())?;
+    images::verify_archives(&source, &archives)?;
+    note(&format!(
         "{} files match the release; copying {} for {}",
         checked.len(),
         count(archives.len()),
         images::arch(),
     ));
-    let dir = place.data_dir.join(IMAGES_DIR);
-    let installed = images::install(&folder, &archives, &dir)?;
-    installed.notes.iter().for_each(|note| say(note));
+    let dir = installation.data_dir.join(IMAGES_DIR);
+    let installed = images::install(&source, &archives, &dir)?;
+    installed.notes.iter().for_each(|text| note(text));
     if !installed.written.is_empty() {
-        say(&not_imported(archives.len(), &dir));
+        note(&not_imported_yet(archives.len(), &dir));
     }
     installed
         .written
@@ -97,15 +88,15 @@ fn install(args: &Install) -> anyhow::Result<()> {
         .try_for_each(|path| print(&format!("{}\n", path.display())))
 }
 
-/// What is still to come after an archive was copied.
-fn not_imported(archives: usize, dir: &Path) -> String {
+/// Tells the user that a copied archive is not an imported image.
+fn not_imported_yet(archives: usize, dir: &Path) -> String {
     let dir = dir.display();
-    let (lies, image, it) = match archives {
-        1 => ("the archive lies", "image", "it"),
-        _ => ("the archives lie", "images", "them"),
+    let (is, image, it) = match archives {
+        1 => ("the archive is", "image", "it"),
+        _ => ("the archives are", "images", "them"),
     };
     format!(
-        "{lies} in {dir}; the runtime does not have the {image} yet: the distro imports {it} at its next start, or soon if it is running"
+        "{is} in {dir}; the runtime does not have the {image} yet: the distro imports {it} at its next start, or soon if it is running"
     )
 }
 
@@ -113,18 +104,5 @@ fn count(archives: usize) -> String {
     match archives {
         1 => "1 archive".to_owned(),
         more => format!("{more} archives"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_registry_takes_the_place_of_the_public_one() {
-        let image = "docker.io/multusrs/multus:v5.0.0";
-        assert_eq!(named(image, ""), image);
-        let own = "reg.example:5000/multusrs/multus:v5.0.0";
-        assert_eq!(named(image, "reg.example:5000/"), own);
     }
 }

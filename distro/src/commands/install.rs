@@ -1,4 +1,4 @@
-//! `install`: a systemd drop-in that starts the distro through this program, and none any more with `--remove`.
+//! `install`: writes a systemd drop-in that starts the distro through this program; `--remove` deletes it.
 
 use std::{
     fs, io,
@@ -6,23 +6,23 @@ use std::{
 };
 
 use anyhow::Context as _;
-use cmdline::absolute;
+use cmdline::{BadUsage, absolute};
 use node::{root::Root, runtime::HINT};
 
-use super::{print, server::forget_hint};
+use super::{note, print, server::remove_hint};
 use crate::{
     config,
+    paths::below,
     plan::Distro,
-    program, say,
+    program,
     service::{self, Service},
     stage,
-    unit::{self, words},
-    usage::BadUsage,
+    unit::{self, split_args},
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --remove\n\nRun it again when the unit changes, as an installation script of the distro does; doctor tells."
+    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --remove\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
 )]
 pub(crate) struct Args {
     /// The unit, where this node has several, or one of another name
@@ -31,10 +31,10 @@ pub(crate) struct Args {
     /// The distro, where this node has both
     #[arg(long, value_enum)]
     distro: Option<Distro>,
-    /// Take the drop-in away, and with it what is staged
+    /// Delete the drop-in, and unstage
     #[arg(long)]
     remove: bool,
-    /// This program's place on the node; where it is now, without it
+    /// This program's path on the node; its present path unless set
     #[arg(long, value_parser = absolute)]
     program: Option<PathBuf>,
     /// The directory that stands for the node's root
@@ -52,68 +52,63 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let program = match &args.program {
         Some(program) => program.clone(),
-        None => std::env::current_exe().context("where this program is cannot be seen")?,
+        None => std::env::current_exe().context("cannot find this program's own path")?,
     };
     let text = unit::drop_in(&program, &service.command)
-        .with_context(|| format!("{} cannot be changed", service.name))?;
-    let place = service.place();
+        .with_context(|| format!("cannot make a drop-in for {}", service.name))?;
+    let path = service.drop_in_path();
     if service.drop_in.as_deref() == Some(&text) {
-        say(&format!("{} is as it should be", place.display()));
+        note(&format!("{} is up to date", path.display()));
         return Ok(());
     }
-    let parent = place.parent().context("a drop-in lies in a directory")?;
+    let parent = path.parent().context("a drop-in lies in a directory")?;
     root.make_dirs(parent, 0o755)?;
-    root.write_atomic(&place, text.as_bytes(), 0o644)?;
-    print(&format!("{}\n", place.display()))?;
-    next(&service);
+    root.write_atomic(&path, text.as_bytes(), 0o644)?;
+    print(&format!("{}\n", path.display()))?;
+    note_next_step(&service);
     Ok(())
 }
 
 fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
     if service.drop_in.is_none() {
-        say(&format!("{} has no drop-in of ours", service.name));
+        note(&format!("{} has no drop-in of multus-distro", service.name));
         return Ok(());
     }
     if unit::role(&service.command)? == "server" {
-        let words = words(&service.command);
+        let command = split_args(&service.command);
         let settings = |file: &Path| config::read(root, file);
-        let program = program::read(&words, |_| None, settings, args.distro)?;
+        let program = program::read(&command, |_| None, settings, args.distro)?;
         let data_dir = below(&args.root, &program.data_dir);
-        let plan = stage::plan_off(&data_dir, false, false)?;
-        for undo in &plan {
-            say(&format!("plan: {}", undo.describe(&data_dir)));
+        let plan = stage::plan_unstage(&data_dir, false, false)?;
+        for step in &plan {
+            note(&format!("plan: {}", step.describe(&data_dir)));
         }
-        let done = stage::take_away(&data_dir, &plan)?;
-        done.notes.iter().for_each(|note| say(note));
-        for path in done.written {
+        let outcome = stage::unstage(&data_dir, &plan)?;
+        outcome.notes.iter().for_each(|text| note(text));
+        for path in outcome.written {
             print(&format!("{}\n", path.display()))?;
         }
     }
-    let place = below(&args.root, &service.place());
-    match fs::remove_file(&place) {
+    let path = below(&args.root, &service.drop_in_path());
+    match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot remove {}", place.display()));
+            return Err(error).with_context(|| format!("cannot remove {}", path.display()));
         }
         _ => {}
     }
-    forget_hint(&below(&args.root, Path::new(HINT)))?;
-    // Nobody else's file keeps it from going.
-    if let Some(parent) = place.parent() {
+    remove_hint(&below(&args.root, Path::new(HINT)))?;
+    // Fails, as it should, while the directory holds other drop-ins.
+    if let Some(parent) = path.parent() {
         let _ = fs::remove_dir(parent);
     }
-    print(&format!("{}\n", service.place().display()))?;
-    next(service);
+    print(&format!("{}\n", service.drop_in_path().display()))?;
+    note_next_step(service);
     Ok(())
 }
 
-fn next(service: &Service) {
-    say(&format!(
+fn note_next_step(service: &Service) {
+    note(&format!(
         "next: systemctl daemon-reload && systemctl restart {}",
         service.name
     ));
-}
-
-/// A path of the node as this process reaches it.
-pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
 }

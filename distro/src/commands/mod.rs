@@ -1,4 +1,4 @@
-//! Subcommands, one file each. Data goes to stdout, talk to stderr.
+//! One file per command: its options and its `run`. Data goes to stdout, notes and errors go to stderr.
 
 pub(crate) mod chart;
 pub(crate) mod doctor;
@@ -13,9 +13,17 @@ use std::io::Write;
 
 use anyhow::Context;
 
-/// Writes data.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+/// What each line to stderr begins with.
+pub(crate) const PREFIX: &str = "multus-distro";
+
+/// Writes data to stdout.
+fn print(text: &str) -> anyhow::Result<()> {
     std::io::stdout()
         .write_all(text.as_bytes())
         .context("cannot write to stdout")
+}
+
+/// Writes one line for the user to stderr.
+fn note(text: &str) {
+    cmdline::report(PREFIX, text);
 }

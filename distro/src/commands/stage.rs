@@ -1,26 +1,25 @@
-//! `stage` and `unstage`: charts and manifest beside the distro's own.
+//! `stage` and `unstage`: put charts and manifests next to the distro's own, and remove them.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use cmdline::absolute;
+use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
-use super::print;
+use super::{note, print};
 use crate::{
     config,
     manifest::is_disabled,
     plan::{self, Distro},
-    say, stage,
-    usage::BadUsage,
+    stage,
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  multus-distro stage --multus --distro k3s --data-dir /var/lib/rancher/k3s\n  multus-distro stage --multus --distro rke2 --data-dir /var/lib/rancher/rke2\n\nOn a cluster of several servers, stage on each of them."
 )]
-pub(crate) struct Args {
-    /// Bring Multus; without it what was staged earlier is taken away
+pub(crate) struct StageArgs {
+    /// Stage Multus; without it what was staged earlier is removed
     #[arg(long)]
     multus: bool,
     /// The distro's data directory, as in /var/lib/rancher/k3s
@@ -36,48 +35,48 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro unstage --data-dir /var/lib/rancher/k3s --dry-run\n  multus-distro unstage --data-dir /var/lib/rancher/k3s\n\nThe distro uninstalls the charts; definitions of networks stay. On a cluster of several servers, unstage on each of them."
+    after_help = "Examples:\n  multus-distro unstage --data-dir /var/lib/rancher/k3s --dry-run\n  multus-distro unstage --data-dir /var/lib/rancher/k3s\n\nThe distro uninstalls the charts; network definitions stay. On a cluster of several servers, unstage on each of them."
 )]
-pub(crate) struct Undo {
+pub(crate) struct UnstageArgs {
     /// The distro's data directory
     #[arg(long, value_parser = absolute)]
     data_dir: PathBuf,
-    /// Files that were edited since, too
+    /// Also remove files that were edited since
     #[arg(long)]
     force: bool,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Delete the manifests themselves, once the distro has taken everything away, or to leave it in the cluster
+    /// Delete the manifests themselves, after the distro has removed everything, or to keep Multus in the cluster
     #[arg(long)]
     purge: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &StageArgs) -> anyhow::Result<()> {
     if !args.multus {
-        return take_away(&args.data_dir, false, false, false);
+        return unstage(&args.data_dir, false, false, false);
     }
     let settings = config::read(
         &Root::open("/")?,
         &config::default_file(args.distro.as_str()),
     )?;
-    is_not_disabled(args.distro, &settings.words("disable"))?;
+    ensure_not_disabled(args.distro, &settings.values("disable"))?;
     let files = plan::files(args.distro, &args.system_default_registry)?;
-    tell(&stage::stage(&args.data_dir, &files)?)
+    report(&stage::stage(&args.data_dir, &files)?)
 }
 
-pub(crate) fn undo(args: &Undo) -> anyhow::Result<()> {
-    take_away(&args.data_dir, args.force, args.purge, args.dry_run)
+pub(crate) fn run_unstage(args: &UnstageArgs) -> anyhow::Result<()> {
+    unstage(&args.data_dir, args.force, args.purge, args.dry_run)
 }
 
 /// Fails where the distro would remove what is staged.
-pub(crate) fn is_not_disabled(distro: Distro, words: &[String]) -> anyhow::Result<()> {
+pub(crate) fn ensure_not_disabled(distro: Distro, disabled: &[String]) -> anyhow::Result<()> {
     for name in plan::manifests(distro) {
         let file = format!("{name}.yaml");
         ensure!(
-            !is_disabled(&file, words),
+            !is_disabled(&file, disabled),
             BadUsage(format!(
-                "{} is told to disable {name}: take it out of its disable list, or leave out --multus",
+                "{} is configured to disable {name}: take it out of its disable list, or leave out --multus",
                 distro.as_str()
             ))
         );
@@ -85,24 +84,25 @@ pub(crate) fn is_not_disabled(distro: Distro, words: &[String]) -> anyhow::Resul
     Ok(())
 }
 
-/// Nothing to remove is what was asked for, but may be a wrong directory.
-fn take_away(data_dir: &Path, force: bool, purge: bool, dry_run: bool) -> anyhow::Result<()> {
-    let plan = stage::plan_off(data_dir, force, purge)?;
+/// Succeeds when nothing is staged, and notes it, since the directory may be the wrong one.
+fn unstage(data_dir: &Path, force: bool, purge: bool, dry_run: bool) -> anyhow::Result<()> {
+    let plan = stage::plan_unstage(data_dir, force, purge)?;
     if plan.is_empty() {
-        say(&format!("nothing is staged below {}", data_dir.display()));
+        note(&format!("nothing is staged below {}", data_dir.display()));
     }
-    for undo in &plan {
-        say(&format!("plan: {}", undo.describe(data_dir)));
+    for step in &plan {
+        note(&format!("plan: {}", step.describe(data_dir)));
     }
     if dry_run {
         return Ok(());
     }
-    tell(&stage::take_away(data_dir, &plan)?)
+    report(&stage::unstage(data_dir, &plan)?)
 }
 
-fn tell(done: &stage::Done) -> anyhow::Result<()> {
-    done.notes.iter().for_each(|note| say(note));
-    done.written
+fn report(outcome: &stage::Outcome) -> anyhow::Result<()> {
+    outcome.notes.iter().for_each(|text| note(text));
+    outcome
+        .written
         .iter()
         .try_for_each(|path| print(&format!("{}\n", path.display())))
 }

@@ -1,4 +1,4 @@
-//! `version [--json]`.
+//! `version [--json]`: prints the version, and as JSON what is embedded.
 
 use super::print;
 use crate::assets;

@@ -1,4 +1,4 @@
-//! Nodes with one thing wrong each, and what is said about it.
+//! Nodes with one fault each, and the finding about it.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -7,7 +7,7 @@ use node::dirs::{CniDirs, Source};
 use super::*;
 use crate::{plan, stage};
 
-/// A server of K3s with everything in order but the daemon, which is not there.
+/// A server of K3s without a fault, except that there is no daemon.
 struct Case {
     dir: tempfile::TempDir,
 }
@@ -50,22 +50,22 @@ impl Case {
     #[track_caller]
     fn has_problem(&self, words: &[&str]) {
         let found = self.examine();
-        let told = |problem: &&String| words.iter().all(|word| problem.contains(word));
-        assert_eq!(found.problems.iter().filter(told).count(), 1, "{found}");
+        let matches = |problem: &&String| words.iter().all(|word| problem.contains(word));
+        assert_eq!(found.problems.iter().filter(matches).count(), 1, "{found}");
         assert_eq!(found.problems.len(), 1, "{found}");
     }
 
     #[track_caller]
     fn has_note(&self, words: &[&str]) {
         let found = self.examine();
-        let told = |note: &&String| words.iter().all(|word| note.contains(word));
-        assert_eq!(found.notes.iter().filter(told).count(), 1, "{found}");
+        let matches = |note: &&String| words.iter().all(|word| note.contains(word));
+        assert_eq!(found.notes.iter().filter(matches).count(), 1, "{found}");
         assert!(found.problems.is_empty(), "{found}");
     }
 }
 
 #[test]
-fn a_server_in_order_fits_on_a_screen() {
+fn report_of_a_healthy_server_fits_on_a_screen() {
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
     let found = case.examine();
@@ -75,7 +75,7 @@ fn a_server_in_order_fits_on_a_screen() {
     );
     let text = found.to_string();
     assert!(
-        text.contains("k3s at /var/lib/rancher/k3s (the usual place)"),
+        text.contains("k3s at /var/lib/rancher/k3s (the default directory)"),
         "{text}"
     );
     assert!(text.contains("3 of 3 files"), "{text}");
@@ -83,7 +83,7 @@ fn a_server_in_order_fits_on_a_screen() {
 }
 
 #[test]
-fn staging_is_looked_through() {
+fn faults_of_staging_are_found() {
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
     case.write(&format!("{DATA}/server/manifests/multus.yaml.skip"), "");
@@ -103,7 +103,7 @@ fn staging_is_looked_through() {
             .join("server/manifests/multus.yaml"),
     )
     .unwrap();
-    case.has_problem(&["multus.yaml is gone"]);
+    case.has_problem(&["multus.yaml was deleted"]);
 
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
@@ -112,7 +112,7 @@ fn staging_is_looked_through() {
 }
 
 #[test]
-fn settings_that_stand_against_it_are_told() {
+fn settings_that_prevent_multus_are_found() {
     for (text, words) in [
         ("disable: [multus]", ["disable multus", "take it out"]),
         (
@@ -145,7 +145,7 @@ fn the_unit_and_its_drop_in_are_compared() {
     assert!(
         case.examine()
             .to_string()
-            .contains("k3s.service starts k3s without us")
+            .contains("k3s.service starts k3s without multus-distro")
     );
     let drop_in = |command: &str| {
         let program = Path::new("/usr/local/bin/multus-distro");
@@ -153,7 +153,7 @@ fn the_unit_and_its_drop_in_are_compared() {
     };
     let place = "etc/systemd/system/k3s.service.d/90-multus.conf";
     case.write(place, &drop_in("/usr/local/bin/k3s server"));
-    case.has_problem(&["starts /usr/local/bin/multus-distro, which is no program"]);
+    case.has_problem(&["starts /usr/local/bin/multus-distro, which is not an executable file"]);
     case.write("usr/local/bin/multus-distro", "");
     assert!(case.examine().problems.is_empty());
     case.write(place, &drop_in("/usr/local/bin/k3s server --old"));
@@ -161,7 +161,7 @@ fn the_unit_and_its_drop_in_are_compared() {
 }
 
 #[test]
-fn images_and_lists_are_told() {
+fn archives_and_lists_are_found() {
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
     assert!(case.examine().to_string().contains("is pulled: no archive"));
@@ -184,7 +184,7 @@ fn images_and_lists_are_told() {
 }
 
 #[test]
-fn what_pods_meet_is_told() {
+fn faults_that_affect_new_pods_are_found() {
     let case = Case::new();
     case.has_note(&["no network is configured in /conf-dir"]);
     case.write("conf-dir/00-multus.conf", "");
@@ -203,14 +203,14 @@ fn what_pods_meet_is_told() {
 }
 
 #[test]
-fn a_node_of_nobody_is_asked_about() {
+fn node_without_distro_asks_for_options() {
     let dir = tempfile::tempdir().unwrap();
     let root = Root::open(dir.path()).unwrap();
     let found = examine(&root, &Report::default(), None, None);
     assert!(found.notes[0].contains("--data-dir"), "{found}");
 }
 
-/// A daemon that answers one question.
+/// A daemon that answers one probe.
 fn daemon(case: &Case, name: &str, status: u16, body: &'static str) -> std::thread::JoinHandle<()> {
     let dir = case.dir.path().join("run/multus");
     fs::create_dir_all(&dir).unwrap();
@@ -237,7 +237,7 @@ fn daemon_that_is_not_ready_is_a_problem_with_its_reason() {
         "config.cni_conf.shimDir is /x",
     ]);
     thread.join().unwrap();
-    // It has ended.
+    // Its socket is left, and nothing listens there.
     case.write("conf-dir/10-primary.conflist", "");
     assert!(case.examine().problems.is_empty());
 }

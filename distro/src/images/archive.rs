@@ -1,4 +1,4 @@
-//! What is inside an archive: the names of its images, and whether every byte is what the digests say.
+//! The content of one archive: the names of its images, and the check of every byte against the digests.
 
 use std::{
     fs::{self, File},
@@ -15,22 +15,21 @@ use archive::{
 };
 use ruzstd::decoding::StreamingDecoder;
 
-use super::{Folder, arch, folder::Checked};
+use super::{ArchiveDir, arch, archive_dir::CheckedFile};
 use crate::assets::IMAGES;
 
-/// An index with every image that ever was in a release is far shorter.
+/// Far more than an index with every image that ever was in a release.
 const MAX_INDEX: u64 = 4 << 20;
-/// What an archive may hold; nodes are small.
+/// What an archive may hold at most, since nodes have little memory.
 const LIMITS: Limits = Limits {
     entries: 10_000,
     total: MAX_TOTAL,
     links: false,
 };
 const MAX_TOTAL: u64 = 1 << 30;
-/// What one layer may hold.
 const MAX_LAYER: u64 = 1 << 30;
 
-/// The references in an archive, read from its first entries.
+/// Returns the references in an archive, read from its first entries alone.
 pub(crate) fn references(path: &Path) -> anyhow::Result<Vec<String>> {
     let place = || format!("{} is damaged: install it again", path.display());
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -55,15 +54,17 @@ pub(crate) fn references(path: &Path) -> anyhow::Result<Vec<String>> {
     bail!("{} holds no images: install it again", path.display())
 }
 
-/// What is inside a folder's archives, each digest followed; whether the images that the charts name are there, for this node.
-pub(crate) fn sound(
-    folder: &Folder,
-    archives: &[Checked],
+/// Follows every digest in the archives, and fails unless they hold all images of the charts for this node's architecture.
+///
+/// Returns the images, each with the archive that it is in.
+pub(crate) fn verify_archives(
+    source: &ArchiveDir,
+    archives: &[CheckedFile],
 ) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for archive in archives {
-        let path = folder.path(&archive.name);
-        let names = of_node(&path)?;
+        let path = source.path(&archive.name);
+        let names = images_for_this_node(&path)?;
         found.extend(names.into_iter().map(|name| (name, path.clone())));
     }
     for image in IMAGES {
@@ -71,7 +72,7 @@ pub(crate) fn sound(
         let names = archives.iter().map(|archive| archive.name.as_str());
         ensure!(
             is_there,
-            "{} for {} lacks {image}: take archive and program from one release",
+            "{} for {} lacks {image}: take archive and program from the same release",
             names.collect::<Vec<_>>().join(" and "),
             arch()
         );
@@ -79,8 +80,8 @@ pub(crate) fn sound(
     Ok(found)
 }
 
-/// The images of an archive, all of which must be for this node.
-pub(crate) fn of_node(path: &Path) -> anyhow::Result<Vec<String>> {
+/// Verifies an archive and returns its images, all of which must be for this node's architecture.
+pub(crate) fn images_for_this_node(path: &Path) -> anyhow::Result<Vec<String>> {
     let images = check(path)?.into_iter().map(|(name, arches)| {
         ensure!(
             arches.iter().any(|one| one == arch()),
@@ -94,7 +95,7 @@ pub(crate) fn of_node(path: &Path) -> anyhow::Result<Vec<String>> {
     images.collect()
 }
 
-/// Follows every digest in an archive; gives its images, each with its architectures.
+/// Follows every digest in an archive; returns its images, each with its architectures.
 fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
     let place = || format!("{} is damaged", path.display());
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -123,7 +124,7 @@ fn plain(path: &Path, file: File) -> io::Result<Box<dyn Read>> {
         let decoder = StreamingDecoder::new(file).map_err(io::Error::other)?;
         return Ok(Box::new(decoder));
     }
-    // Archives are small enough to be read at once where they are gzip.
+    // An archive in gzip form is small enough to be read at once.
     let packed = fs::read(path)?;
     let bytes = archive::gzip::decompress(&packed, MAX_TOTAL).map_err(io::Error::other)?;
     Ok(Box::new(io::Cursor::new(bytes)))

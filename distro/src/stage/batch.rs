@@ -1,4 +1,4 @@
-//! Files that are complete beside their places before the first is put in its own, so that a full disk changes nothing.
+//! A batch of files: all are complete under temporary names before the first is renamed, so that a full disk changes nothing.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -8,18 +8,19 @@ use std::{
     time::Duration,
 };
 
-/// Coarser than any file system's idea of time.
+/// Coarser than the timestamps of any file system.
 const STEP: Duration = Duration::from_secs(2);
 
-/// What was written and is not in its place yet. Dropped before it is there, it goes again, directories included.
+/// Files under temporary names, which are deleted on drop unless [`Batch::put`] renamed them; so are directories made for them.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
+    /// Temporary and final path of each file.
     files: Vec<(PathBuf, PathBuf)>,
     dirs: Vec<PathBuf>,
 }
 
 impl Batch {
-    /// Writes a file beside its place: directories 0700, file 0600.
+    /// Writes a file under a temporary name: directories get the mode 0700, the file 0600.
     pub(crate) fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -29,8 +30,8 @@ impl Batch {
         }
         self.make_dirs(parent)?;
         // Hidden, and with an ending that no deploy controller reads.
-        let beside = parent.join(format!(".{}.multus-tmp", name.to_string_lossy()));
-        match fs::remove_file(&beside) {
+        let temporary = parent.join(format!(".{}.multus-tmp", name.to_string_lossy()));
+        match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -38,8 +39,8 @@ impl Batch {
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&beside)?;
-        self.files.push((beside, path.to_owned()));
+            .open(&temporary)?;
+        self.files.push((temporary, path.to_owned()));
         file.write_all(bytes)?;
         file.sync_all()
     }
@@ -53,11 +54,11 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts the files in their places, in the order in which they were written.
+    /// Renames the files to their final paths, in the order in which they were written.
     pub(crate) fn put(mut self) -> io::Result<()> {
-        for (beside, path) in &self.files {
-            make_unlike(beside, path)?;
-            fs::rename(beside, path)?;
+        for (temporary, path) in &self.files {
+            change_modified_time(temporary, path)?;
+            fs::rename(temporary, path)?;
             if let Some(parent) = path.parent() {
                 File::open(parent)?.sync_all()?;
             }
@@ -68,24 +69,25 @@ impl Batch {
     }
 }
 
-/// Distros look at a manifest again when its time of change is another one, which no clock promises.
-fn make_unlike(beside: &Path, path: &Path) -> io::Result<()> {
+/// Gives the new file another modification time than the one that it replaces, since distros read a manifest again only then, and the
+/// clock may have been set back.
+fn change_modified_time(temporary: &Path, path: &Path) -> io::Result<()> {
     let former = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?.modified()?,
     };
-    if fs::metadata(beside)?.modified()? == former {
-        let file = OpenOptions::new().write(true).open(beside)?;
+    if fs::metadata(temporary)?.modified()? == former {
+        let file = OpenOptions::new().write(true).open(temporary)?;
         file.set_modified(former + STEP)?;
     }
     Ok(())
 }
 
-/// Best effort: the error that led here is told, and the next attempt overwrites what is left.
+/// Best effort: the caller reports the error that led here, and the next attempt overwrites what is left.
 impl Drop for Batch {
     fn drop(&mut self) {
-        for (beside, _) in &self.files {
-            let _ = fs::remove_file(beside);
+        for (temporary, _) in &self.files {
+            let _ = fs::remove_file(temporary);
         }
         for dir in self.dirs.iter().rev() {
             let _ = fs::remove_dir(dir);
@@ -93,7 +95,7 @@ impl Drop for Batch {
     }
 }
 
-/// One file, complete before it is seen.
+/// Writes one file, which is complete before it is visible.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut batch = Batch::default();
     batch.write(path, bytes)?;

@@ -1,88 +1,86 @@
-//! What staging does about a file, by what is found in its place. Functions over values.
+//! What staging does with a file, by what is found under its path. Functions over values.
 
-use crate::manifest::{is_removal, meaning};
+use crate::manifest::{canonical, is_removal};
 
-/// What is found in a file's place.
+/// What is found under a file's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// Nothing.
+pub(crate) enum FileState {
     Absent,
-    /// What belongs there, whatever the distro itself has written into it.
-    Wanted,
-    /// What an earlier staging put there.
+    /// The planned content, whatever the distro itself has written into it.
+    Current,
+    /// The content of an earlier staging.
     Former,
-    /// The words that have the distro take everything away.
+    /// The comments for which the distro removes what it installed.
     Removal,
-    /// What we staged, and somebody changed.
+    /// A file that was staged and changed since.
     Edited,
-    /// What we never staged.
+    /// A file that was never staged.
     Foreign,
 }
 
-/// What is done about it.
+/// What is done with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Nothing: its time of change stays, and the distro has no reason to look at it again.
+pub(crate) enum Action {
+    /// Keeps the file and its modification time, so that the distro has no reason to read it again.
     Leave,
-    /// The wanted content is written.
+    /// Writes the planned content.
     Write,
-    /// The same, and the operator is told that what he changed is gone.
+    /// Writes the planned content, and notes that an edit is lost.
     Overwrite,
-    /// Nothing of all files: somebody else's is in the way.
+    /// Fails before any file is touched, since this one is not ours or was edited.
     Refuse,
-    /// Words are written that have the distro take everything away.
+    /// Writes comments alone, for which the distro removes what it installed.
     Empty,
-    /// The file goes.
     Delete,
 }
 
-/// Judges a file by its bytes, those that belong there and the checks of what was staged there.
-pub(crate) fn judge(
+/// Classifies a file by its bytes, the planned bytes, and the checks that were recorded for its path.
+pub(crate) fn classify(
     path: &str,
     present: Option<&[u8]>,
-    wanted: Option<&[u8]>,
-    known: &[&str],
-) -> Found {
+    planned: Option<&[u8]>,
+    recorded: &[&str],
+) -> FileState {
     let Some(present) = present else {
-        return Found::Absent;
+        return FileState::Absent;
     };
-    let found = meaning(path, present);
-    if wanted.is_some_and(|wanted| meaning(path, wanted) == found) {
-        return Found::Wanted;
+    let content = canonical(path, present);
+    if planned.is_some_and(|planned| canonical(path, planned) == content) {
+        return FileState::Current;
     }
     if is_removal(present) {
-        return Found::Removal;
+        return FileState::Removal;
     }
-    match known {
-        [] => Found::Foreign,
-        known if known.contains(&check(path, present).as_str()) => Found::Former,
-        _ => Found::Edited,
-    }
-}
-
-/// With Multus on. An edit is lost, as the distros lose those of their own manifests at each start.
-pub(crate) fn on(found: Found) -> Step {
-    match found {
-        Found::Wanted => Step::Leave,
-        Found::Absent | Found::Former | Found::Removal => Step::Write,
-        Found::Edited => Step::Overwrite,
-        Found::Foreign => Step::Refuse,
+    match recorded {
+        [] => FileState::Foreign,
+        recorded if recorded.contains(&check(path, present).as_str()) => FileState::Former,
+        _ => FileState::Edited,
     }
 }
 
-/// With Multus off.
-pub(crate) fn off(found: Found, is_manifest: bool, force: bool) -> Step {
-    match found {
-        Found::Absent | Found::Removal => Step::Leave,
-        Found::Edited | Found::Foreign if !force => Step::Refuse,
-        _ if is_manifest => Step::Empty,
-        _ => Step::Delete,
+/// Decides with Multus on. An edit is lost, as the distros lose edits of their own manifests at each start.
+pub(crate) fn to_stage(state: FileState) -> Action {
+    match state {
+        FileState::Current => Action::Leave,
+        FileState::Absent | FileState::Former | FileState::Removal => Action::Write,
+        FileState::Edited => Action::Overwrite,
+        FileState::Foreign => Action::Refuse,
     }
 }
 
-/// FNV-1a of what a file means: tells one that somebody edited from ours, nothing more.
+/// Decides with Multus off.
+pub(crate) fn to_unstage(state: FileState, is_manifest: bool, force: bool) -> Action {
+    match state {
+        FileState::Absent | FileState::Removal => Action::Leave,
+        FileState::Edited | FileState::Foreign if !force => Action::Refuse,
+        _ if is_manifest => Action::Empty,
+        _ => Action::Delete,
+    }
+}
+
+/// Returns FNV-1a of a file's canonical content, which is enough to see an edit and protects against nothing else.
 pub(crate) fn check(path: &str, bytes: &[u8]) -> String {
-    let hash = meaning(path, bytes)
+    let hash = canonical(path, bytes)
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -96,50 +94,40 @@ mod tests {
 
     const PATH: &str = "server/manifests/multus.yaml";
 
-    fn judged(present: Option<&[u8]>, known: &[&str]) -> Found {
-        judge(PATH, present, Some(b"new"), known)
+    fn state(present: Option<&[u8]>, recorded: &[&str]) -> FileState {
+        classify(PATH, present, Some(b"new"), recorded)
     }
 
     #[test]
-    fn every_state_of_a_file_is_told_apart() {
+    fn every_state_of_a_file_is_distinguished() {
         let old = check(PATH, b"old");
-        let known = &[old.as_str()][..];
-        assert_eq!(judged(None, known), Found::Absent);
-        assert_eq!(judged(Some(b"new"), &[]), Found::Wanted);
-        assert_eq!(judged(Some(b"old"), known), Found::Former);
-        assert_eq!(judged(Some(b"mine"), known), Found::Edited);
-        assert_eq!(judged(Some(b"mine"), &[]), Found::Foreign);
+        let recorded = &[old.as_str()][..];
+        assert_eq!(state(None, recorded), FileState::Absent);
+        assert_eq!(state(Some(b"new"), &[]), FileState::Current);
+        assert_eq!(state(Some(b"old"), recorded), FileState::Former);
+        assert_eq!(state(Some(b"mine"), recorded), FileState::Edited);
+        assert_eq!(state(Some(b"mine"), &[]), FileState::Foreign);
         let removal = crate::manifest::removal("multus.yaml");
-        assert_eq!(judged(Some(&removal), known), Found::Removal);
+        assert_eq!(state(Some(&removal), recorded), FileState::Removal);
     }
 
     #[test]
-    fn the_state_machine() {
-        use Found::{Absent, Edited, Foreign, Former, Removal, Wanted};
-        for (found, when_on, manifest_off, chart_off, forced) in [
-            (Absent, Step::Write, Step::Leave, Step::Leave, Step::Leave),
-            (Wanted, Step::Leave, Step::Empty, Step::Delete, Step::Empty),
-            (Former, Step::Write, Step::Empty, Step::Delete, Step::Empty),
-            (Removal, Step::Write, Step::Leave, Step::Leave, Step::Leave),
-            (
-                Edited,
-                Step::Overwrite,
-                Step::Refuse,
-                Step::Refuse,
-                Step::Empty,
-            ),
-            (
-                Foreign,
-                Step::Refuse,
-                Step::Refuse,
-                Step::Refuse,
-                Step::Empty,
-            ),
+    fn every_state_has_its_action() {
+        use Action::{Delete, Empty, Leave, Overwrite, Refuse, Write};
+        use FileState::{Absent, Current, Edited, Foreign, Former, Removal};
+        for (state, staged, manifest_unstaged, chart_unstaged, forced) in [
+            (Absent, Write, Leave, Leave, Leave),
+            (Current, Leave, Empty, Delete, Empty),
+            (Former, Write, Empty, Delete, Empty),
+            (Removal, Write, Leave, Leave, Leave),
+            (Edited, Overwrite, Refuse, Refuse, Empty),
+            (Foreign, Refuse, Refuse, Refuse, Empty),
         ] {
-            assert_eq!(on(found), when_on, "{found:?}");
-            assert_eq!(off(found, true, false), manifest_off, "{found:?}");
-            assert_eq!(off(found, false, false), chart_off, "{found:?}");
-            assert_eq!(off(found, true, true), forced, "{found:?}");
+            assert_eq!(to_stage(state), staged, "{state:?}");
+            let unstage = |is_manifest, force| to_unstage(state, is_manifest, force);
+            assert_eq!(unstage(true, false), manifest_unstaged, "{state:?}");
+            assert_eq!(unstage(false, false), chart_unstaged, "{state:?}");
+            assert_eq!(unstage(true, true), forced, "{state:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The record of what was staged, beside it. It is written before what it describes.
+//! The record of what was staged. It is written before the files that it names.
 
 use std::{fs, io, path::Path};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{batch::write_atomic, decide::check};
 
-/// Below the data directory.
+/// The record's path below the data directory.
 pub(crate) const RECORD: &str = "server/.multus-distro.json";
 const SCHEMA: u32 = 1;
 
@@ -15,20 +15,20 @@ const SCHEMA: u32 = 1;
 #[serde(deny_unknown_fields)]
 struct Record {
     schema: u32,
-    files: Vec<Staged>,
+    files: Vec<StagedFile>,
 }
 
 /// A file that was staged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Staged {
+pub(crate) struct StagedFile {
     /// Below the data directory.
     pub(crate) path: String,
-    /// What tells whether somebody edited it.
+    /// A hash by which an edit is seen.
     pub(crate) check: String,
 }
 
-impl Staged {
+impl StagedFile {
     pub(crate) fn of(path: &str, bytes: &[u8]) -> Self {
         Self {
             path: path.to_owned(),
@@ -37,8 +37,8 @@ impl Staged {
     }
 }
 
-/// What was staged; nothing where there is no record.
-pub(crate) fn read(data_dir: &Path) -> anyhow::Result<Vec<Staged>> {
+/// Returns the files that were staged: none without a record.
+pub(crate) fn read(data_dir: &Path) -> anyhow::Result<Vec<StagedFile>> {
     let path = data_dir.join(RECORD);
     let bytes = match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -46,7 +46,7 @@ pub(crate) fn read(data_dir: &Path) -> anyhow::Result<Vec<Staged>> {
     };
     let record: Record = serde_json::from_slice(&bytes).with_context(|| {
         format!(
-            "{} is damaged: remove it together with the files that were staged",
+            "{} is damaged: remove it together with the staged files",
             path.display()
         )
     })?;
@@ -64,8 +64,8 @@ pub(crate) fn read(data_dir: &Path) -> anyhow::Result<Vec<Staged>> {
     Ok(record.files)
 }
 
-/// Writes it; without files there is none.
-pub(crate) fn write(data_dir: &Path, files: &[Staged]) -> anyhow::Result<()> {
+/// Writes the record, or removes it when there are no files.
+pub(crate) fn write(data_dir: &Path, files: &[StagedFile]) -> anyhow::Result<()> {
     let path = data_dir.join(RECORD);
     if files.is_empty() {
         return match fs::remove_file(&path) {
@@ -83,8 +83,8 @@ pub(crate) fn write(data_dir: &Path, files: &[Staged]) -> anyhow::Result<()> {
     write_atomic(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The checks of what was staged in one place.
-pub(crate) fn known<'a>(files: &'a [Staged], path: &str) -> Vec<&'a str> {
+/// Returns the checks that are recorded for a path.
+pub(crate) fn recorded_checks<'a>(files: &'a [StagedFile], path: &str) -> Vec<&'a str> {
     let of_path = files.iter().filter(|file| file.path == path);
     of_path.map(|file| file.check.as_str()).collect()
 }

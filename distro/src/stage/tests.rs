@@ -39,12 +39,12 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).unwrap().modified().unwrap()
 }
 
-fn unstage(dir: &Path, force: bool, purge: bool) -> anyhow::Result<Done> {
-    take_away(dir, &plan_off(dir, force, purge)?)
+fn unstage_all(dir: &Path, force: bool, purge: bool) -> anyhow::Result<Outcome> {
+    unstage(dir, &plan_unstage(dir, force, purge)?)
 }
 
 #[test]
-fn what_is_staged_is_given_back_to_the_distro_to_remove() {
+fn unstage_leaves_emptied_manifests_until_purge() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("server/manifests")).unwrap();
     fs::write(dir.path().join("server/manifests/theirs.yaml"), "x").unwrap();
@@ -53,42 +53,48 @@ fn what_is_staged_is_given_back_to_the_distro_to_remove() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().unwrap()), 0o700);
-    assert_eq!(unstage(dir.path(), false, false).unwrap().written.len(), 2);
+    assert_eq!(
+        unstage_all(dir.path(), false, false).unwrap().written.len(),
+        2
+    );
     let text = fs::read(dir.path().join(MANIFEST)).unwrap();
     assert!(manifest::is_removal(&text));
     let left = [RECORD, MANIFEST, "server/manifests/theirs.yaml"];
     assert_eq!(files_below(dir.path()), left);
-    assert!(plan_off(dir.path(), false, false).unwrap().is_empty());
-    assert_eq!(unstage(dir.path(), false, true).unwrap().written.len(), 1);
+    assert!(plan_unstage(dir.path(), false, false).unwrap().is_empty());
+    assert_eq!(
+        unstage_all(dir.path(), false, true).unwrap().written.len(),
+        1
+    );
     assert_eq!(files_below(dir.path()), ["server/manifests/theirs.yaml"]);
     // On again after off.
     stage(dir.path(), &both()).unwrap();
-    unstage(dir.path(), false, false).unwrap();
+    unstage_all(dir.path(), false, false).unwrap();
     stage(dir.path(), &both()).unwrap();
     assert_eq!(fs::read(dir.path().join(MANIFEST)).unwrap(), b"2");
 }
 
 #[test]
-fn a_plan_touches_nothing() {
+fn plan_touches_nothing() {
     let dir = tempfile::tempdir().unwrap();
     stage(dir.path(), &both()).unwrap();
     let before = modified(&dir.path().join(MANIFEST));
-    let plan = plan_off(dir.path(), false, false).unwrap();
-    let lines: Vec<String> = plan.iter().map(|undo| undo.describe(dir.path())).collect();
+    let plan = plan_unstage(dir.path(), false, false).unwrap();
+    let lines: Vec<String> = plan.iter().map(|step| step.describe(dir.path())).collect();
     assert!(lines[0].starts_with("empty ") && lines[0].contains("multus.yaml"));
     assert!(lines[1].starts_with("delete ") && lines[1].ends_with("a.tgz"));
     assert_eq!(modified(&dir.path().join(MANIFEST)), before);
 }
 
 #[test]
-fn what_is_right_is_not_touched_and_what_changes_is_seen_to_change() {
+fn unchanged_files_keep_their_time_and_changed_files_get_another() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(MANIFEST);
     stage(dir.path(), &both()).unwrap();
     let before = modified(&path);
     assert!(stage(dir.path(), &both()).unwrap().written.is_empty());
     assert_eq!(modified(&path), before);
-    // The distro looks at times: as if the clock had stood still, or gone back.
+    // The distro compares times; the clock may stand still or be set back.
     let ahead = SystemTime::now() + std::time::Duration::from_hours(1);
     for time in [SystemTime::UNIX_EPOCH, ahead] {
         let open = fs::File::options().write(true).open(&path).unwrap();
@@ -101,22 +107,22 @@ fn what_is_right_is_not_touched_and_what_changes_is_seen_to_change() {
 }
 
 #[test]
-fn times_that_would_be_equal_are_made_unlike() {
+fn equal_modification_times_are_made_different() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(MANIFEST);
     stage(dir.path(), &both()).unwrap();
     let mut batch = Batch::default();
     batch.write(&path, b"3").unwrap();
-    let beside = dir.path().join("server/manifests/.multus.yaml.multus-tmp");
+    let temporary = dir.path().join("server/manifests/.multus.yaml.multus-tmp");
     let open = fs::File::options().write(true).open(&path).unwrap();
-    open.set_modified(modified(&beside)).unwrap();
+    open.set_modified(modified(&temporary)).unwrap();
     let before = modified(&path);
     batch.put().unwrap();
     assert_ne!(modified(&path), before);
 }
 
 #[test]
-fn a_new_version_keeps_the_charts_of_the_old_one_until_the_end() {
+fn new_version_keeps_the_charts_of_the_old_one_until_unstage() {
     let dir = tempfile::tempdir().unwrap();
     let charts = ["a-1.tgz", "a-2.tgz"].map(|name| format!("server/static/charts/{name}"));
     for chart in &charts {
@@ -131,12 +137,12 @@ fn a_new_version_keeps_the_charts_of_the_old_one_until_the_end() {
     }
     let all = [RECORD, MANIFEST, &charts[0], &charts[1]];
     assert_eq!(files_below(dir.path()), all);
-    unstage(dir.path(), false, true).unwrap();
+    unstage_all(dir.path(), false, true).unwrap();
     assert_eq!(files_below(dir.path()), [""; 0]);
 }
 
 #[test]
-fn a_manifest_of_another_distro_is_taken_back() {
+fn manifest_of_another_distro_is_emptied() {
     let dir = tempfile::tempdir().unwrap();
     let other = "server/manifests/multus-crd.yaml";
     stage(dir.path(), &[file(other, b"1"), file(MANIFEST, b"2")]).unwrap();
@@ -144,39 +150,47 @@ fn a_manifest_of_another_distro_is_taken_back() {
     assert!(manifest::is_removal(
         &fs::read(dir.path().join(other)).unwrap()
     ));
-    assert_eq!(retire(dir.path()).unwrap(), ["multus", "multus-crd"]);
+    assert_eq!(disable(dir.path()).unwrap(), ["multus", "multus-crd"]);
 }
 
 #[test]
-fn an_edited_file_is_not_lost_without_a_word() {
+fn edited_file_is_not_lost_silently() {
     let dir = tempfile::tempdir().unwrap();
     stage(dir.path(), &both()).unwrap();
     let path = dir.path().join(MANIFEST);
     fs::write(&path, "edited").unwrap();
-    let error = unstage(dir.path(), false, false).unwrap_err().to_string();
+    let error = unstage_all(dir.path(), false, false)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("--force"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"edited");
-    assert_eq!(unstage(dir.path(), true, false).unwrap().written.len(), 2);
+    assert_eq!(
+        unstage_all(dir.path(), true, false).unwrap().written.len(),
+        2
+    );
     stage(dir.path(), &both()).unwrap();
     fs::write(&path, "edited").unwrap();
-    let done = stage(dir.path(), &both()).unwrap();
-    assert!(done.notes[0].contains("HelmChartConfig"), "{done:?}");
+    let outcome = stage(dir.path(), &both()).unwrap();
+    assert!(outcome.notes[0].contains("HelmChartConfig"), "{outcome:?}");
     assert_eq!(fs::read(&path).unwrap(), b"2");
 }
 
 #[test]
-fn a_file_of_another_is_in_the_way() {
+fn foreign_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(MANIFEST);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "theirs").unwrap();
     let error = stage(dir.path(), &both()).unwrap_err().to_string();
-    assert!(error.contains("is not ours: move it"), "{error}");
+    assert!(
+        error.contains("was not staged by multus-distro: move it"),
+        "{error}"
+    );
     assert_eq!(files_below(dir.path()), [MANIFEST]);
 }
 
 #[test]
-fn what_keeps_the_distro_from_reading_is_told() {
+fn conflicting_files_are_noted() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("server/manifests/own")).unwrap();
     for name in ["multus.yaml.skip", "own/multus.yml"] {
@@ -185,25 +199,28 @@ fn what_keeps_the_distro_from_reading_is_told() {
     let notes = stage(dir.path(), &both()).unwrap().notes;
     assert!(notes[0].contains("multus.yaml.skip keeps"), "{notes:?}");
     assert!(notes[1].contains("own/multus.yml becomes"), "{notes:?}");
-    let notes = unstage(dir.path(), false, false).unwrap().notes;
-    assert!(notes[0].contains("or everything stays"), "{notes:?}");
+    let notes = unstage_all(dir.path(), false, false).unwrap().notes;
+    assert!(
+        notes[0].contains("or what the distro installed stays"),
+        "{notes:?}"
+    );
 }
 
 #[test]
-fn a_start_without_leaves_the_manifest_for_the_distro() {
+fn start_without_multus_leaves_the_manifest_for_the_distro() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(retire(dir.path()).unwrap().is_empty());
+    assert!(disable(dir.path()).unwrap().is_empty());
     stage(dir.path(), &both()).unwrap();
-    assert_eq!(retire(dir.path()).unwrap(), ["multus"]);
+    assert_eq!(disable(dir.path()).unwrap(), ["multus"]);
     assert_eq!(files_below(dir.path()), [RECORD, MANIFEST]);
-    // As the distro does.
+    // The distro deletes it.
     fs::remove_file(dir.path().join(MANIFEST)).unwrap();
-    assert!(retire(dir.path()).unwrap().is_empty());
+    assert!(disable(dir.path()).unwrap().is_empty());
     assert_eq!(files_below(dir.path()), [""; 0]);
 }
 
 #[test]
-fn a_failure_changes_nothing() {
+fn failure_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let blocked = dir.path().join(MANIFEST);
     fs::create_dir_all(&blocked).unwrap();
@@ -213,7 +230,7 @@ fn a_failure_changes_nothing() {
 }
 
 #[test]
-fn servers_of_one_cluster_hold_the_same_bytes() {
+fn servers_of_one_cluster_stage_the_same_bytes() {
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let files = crate::plan::files(crate::plan::Distro::K3s, "r.example").unwrap();
     let contents = dirs.each_ref().map(|dir| {
@@ -228,11 +245,11 @@ fn servers_of_one_cluster_hold_the_same_bytes() {
 }
 
 #[test]
-fn a_record_that_leads_outside_is_refused() {
+fn record_with_a_path_outside_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("server")).unwrap();
     let text = r#"{"schema":1,"files":[{"path":"server/../../etc/passwd","check":"0"}]}"#;
     fs::write(dir.path().join(RECORD), text).unwrap();
-    let error = unstage(dir.path(), true, true).unwrap_err().to_string();
+    let error = unstage_all(dir.path(), true, true).unwrap_err().to_string();
     assert!(error.contains("outside"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What a stranger gets wrong: one line that says what, where and what helps, the right status, and nothing changed.
+//! Wrong input: one line that says what is wrong, where and what helps, the right exit status, and nothing changed.
 
 use std::{
     fs,
@@ -12,18 +12,18 @@ const FAILED: i32 = 1;
 const BAD_USAGE: i32 = 2;
 
 #[track_caller]
-fn refused(words: &[&str], status: i32, parts: &[&str]) {
-    let output = run(words);
-    let error = String::from_utf8(output.stderr).expect("it speaks UTF-8");
-    assert_eq!(output.status.code(), Some(status), "{words:?}: {error}");
-    assert_eq!(error.lines().count(), 1, "{words:?}: {error}");
-    assert!(output.stdout.is_empty(), "{words:?}");
+fn refused(args: &[&str], status: i32, parts: &[&str]) {
+    let output = run(args);
+    let error = String::from_utf8(output.stderr).expect("the program writes UTF-8");
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {error}");
+    assert_eq!(error.lines().count(), 1, "{args:?}: {error}");
+    assert!(output.stdout.is_empty(), "{args:?}");
     for part in parts {
-        assert!(error.contains(part), "{words:?}: no `{part}` in {error}");
+        assert!(error.contains(part), "{args:?}: no `{part}` in {error}");
     }
 }
 
-/// Everything below a directory, with the bytes of files.
+/// Returns everything below a directory, with the bytes of files.
 fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).expect("a directory of the test") {
@@ -41,17 +41,17 @@ fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn wrong_words_are_bad_usage() {
-    for (words, part) in [
+fn wrong_arguments_are_bad_usage() {
+    for (args, part) in [
         (
             &["chart", "get", "nothing"][..],
             "k3s-multus, k3s-multus-crd",
         ),
         (
             &["stage", "--multus", "--distro", "k3s", "--data-dir", "here"],
-            "name it by its whole path",
+            "give an absolute path",
         ),
-        (&["unstage", "--data-dir", "here"], "by its whole path"),
+        (&["unstage", "--data-dir", "here"], "give an absolute path"),
         (
             &["stage", "--distro", "k8s", "--data-dir", "/x"],
             "k3s, rke2",
@@ -61,7 +61,7 @@ fn wrong_words_are_bad_usage() {
         (&["server", "--", "sleep", "1"], "with --distro"),
         (
             &["server", "--", "k3s", "server", "--data-dir", "here"],
-            "by its whole path",
+            "give an absolute path",
         ),
         (&["agent", "--distro", "rke2", "--", "k3s"], "leave it out"),
         (
@@ -89,38 +89,34 @@ fn wrong_words_are_bad_usage() {
         (&["agent", "--", "k3s", "server"], "multus-distro server"),
         (&["jump"], "'jump'"),
     ] {
-        refused(words, BAD_USAGE, &[part]);
+        refused(args, BAD_USAGE, &[part]);
     }
 }
 
 #[test]
-fn a_program_that_is_not_there_stages_nothing() {
+fn missing_program_stages_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (data, absent) = (dir.path().join("data"), dir.path().join("k3s"));
     let hint = dir.path().join("node.json");
     for program in [path(&absent), "no-such-k3s"] {
-        let words = ["server", "--multus", "--distro", "k3s", "--hint"];
+        let args = ["server", "--multus", "--distro", "k3s", "--hint"];
         let more = [path(&hint), "--", program, "--data-dir", path(&data)];
-        refused(
-            &[&words[..], &more].concat(),
-            FAILED,
-            &[program, "after --"],
-        );
+        refused(&[&args[..], &more].concat(), FAILED, &[program, "after --"]);
     }
     assert!(content(dir.path()).is_empty());
 }
 
 #[test]
-fn a_directory_that_is_a_file_is_left_alone() {
+fn file_where_a_directory_is_expected_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("thesis");
     fs::write(&file, "mine").unwrap();
     let before = content(dir.path());
     let below = file.join("k3s");
-    for place in [path(&file), path(&below)] {
-        let stage = ["stage", "--multus", "--distro", "k3s", "--data-dir", place];
-        refused(&stage, FAILED, &[place, "no directory"]);
-        refused(&["unstage", "--data-dir", place], FAILED, &[place]);
+    for dir in [path(&file), path(&below)] {
+        let stage = ["stage", "--multus", "--distro", "k3s", "--data-dir", dir];
+        refused(&stage, FAILED, &[dir, "is not a directory: name another"]);
+        refused(&["unstage", "--data-dir", dir], FAILED, &[dir]);
     }
     let out = ["chart", "get", "k3s-multus", "--out"];
     refused(
@@ -137,9 +133,9 @@ fn a_directory_that_is_a_file_is_left_alone() {
     assert_eq!(content(dir.path()), before);
 }
 
-/// No file can have more than two kilobytes, as near to a full disk as one gets without root.
+/// `ulimit` allows no file of more than two kilobytes, which comes as near to a full disk as is possible without root.
 #[test]
-fn without_room_the_former_files_stay() {
+fn full_disk_leaves_the_former_files() {
     let dir = tempfile::tempdir().unwrap();
     let stage = |registry: &str, shell: &str| {
         let mut command = Command::new("/bin/sh");
@@ -173,7 +169,7 @@ fn without_room_the_former_files_stay() {
 }
 
 #[test]
-fn full_stdout_is_told() {
+fn full_stdout_is_reported() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full");
     let child = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
         .args(["chart", "get", "k3s-multus"])
@@ -188,7 +184,7 @@ fn full_stdout_is_told() {
 }
 
 #[test]
-fn a_damaged_record_is_told() {
+fn damaged_record_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("server")).unwrap();
     fs::write(dir.path().join("server/.multus-distro.json"), "{").unwrap();

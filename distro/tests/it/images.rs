@@ -1,4 +1,4 @@
-//! Folders with archives: sound ones are installed, and each way of tampering is refused by name with nothing changed.
+//! Directories with archives: sound ones are installed, and each way of tampering is refused by name with nothing changed.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ fn arch() -> &'static str {
     }
 }
 
-/// An archive with one image of one layer.
+/// Returns an archive with one image of one layer.
 fn archive(arch: &str, content: &str) -> Vec<u8> {
     let layer = tar::write(&[Entry::file("file", 0o644, content)]).expect("a small layer");
     let mut layout = Layout::default();
@@ -64,7 +64,7 @@ fn archive(arch: &str, content: &str) -> Vec<u8> {
     gzip::compress(&tar::write(&entries).expect("a small archive"))
 }
 
-/// The archive without its longest blob.
+/// Returns the archive without its longest blob.
 fn without_a_blob(packed: &[u8]) -> Vec<u8> {
     let plain = gzip::decompress(packed, 1 << 20).expect("an archive of the test");
     let limits = archive::read::Limits {
@@ -82,12 +82,11 @@ fn without_a_blob(packed: &[u8]) -> Vec<u8> {
     gzip::compress(&tar::write(&entries).expect("a small archive"))
 }
 
-/// The archive's name.
 fn name() -> String {
     format!("multus-airgap-images-{}.tar.gz", arch())
 }
 
-/// A folder as it comes from a release.
+/// A directory as it comes from a release.
 struct Case {
     dir: tempfile::TempDir,
 }
@@ -95,20 +94,20 @@ struct Case {
 impl Case {
     fn new() -> Self {
         let case = Self {
-            dir: tempfile::tempdir().expect("a folder for the test"),
+            dir: tempfile::tempdir().expect("a directory for the test"),
         };
-        fs::create_dir(case.folder()).expect("a folder for the test");
+        fs::create_dir(case.source()).expect("a directory for the test");
         case.write(&name(), &archive(arch(), "content"));
         case.write(&format!("multus-images.linux-{}.txt", arch()), b"list\n");
         case.write("multus-images.txt", b"list\n");
-        let lists = case.folder().join("k3s");
-        fs::create_dir(&lists).expect("a folder for the test");
-        fs::write(lists.join("image-list-multus.txt"), "list\n").expect("a folder of the test");
+        let lists = case.source().join("k3s");
+        fs::create_dir(&lists).expect("a directory for the test");
+        fs::write(lists.join("image-list-multus.txt"), "list\n").expect("a directory of the test");
         case.sum();
         case
     }
 
-    fn folder(&self) -> PathBuf {
+    fn source(&self) -> PathBuf {
         self.dir.path().join("airgap")
     }
 
@@ -121,13 +120,13 @@ impl Case {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.folder().join(name), bytes).expect("a folder of the test");
+        fs::write(self.source().join(name), bytes).expect("a directory of the test");
     }
 
     fn sum(&self) {
         let list = format!("multus-images.linux-{}.txt", arch());
         let lines = [name(), list].map(|name| {
-            let bytes = fs::read(self.folder().join(&name)).expect("a file of the test");
+            let bytes = fs::read(self.source().join(&name)).expect("a file of the test");
             format!("{}  {name}\n", sha256(&bytes).hex())
         });
         self.write(
@@ -137,26 +136,25 @@ impl Case {
     }
 
     fn install(&self) -> Output {
-        let (folder, data) = (self.folder(), self.data());
-        let words = [
+        let (source, data) = (self.source(), self.data());
+        run(&[
             "images",
             "install",
-            path(&folder),
+            path(&source),
             "--data-dir",
             path(&data),
-        ];
-        run(&words)
+        ])
     }
 
     fn verify(&self) -> Output {
-        run(&["verify", path(&self.folder())])
+        run(&["verify", path(&self.source())])
     }
 
     #[track_caller]
     fn refused(&self, words: &[&str]) {
         let before = files(&self.data());
         for output in [self.install(), self.verify()] {
-            let error = String::from_utf8(output.stderr).expect("it speaks UTF-8");
+            let error = String::from_utf8(output.stderr).expect("the program writes UTF-8");
             assert_eq!(output.status.code(), Some(1), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
             for word in words {
@@ -171,7 +169,7 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(dir.join("agent/images")).into_iter().flatten();
     let mut files: Vec<_> = entries
         .map(|entry| {
-            let path = entry.expect("a folder of the test").path();
+            let path = entry.expect("a directory of the test").path();
             let bytes = fs::read(&path).expect("a file of the test");
             (path.display().to_string(), bytes)
         })
@@ -181,23 +179,23 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_sound_folder_is_installed_once() {
+fn sound_directory_is_installed_once() {
     let case = Case::new();
     let output = case.install();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    let notes = String::from_utf8(output.stderr.clone()).unwrap();
     let expected = format!(
-        "the archive lies in {}; the runtime does not have the image yet",
+        "the archive is in {}; the runtime does not have the image yet",
         case.installed().parent().unwrap().display()
     );
-    assert!(said.contains(&expected), "{said}");
+    assert!(notes.contains(&expected), "{notes}");
     let cache = case.installed().with_file_name(".cache.json");
-    let told = String::from_utf8(output.stdout).unwrap();
+    let written = String::from_utf8(output.stdout).unwrap();
     let expected = format!("{}\n{}\n", case.installed().display(), cache.display());
-    assert_eq!(told, expected);
-    let bytes = fs::read(case.folder().join(name())).unwrap();
+    assert_eq!(written, expected);
+    let bytes = fs::read(case.source().join(name())).unwrap();
     assert_eq!(fs::read(case.installed()).unwrap(), bytes);
-    // Nothing but the archive: lists would have the distro pull.
+    // Nothing but the archive is copied: lists would make the distro pull.
     assert_eq!(files(&case.data()).len(), 2);
     let time = fs::metadata(case.installed()).unwrap().modified().unwrap();
     let again = case.install();
@@ -210,13 +208,13 @@ fn a_sound_folder_is_installed_once() {
         time
     );
     let data = case.data();
-    let words = ["verify", "--distro", "k3s", "--data-dir", path(&data)];
-    let verified = String::from_utf8(run(&words).stdout).unwrap();
+    let verify = ["verify", "--distro", "k3s", "--data-dir", path(&data)];
+    let verified = String::from_utf8(run(&verify).stdout).unwrap();
     assert!(verified.contains(IMAGE), "{verified}");
 }
 
 #[test]
-fn a_newer_archive_takes_the_place_of_the_older() {
+fn newer_archive_replaces_the_older() {
     let case = Case::new();
     assert!(case.install().status.success());
     let other = case
@@ -238,7 +236,7 @@ fn tampering_is_refused_by_name() {
     let file = |case: &Case| {
         File::options()
             .write(true)
-            .open(case.folder().join(name()))
+            .open(case.source().join(name()))
             .unwrap()
     };
 
@@ -259,17 +257,17 @@ fn tampering_is_refused_by_name() {
 
     let case = Case::new();
     let list = case
-        .folder()
+        .source()
         .join(format!("multus-images.linux-{}.txt", arch()));
     let bytes = fs::read(&list).unwrap();
-    fs::rename(case.folder().join(name()), &list).unwrap();
+    fs::rename(case.source().join(name()), &list).unwrap();
     case.write(&name(), &bytes);
     case.refused(&["is not the release's"]);
 
     let case = Case::new();
     fs::rename(
-        case.folder().join(name()),
-        case.folder().join("other.tar.gz"),
+        case.source().join(name()),
+        case.source().join("other.tar.gz"),
     )
     .unwrap();
     case.refused(&["other.tar.gz", "is in no sha256sum file"]);
@@ -280,14 +278,14 @@ fn tampering_is_refused_by_name() {
 
     let case = Case::new();
     case.write("k3s/extra.tar.zst", b"x");
-    case.refused(&["k3s is no plain file"]);
+    case.refused(&["k3s is not a regular file"]);
 
     let case = Case::new();
-    fs::create_dir(case.folder().join("more")).unwrap();
-    case.refused(&["more is no plain file"]);
+    fs::create_dir(case.source().join("more")).unwrap();
+    case.refused(&["more is not a regular file"]);
 
     let case = Case::new();
-    fs::remove_file(case.folder().join(format!("sha256sum-{}.txt", arch()))).unwrap();
+    fs::remove_file(case.source().join(format!("sha256sum-{}.txt", arch()))).unwrap();
     case.refused(&["there is no sha256sum-"]);
 
     let case = Case::new();
@@ -295,15 +293,15 @@ fn tampering_is_refused_by_name() {
         &format!("sha256sum-{}.txt", arch()),
         b"0  ../../etc/passwd\n",
     );
-    case.refused(&["is no sums file"]);
+    case.refused(&["is not a checksum file"]);
 
     let case = Case::new();
-    fs::remove_file(case.folder().join(name())).unwrap();
+    fs::remove_file(case.source().join(name())).unwrap();
     case.refused(&["there is no archive for"]);
 }
 
 #[test]
-fn sums_that_fit_are_not_believed() {
+fn archives_are_verified_beyond_their_checksums() {
     let check = |bytes: &[u8], words: &[&str]| {
         let case = Case::new();
         case.write(&name(), bytes);
@@ -322,9 +320,12 @@ fn sums_that_fit_are_not_believed() {
 }
 
 #[test]
-fn an_empty_node_is_told() {
+fn empty_node_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let words = ["verify", "--distro", "k3s", "--data-dir", path(dir.path())];
-    let error = String::from_utf8(run(&words).stderr).unwrap();
-    assert!(error.contains("nothing of ours is below"), "{error}");
+    let verify = ["verify", "--distro", "k3s", "--data-dir", path(dir.path())];
+    let error = String::from_utf8(run(&verify).stderr).unwrap();
+    assert!(
+        error.contains("nothing of multus-distro is below"),
+        "{error}"
+    );
 }

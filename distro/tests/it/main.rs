@@ -11,40 +11,41 @@ use std::{
     process::{Command, Output},
 };
 
-fn run(words: &[&str]) -> Output {
+fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_multus-distro"))
-        .args(words)
+        .args(args)
         .output()
         .expect("the built program starts")
 }
 
 fn path(path: &Path) -> &str {
-    path.to_str().expect("temporary folders have plain names")
+    path.to_str()
+        .expect("temporary directories have plain names")
 }
 
-/// A program in the distro's place: says its arguments, looks for the manifest, and ends with 7.
+/// Writes a fake distro, which prints its arguments and the first line of the manifest, and exits with 7.
 fn fake(dir: &Path, name: &str) -> PathBuf {
     let program = dir.join(name);
     let text =
         "#!/bin/sh\necho \"$@\"\nhead -1 \"$DATA/server/manifests/multus.yaml\" 2>&1\nexit 7\n";
-    fs::write(&program, text).expect("a folder of the test");
+    fs::write(&program, text).expect("a directory of the test");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a file of the test");
     program
 }
 
-/// Runs `multus-distro` with a program in the distro's place; what that one said.
-fn start(data: &Path, words: &[&str], program: &Path, arguments: &[&str]) -> String {
+/// Runs `multus-distro` with a fake distro; returns what the fake printed.
+fn start(data: &Path, args: &[&str], program: &Path, distro_args: &[&str]) -> String {
     let hint = data.with_file_name("node.json");
     let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
-        .args(words)
+        .args(args)
         .args(["--hint", path(&hint), "--", path(program)])
-        .args(arguments)
+        .args(distro_args)
         .args(["--data-dir", path(data)])
         .env("DATA", data)
         .output()
         .expect("the built program starts");
     assert_eq!(output.status.code(), Some(7), "{output:?}");
-    String::from_utf8(output.stdout).expect("it speaks UTF-8")
+    String::from_utf8(output.stdout).expect("the program writes UTF-8")
 }
 
 #[test]
@@ -52,22 +53,22 @@ fn server_stages_then_becomes_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
     let manifest = data.join("server/manifests/multus.yaml");
-    let said = start(&data, &["server", "--multus"], &program, &["server"]);
+    let printed = start(&data, &["server", "--multus"], &program, &["server"]);
     let first = "apiVersion: helm.cattle.io/v1";
     assert_eq!(
-        said,
+        printed,
         format!("server --data-dir {}\n{first}\n", data.display())
     );
     let hint = fs::read(dir.path().join("node.json")).unwrap();
     let hint: serde_json::Value = serde_json::from_slice(&hint).unwrap();
     assert_eq!(hint["dataDir"], path(&data));
-    // Off: the manifest is the distro's to remove, with all that it made of it, and once only.
+    // Without --multus the distro is made to remove the manifest and what it installed from it, and only once.
     let off = || start(&data, &["server"], &program, &["server"]);
-    let told = format!(
+    let expected = format!(
         "server --data-dir {} --disable=multus\n{first}\n",
         data.display()
     );
-    assert_eq!(off(), told);
+    assert_eq!(off(), expected);
     assert!(!dir.path().join("node.json").exists());
     assert_eq!(
         fs::read_dir(data.join("server/static/charts"))
@@ -81,24 +82,24 @@ fn server_stages_then_becomes_the_program() {
 }
 
 #[test]
-fn off_keeps_what_the_distro_disables_anyway() {
+fn start_without_multus_keeps_the_disable_list_of_the_distro() {
     let dir = tempfile::tempdir().unwrap();
     let (data, program) = (dir.path().join("data"), fake(dir.path(), "rke2"));
     let config = dir.path().join("config.yaml");
     fs::write(&config, "disable: [rke2-ingress-nginx]\n").unwrap();
-    let arguments = ["server", "--config", path(&config)];
-    start(&data, &["server", "--multus"], &program, &arguments);
-    let said = start(&data, &["server"], &program, &arguments);
-    let told = "--disable=rke2-ingress-nginx --disable=multus-crd --disable=multus";
-    assert!(said.contains(told), "{said}");
+    let args = ["server", "--config", path(&config)];
+    start(&data, &["server", "--multus"], &program, &args);
+    let printed = start(&data, &["server"], &program, &args);
+    let expected = "--disable=rke2-ingress-nginx --disable=multus-crd --disable=multus";
+    assert!(printed.contains(expected), "{printed}");
 }
 
 #[test]
-fn an_agent_is_told_nothing_but_leaves_the_hint() {
+fn agent_stages_nothing_but_writes_the_hint() {
     let dir = tempfile::tempdir().unwrap();
     let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
-    let said = start(&data, &["agent", "--multus"], &program, &["agent"]);
-    assert!(said.starts_with("agent --data-dir"), "{said}");
+    let printed = start(&data, &["agent", "--multus"], &program, &["agent"]);
+    assert!(printed.starts_with("agent --data-dir"), "{printed}");
     assert!(!data.exists());
     let hint = fs::read(dir.path().join("node.json")).unwrap();
     let hint: serde_json::Value = serde_json::from_slice(&hint).unwrap();
@@ -108,7 +109,7 @@ fn an_agent_is_told_nothing_but_leaves_the_hint() {
 }
 
 #[test]
-fn a_registry_comes_before_every_image() {
+fn registry_comes_before_every_image() {
     let dir = tempfile::tempdir().unwrap();
     let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
     let flag = ["server", "--system-default-registry=reg.example:5000"];
@@ -119,7 +120,7 @@ fn a_registry_comes_before_every_image() {
 }
 
 #[test]
-fn the_chart_that_is_staged_is_the_one_that_is_embedded() {
+fn staged_chart_is_the_embedded_one() {
     let dir = tempfile::tempdir().unwrap();
     let data = path(dir.path());
     assert!(
@@ -137,10 +138,10 @@ fn the_chart_that_is_staged_is_the_one_that_is_embedded() {
         run(&["chart", "get", "k3s-multus"]).stdout
     );
     let plan = run(&["unstage", "--data-dir", data, "--dry-run"]);
-    let said = String::from_utf8(plan.stderr).unwrap();
+    let printed = String::from_utf8(plan.stderr).unwrap();
     assert!(
-        said.contains("plan: empty ") && said.contains("plan: delete "),
-        "{said}"
+        printed.contains("plan: empty ") && printed.contains("plan: delete "),
+        "{printed}"
     );
     assert!(plan.stdout.is_empty() && staged.exists());
     assert!(run(&["unstage", "--data-dir", data]).status.success());

@@ -7,21 +7,21 @@ use super::{path, run};
 const UNIT: &str = "[Service]\nExecStart=/usr/local/bin/k3s \\\n    server \\\n";
 
 #[test]
-fn a_drop_in_comes_and_goes() {
+fn install_writes_a_drop_in_and_remove_deletes_it() {
     let dir = tempfile::tempdir().unwrap();
     let root = path(dir.path());
     let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    let error = |words: &[&str]| String::from_utf8(run(words).stderr).unwrap();
+    let error = |args: &[&str]| String::from_utf8(run(args).stderr).unwrap();
     let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
     assert!(error(&install).contains("install the distro first"));
     fs::create_dir_all(at("/etc/systemd/system")).unwrap();
     fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
     let place = "/etc/systemd/system/k3s.service.d/90-multus.conf";
     let output = run(&install);
-    let told = String::from_utf8(output.stderr).unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
     assert!(
-        told.contains("systemctl daemon-reload && systemctl restart k3s.service"),
-        "{told}"
+        notes.contains("systemctl daemon-reload && systemctl restart k3s.service"),
+        "{notes}"
     );
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
@@ -34,10 +34,10 @@ fn a_drop_in_comes_and_goes() {
         ),
         "{text}"
     );
-    assert!(error(&install).contains("is as it should be"));
+    assert!(error(&install).contains("is up to date"));
     fs::write(at("/etc/systemd/system/k3s-agent.service"), UNIT).unwrap();
-    assert!(error(&install).contains("say which starts with Multus, with --unit"));
-    // What is staged goes with it.
+    assert!(error(&install).contains("choose the one that starts with Multus, with --unit"));
+    // Removing the drop-in also unstages.
     let data = at("/var/lib/rancher/k3s");
     let stage = [
         "stage",
@@ -61,7 +61,7 @@ fn a_drop_in_comes_and_goes() {
     fs::write(&hint, "{}").unwrap();
     let output = run(&remove);
     assert!(output.status.success(), "{output:?}");
-    assert!(!hint.exists(), "nobody writes it any more");
+    assert!(!hint.exists(), "the next start does not write it");
     assert!(
         String::from_utf8(output.stderr)
             .unwrap()
@@ -70,5 +70,5 @@ fn a_drop_in_comes_and_goes() {
     assert!(!at("/etc/systemd/system/k3s.service.d").exists());
     let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
     assert!(manifest.starts_with("# removed"));
-    assert!(error(&remove).contains("has no drop-in of ours"));
+    assert!(error(&remove).contains("has no drop-in of multus-distro"));
 }

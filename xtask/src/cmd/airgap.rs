@@ -1,4 +1,4 @@
-//! `airgap`: the image sets, and what carries them to nodes without a network and into registries.
+//! `airgap`: the image sets, the archives that carry them to nodes without a network, and the push into registries.
 
 mod apply;
 mod bundle;
@@ -11,7 +11,7 @@ mod verify;
 
 pub(crate) use self::bundle::tree;
 
-/// Make what carries images to nodes without a network
+/// Make archives that carry images to nodes without a network
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -29,7 +29,6 @@ enum Command {
     Push(push::Args),
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         Command::Update(args) => update::run(args),

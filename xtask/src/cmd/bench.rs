@@ -1,6 +1,6 @@
-//! `bench`: ours beside upstream's programs and the floor, every row with its target.
+//! `bench`: compares the release with upstream's programs and with the floor, every row with its target.
 //!
-//! What is measured on real programs is in e2e, which this starts; packing is measured here.
+//! e2e, which this command starts, measures the real programs; packing is measured here.
 
 mod pack;
 
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{cmd::e2e, project::Project};
 
-/// Measure the release beside upstream's programs and the floor; needs root
+/// Measure the release next to upstream's programs and the floor; needs root
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -20,28 +20,28 @@ use crate::{cmd::e2e, project::Project};
 pub(crate) struct Args {
     #[command(subcommand)]
     part: Option<Part>,
-    /// Release to measure; made unless given
+    /// Release to measure; made unless set
     #[arg(long)]
     dist: Option<PathBuf>,
-    /// Upstream's programs to measure beside it
+    /// Directory of upstream's programs to compare with
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
     /// How often each side is measured
     #[arg(long)]
     rounds: Option<u32>,
-    /// A real node with kubelet and containerd, instead of the daemon alone
+    /// Measure a real node with kubelet and containerd, instead of the daemon alone
     #[arg(long)]
     cluster: bool,
-    /// Few rounds, and a verdict only on what is the same on every machine; fails above twice a target
+    /// Few rounds, and targets only for what is the same on every machine; fails above twice a target
     #[arg(long)]
     short: bool,
-    /// The rows in JSON into this file
+    /// Write the rows as JSON into this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A picture of the rows into this file
+    /// Write a picture of the rows into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Get whatever is missing
+    /// Install whatever is missing
     #[arg(long)]
     install: bool,
 }
@@ -51,7 +51,6 @@ enum Part {
     Pack(pack::Args),
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(Part::Pack(args)) = &args.part {
         return pack::run(args);
@@ -62,26 +61,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(dist) => here.join(dist),
         None => e2e::current_dist(&project, args.install)?,
     };
-    e2e::bench(&project, &dist, args.install, &words(args, &here))
+    e2e::bench(&project, &dist, args.install, &suite_args(args, &here))
 }
 
-/// What CI measures of a release.
+/// Measures what CI checks of every change.
 pub(crate) fn short(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
     e2e::bench(project, dist, install, &["--short".into()])
 }
 
-/// What CI measures of it on a real node.
+/// Measures on a real node what CI checks each night.
 pub(crate) fn short_cluster(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
-    let words = ["--cluster".into(), "--short".into()];
-    e2e::bench(project, dist, install, &words)
+    let args = ["--cluster".into(), "--short".into()];
+    e2e::bench(project, dist, install, &args)
 }
 
-/// Arguments of the level; folders as they are seen from here.
-fn words(args: &Args, here: &Path) -> Vec<OsString> {
+/// Returns the arguments for e2e, with paths relative to the current directory made absolute.
+fn suite_args(args: &Args, here: &Path) -> Vec<OsString> {
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| here.join(path).into_os_string());
-    let mut words: Vec<OsString> = Vec::new();
+    let mut suite_args: Vec<OsString> = Vec::new();
     for (name, is_set) in [("--cluster", args.cluster), ("--short", args.short)] {
-        words.extend(is_set.then(|| name.into()));
+        suite_args.extend(is_set.then(|| name.into()));
     }
     let options = [
         ("--peer", path(&args.peer)),
@@ -93,9 +92,9 @@ fn words(args: &Args, here: &Path) -> Vec<OsString> {
         ("--svg", path(&args.svg)),
     ];
     for (name, value) in options {
-        words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
+        suite_args.extend(value.into_iter().flat_map(|value| [name.into(), value]));
     }
-    words
+    suite_args
 }
 
 #[cfg(test)]
@@ -112,13 +111,13 @@ mod tests {
 
     fn check(line: &str, expected: &str) {
         let line = Line::try_parse_from(format!("bench {line}").split_whitespace()).unwrap();
-        let words = words(&line.args, Path::new("/here"));
-        let words: Vec<_> = words.iter().filter_map(|word| word.to_str()).collect();
-        assert_eq!(words.join(" "), expected);
+        let args = suite_args(&line.args, Path::new("/here"));
+        let args: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();
+        assert_eq!(args.join(" "), expected);
     }
 
     #[test]
-    fn the_level_gets_what_the_command_got() {
+    fn options_are_passed_on_with_absolute_paths() {
         check("", "");
         check("--short", "--short");
         check(
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn packing_is_a_part_of_its_own() {
+    fn pack_is_a_subcommand() {
         let line = Line::try_parse_from(["bench", "pack", "--rounds", "3"]).unwrap();
         assert!(matches!(line.args.part, Some(Part::Pack(_))));
         assert!(Line::try_parse_from(["bench", "--short", "pack"]).is_err());

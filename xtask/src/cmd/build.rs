@@ -1,4 +1,4 @@
-//! `build`: static programs for every architecture, the same bytes from every checkout.
+//! `build`: builds static programs for every architecture, with the same bytes from every checkout.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -10,9 +10,11 @@ use xshell::cmd;
 use crate::{
     arch::{Arch, Arches},
     elf,
+    programs::{self, Binaries, CARGO_RUNS, CargoRun},
     project::{PROGRAMS, Project},
-    talk, toolchain,
+    toolchain,
     tree::Tree,
+    ui,
 };
 
 /// Build static multus-shim, multus-daemon, multus-distro and kubectl-multus for each architecture
@@ -23,44 +25,14 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     arches: Arches,
-    /// Folder to write bin/<arch>/ into
+    /// Directory to write bin/<arch>/ into
     #[arg(long, default_value = "dist")]
     out: PathBuf,
-    /// Get missing Rust targets and, as root on Debian, C compilers
+    /// Install missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
 }
 
-/// The programs of one architecture by name.
-pub(crate) type Binaries = BTreeMap<String, Vec<u8>>;
-
-/// One run of cargo.
-struct Run {
-    profile: &'static str,
-    /// Packages and their programs.
-    programs: &'static [(&'static str, &'static str)],
-}
-
-/// Cargo unites the features of all that it builds at once; what a person's desk needs must not come into a node's programs.
-const RUNS: &[Run] = &[
-    Run {
-        profile: "release",
-        programs: &[("daemon", "multus-daemon"), ("distro", "multus-distro")],
-    },
-    Run {
-        profile: "shim",
-        programs: &[("shim", "multus-shim")],
-    },
-    Run {
-        profile: "release",
-        programs: &[("kubectl", "kubectl-multus")],
-    },
-];
-
-/// Bytes that the program for desks may have; nobody starts it a thousand times.
-const KUBECTL_BUDGET: u64 = 8_000_000;
-
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let binaries = all(&project, &args.arches.list(), args.install)?;
@@ -69,27 +41,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .map(|arch| format!("bin/{}/", arch.name()))
         .collect();
     let owned: Vec<_> = owned.iter().map(String::as_str).collect();
-    tree(&binaries).update(&args.out, &owned)?;
+    programs::tree(&binaries).update(&args.out, &owned)?;
     for (arch, programs) in &binaries {
         for (name, bytes) in programs {
-            talk::say(&format!("{} {name}: {} bytes", arch.name(), bytes.len()));
+            ui::note(&format!("{} {name}: {} bytes", arch.name(), bytes.len()));
         }
     }
     Ok(())
 }
 
-/// The programs in their places.
-pub(crate) fn tree(binaries: &BTreeMap<Arch, Binaries>) -> Tree {
-    let mut tree = Tree::default();
-    for (arch, programs) in binaries {
-        for (name, bytes) in programs {
-            tree.add_program(format!("bin/{}/{name}", arch.name()), bytes.clone());
-        }
-    }
-    tree
-}
-
-/// Builds, or takes what an earlier build of the same sources left.
+/// Builds the programs, or takes those of an earlier build of the same sources.
 pub(crate) fn all(
     project: &Project,
     arches: &[Arch],
@@ -98,7 +59,7 @@ pub(crate) fn all(
     let mut binaries = BTreeMap::new();
     let mut stale = Vec::new();
     for &arch in arches {
-        match remembered(project, arch)? {
+        match cached(project, arch)? {
             Some(programs) => {
                 binaries.insert(arch, programs);
             }
@@ -113,35 +74,20 @@ pub(crate) fn all(
         let programs = read(project, arch)?;
         for (name, bytes) in &programs {
             check(project, arch, name, bytes)
-                .with_context(|| format!("{} {name} cannot be shipped", arch.name()))?;
+                .with_context(|| format!("cannot ship {} {name}", arch.name()))?;
         }
-        remember(project, arch, &programs)?;
+        write_cache(project, arch, &programs)?;
         binaries.insert(arch, programs);
     }
     Ok(binaries)
 }
 
-/// The programs that every architecture has.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    let programs = RUNS.iter().flat_map(|run| run.programs);
-    programs.map(|(_, name)| *name)
-}
-
-/// Bytes that a program may have.
-pub(crate) fn budget(arch: Arch, program: &str) -> Option<u64> {
-    match program {
-        "multus-shim" => Some(arch.facts().shim_budget),
-        "kubectl-multus" => Some(KUBECTL_BUDGET),
-        _ => None,
-    }
-}
-
 fn check(project: &Project, arch: Arch, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
     elf::check_static(bytes, arch)?;
-    let places: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
-    let places: Vec<_> = places.iter().map(String::as_str).collect();
-    elf::check_silent(bytes, &places)?;
-    if let Some(budget) = budget(arch, name) {
+    let paths: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    elf::check_has_none(bytes, &paths)?;
+    if let Some(budget) = programs::budget(arch, name) {
         let size = bytes.len() as u64;
         ensure!(
             size <= budget,
@@ -151,7 +97,7 @@ fn check(project: &Project, arch: Arch, name: &str, bytes: &[u8]) -> anyhow::Res
     Ok(())
 }
 
-/// Folders of this machine and the names that stand for them in programs. A later one wins where both fit.
+/// Returns directories of this machine with the names that replace them in programs. Where two fit, the later one counts.
 fn remaps(project: &Project) -> anyhow::Result<Vec<(String, &'static str)>> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home
@@ -159,7 +105,7 @@ fn remaps(project: &Project) -> anyhow::Result<Vec<(String, &'static str)>> {
         .context("neither CARGO_HOME nor HOME is set")?;
     let text = |path: PathBuf| {
         let path = path.into_os_string().into_string();
-        path.map_err(|path| anyhow::anyhow!("the path {} is no text", path.display()))
+        path.map_err(|path| anyhow::anyhow!("the path {} is not UTF-8", path.display()))
     };
     Ok(vec![
         (text(project.root.clone())?, "/multus-rs"),
@@ -186,16 +132,16 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
     shell.set_var(format!("CFLAGS_{lower}"), cflags.join(" "));
     shell.set_var("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\u{1f}"));
     shell.set_var("CARGO_INCREMENTAL", "0");
-    // Programs carry no time; a commit that changes no source must not rebuild what C compilers were asked for.
+    // Programs carry no time, and a commit that changes no source must not rebuild the parts in C.
     shell.set_var("SOURCE_DATE_EPOCH", "0");
     shell.set_var("LC_ALL", "C");
     shell.set_var("TZ", "UTC");
-    for Run { profile, programs } in RUNS {
+    for CargoRun { profile, programs } in CARGO_RUNS {
         let packages = programs
             .iter()
             .flat_map(|(package, _)| ["--package", package]);
         let packages: Vec<_> = packages.collect();
-        talk::say(&format!("building {} {}", arch.name(), packages.join(" ")));
+        ui::note(&format!("building {} {}", arch.name(), packages.join(" ")));
         let mut build = cmd!(
             shell,
             "cargo build --locked --profile {profile} --target {triple} {packages...} --bins"
@@ -211,7 +157,7 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a user may have set for other builds, and what must not change these.
+/// Returns environment variables that a user may have set for other builds, and that must not change these.
 fn foreign_variables() -> impl Iterator<Item = std::ffi::OsString> {
     let decides = |name: &str| {
         let prefixes = ["CARGO_PROFILE_", "CARGO_BUILD_RUST", "CFLAGS", "CXXFLAGS"];
@@ -223,7 +169,7 @@ fn foreign_variables() -> impl Iterator<Item = std::ffi::OsString> {
 
 fn read(project: &Project, arch: Arch) -> anyhow::Result<Binaries> {
     let mut programs = Binaries::new();
-    for run in RUNS {
+    for run in CARGO_RUNS {
         let dir = project.target.join(arch.facts().triple).join(run.profile);
         for (_, name) in run.programs {
             let path = dir.join(name);
@@ -235,33 +181,37 @@ fn read(project: &Project, arch: Arch) -> anyhow::Result<Binaries> {
     Ok(programs)
 }
 
-/// What an earlier build read and made.
+/// The key of an earlier build's inputs, and the digests of its programs.
 #[derive(Serialize, Deserialize)]
-struct Memory {
+struct CacheEntry {
     key: Digest,
     programs: BTreeMap<String, Digest>,
 }
 
-fn memory_path(project: &Project, arch: Arch) -> PathBuf {
+fn cache_path(project: &Project, arch: Arch) -> PathBuf {
     project
-        .memory()
+        .cache_dir()
         .join(format!("programs-{}.json", arch.name()))
 }
 
 fn key(project: &Project, arch: Arch) -> anyhow::Result<Digest> {
     let remaps: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
-    let own = concat!(include_str!("build.rs"), include_str!("../arch.rs"));
+    let own = concat!(
+        include_str!("build.rs"),
+        include_str!("../programs.rs"),
+        include_str!("../arch.rs")
+    );
     project.key(PROGRAMS, &[arch.name(), own, &remaps.join("\n")])
 }
 
-/// The programs, if their sources are those of the remembered build and nobody changed them since.
-fn remembered(project: &Project, arch: Arch) -> anyhow::Result<Option<Binaries>> {
-    let memory = fs::read(memory_path(project, arch)).ok();
-    let Some(memory) = memory.and_then(|bytes| serde_json::from_slice::<Memory>(&bytes).ok())
+/// Returns the programs of the last build, if its sources are the present ones and the programs did not change since.
+fn cached(project: &Project, arch: Arch) -> anyhow::Result<Option<Binaries>> {
+    let entry = fs::read(cache_path(project, arch)).ok();
+    let Some(entry) = entry.and_then(|bytes| serde_json::from_slice::<CacheEntry>(&bytes).ok())
     else {
         return Ok(None);
     };
-    if memory.key != key(project, arch)? {
+    if entry.key != key(project, arch)? {
         return Ok(None);
     }
     let Ok(programs) = read(project, arch) else {
@@ -270,21 +220,21 @@ fn remembered(project: &Project, arch: Arch) -> anyhow::Result<Option<Binaries>>
     let found = programs
         .iter()
         .map(|(name, bytes)| (name.clone(), sha256(bytes)));
-    Ok((found.collect::<BTreeMap<_, _>>() == memory.programs).then_some(programs))
+    Ok((found.collect::<BTreeMap<_, _>>() == entry.programs).then_some(programs))
 }
 
-fn remember(project: &Project, arch: Arch, programs: &Binaries) -> anyhow::Result<()> {
+fn write_cache(project: &Project, arch: Arch, programs: &Binaries) -> anyhow::Result<()> {
     let hashes = programs
         .iter()
         .map(|(name, bytes)| (name.clone(), sha256(bytes)));
-    let memory = Memory {
+    let entry = CacheEntry {
         key: key(project, arch)?,
         programs: hashes.collect(),
     };
     let mut tree = Tree::default();
     tree.add(
         format!("programs-{}.json", arch.name()),
-        serde_json::to_vec(&memory)?,
+        serde_json::to_vec(&entry)?,
     );
-    tree.update(&project.memory(), &[])
+    tree.update(&project.cache_dir(), &[])
 }

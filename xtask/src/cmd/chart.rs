@@ -1,4 +1,4 @@
-//! `chart`: the one chart under its two names, and what becomes of charts: derived, indexed, merged, as OCI artifacts.
+//! `chart`: checks and packs the one chart under its two names; derives, indexes and merges charts, and makes OCI artifacts of them.
 
 mod derive;
 mod index;
@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::{charts, project::Project, talk};
+use crate::{charts, project::Project, ui};
 
 /// Check, pack, derive, index or merge Helm charts
 #[derive(Debug, clap::Args)]
@@ -27,11 +27,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Pass the gates: sound files, no leftovers, no difference but the name
+    /// Check the chart: sound files, no stray files, no difference but the name
     #[command(after_help = "Example:\n  cargo xtask chart check")]
     Check,
     /// Pack both charts and their CRD charts, and write their index
-    Package(Out),
+    Package(PackageArgs),
     Derive(derive::Args),
     Index(index::Args),
     Merge(merge::Args),
@@ -40,25 +40,24 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask chart package --out /tmp/dist")]
-struct Out {
-    /// Folder to write charts/ into
+struct PackageArgs {
+    /// Directory to write charts/ into
     #[arg(long, default_value = "dist")]
     out: PathBuf,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     match &args.command {
         Command::Check => {
             let compared = charts::check(project.version)?;
-            talk::data(&format!("{compared} files are the same under both names\n"))
+            ui::data(&format!("{compared} files are the same under both names\n"))
         }
-        Command::Package(Out { out }) => {
+        Command::Package(PackageArgs { out }) => {
             let packed = charts::pack(project.version)?;
             charts::repository(&packed, project.epoch)?.update(out, &["charts/"])?;
             for entry in charts::entries(&packed) {
-                talk::data(&format!("{}  {}\n", entry.digest.hex(), entry.path))?;
+                ui::data(&format!("{}  {}\n", entry.digest.hex(), entry.path))?;
             }
             Ok(())
         }
@@ -69,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// A file that the command line names.
+/// Reads a file that the command line names.
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

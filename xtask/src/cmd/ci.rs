@@ -1,33 +1,32 @@
-//! `ci`: everything that a change must pass, cheapest first.
+//! `ci`: runs everything that a change must pass, cheapest first.
 
-mod beside;
+mod background;
 
 use std::{path::Path, process};
 
 use anyhow::Context as _;
 use xshell::cmd;
 
-use self::beside::Beside;
+use self::background::Background;
 use crate::{
     arch::Arch,
     cmd::{bench, e2e, lint, test},
     project::Project,
-    talk,
+    ui,
 };
 
-/// Run what CI runs on a change: test, lint, every e2e level, and a short bench
+/// Run what CI runs on a change: test, lint, every e2e suite, and a short bench
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask ci --install\n  cargo xtask ci --all --install")]
 pub(crate) struct Args {
-    /// What takes long as well, as each night: long fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, the release once more elsewhere
+    /// Also run what CI runs each night: long fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, and the release made again at another path
     #[arg(long)]
     all: bool,
-    /// Get whatever is missing
+    /// Install whatever is missing
     #[arg(long)]
     install: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     test::run(&test::Args {})?;
     lint::run(&lint::Args {
@@ -35,19 +34,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })?;
     let project = Project::open()?;
     let dist = e2e::current_dist(&project, args.install)?;
-    // It takes the time that levels leave, so only its end is waited for.
-    let again = args.all.then(|| again(&project, &dist)).transpose()?;
-    for level in LEVELS {
-        e2e::one(&project, level, &dist, args.install, &[])?;
+    // Runs in the background while the suites run.
+    let reproduce = args.all.then(|| reproduce(&project, &dist)).transpose()?;
+    for suite in SUITES {
+        e2e::one(&project, suite, &dist, args.install, &[])?;
     }
     if args.all {
-        long(&project, &dist, args.install)?;
+        nightly(&project, &dist, args.install)?;
     }
-    if let Some(again) = again {
-        talk::say("reproduce");
-        talk::say(again.end().context("reproduce")?.trim());
+    if let Some(reproduce) = reproduce {
+        ui::note("reproduce");
+        ui::note(reproduce.wait().context("reproduce")?.trim());
     }
-    // Last, when nothing else runs beside it.
+    // Last, when nothing else runs at the same time.
     bench::short(&project, &dist, args.install)?;
     if args.all {
         bench::short_cluster(&project, &dist, args.install)?;
@@ -55,59 +54,59 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every level that needs no other programs than the release's, cheapest first.
-const LEVELS: [e2e::Level; 12] = [
-    e2e::Level::Service,
-    e2e::Level::Chart,
-    e2e::Level::Airgap,
-    e2e::Level::Netns,
-    e2e::Level::Rules,
-    e2e::Level::Faults,
-    e2e::Level::Load,
-    e2e::Level::Discover,
-    e2e::Level::Cri,
-    e2e::Level::Devices,
-    e2e::Level::Helmchart,
-    e2e::Level::Cluster,
+/// Every suite that needs no other programs than the release's, cheapest first.
+const SUITES: [e2e::Suite; 12] = [
+    e2e::Suite::Service,
+    e2e::Suite::Chart,
+    e2e::Suite::Airgap,
+    e2e::Suite::Netns,
+    e2e::Suite::Rules,
+    e2e::Suite::Faults,
+    e2e::Suite::Load,
+    e2e::Suite::Discover,
+    e2e::Suite::Cri,
+    e2e::Suite::Devices,
+    e2e::Suite::Helmchart,
+    e2e::Suite::Cluster,
 ];
 
-/// Architectures that are emulated, and the levels that start programs by themselves.
-const EMULATED: [(Arch, &[e2e::Level]); 2] = [
-    (Arch::Arm64, &[e2e::Level::Netns, e2e::Level::Rules]),
-    (Arch::Arm, &[e2e::Level::Netns]),
+/// Architectures that are emulated, each with suites that start the programs without containers.
+const EMULATED: [(Arch, &[e2e::Suite]); 2] = [
+    (Arch::Arm64, &[e2e::Suite::Netns, e2e::Suite::Rules]),
+    (Arch::Arm, &[e2e::Suite::Netns]),
 ];
 
-/// What a change does not wait for.
-fn long(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
+/// Runs the suites that are too slow for every change.
+fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
     fuzz(project)?;
     e2e::one(
         project,
-        e2e::Level::Faults,
+        e2e::Suite::Faults,
         dist,
         install,
         &["--long".into()],
     )?;
     e2e::one(
         project,
-        e2e::Level::Rules,
+        e2e::Suite::Rules,
         dist,
         install,
         &["--old-kernel".into()],
     )?;
-    e2e::one(project, e2e::Level::Scale, dist, install, &[])?;
-    for (arch, levels) in EMULATED {
+    e2e::one(project, e2e::Suite::Scale, dist, install, &[])?;
+    for (arch, suites) in EMULATED {
         let dist = e2e::dist_of(project, Some(arch), install)?;
-        for level in levels {
-            let further = ["--arch".into(), arch.name().into()];
-            e2e::one(project, *level, &dist, install, &further)?;
+        for suite in suites {
+            let extra_args = ["--arch".into(), arch.name().into()];
+            e2e::one(project, *suite, &dist, install, &extra_args)?;
         }
     }
     Ok(())
 }
 
-/// A minute for each fuzz target, from another seed each time.
+/// Runs each fuzz target for a minute, from another seed each time.
 fn fuzz(project: &Project) -> anyhow::Result<()> {
-    talk::say("fuzz");
+    ui::note("fuzz");
     let shell = project.shell()?;
     shell.set_var("FUZZ_SECONDS", "60");
     cmd!(
@@ -116,17 +115,19 @@ fn fuzz(project: &Project) -> anyhow::Result<()> {
     )
     .quiet()
     .run()
-    .context("fuzzing")
+    .context("a fuzz target failed")
 }
 
-/// Levels wait for programs more than they work; a second release is made meanwhile.
-fn again(project: &Project, dist: &Path) -> anyhow::Result<Beside> {
+/// Starts the second release in the background, since the suites wait more than they compute.
+fn reproduce(project: &Project, dist: &Path) -> anyhow::Result<Background> {
     let arches = e2e::arches()?.list();
     let arch = arches.first().context("this machine has an architecture")?;
-    let dist = dist.to_str().context("the release's path is no text")?;
-    Beside::start(
-        &project.memory().join("reproduce.log"),
-        // Its file may have been built anew since it was started.
+    let dist = dist
+        .to_str()
+        .context("the path of the release is not UTF-8")?;
+    Background::start(
+        &project.cache_dir().join("reproduce.log"),
+        // This program's file may have been rebuilt since the start.
         &Path::new("/proc")
             .join(process::id().to_string())
             .join("exe"),

@@ -1,6 +1,6 @@
-//! `dist`: a whole release in one folder, made beside its place, verified there, and only then put in place.
+//! `dist`: makes a complete release in a staging directory, verifies it there, and only then puts it in its place.
 
-mod workshop;
+mod staging_dir;
 
 use std::{
     collections::BTreeMap,
@@ -18,24 +18,20 @@ use archive::{
 use chart::index::Packed;
 use serde::{Deserialize, Serialize};
 
-use self::workshop::Workshop;
+use self::staging_dir::StagingDir;
 use crate::{
     arch::{Arch, Arches},
     charts,
-    cmd::{
-        airgap,
-        build::{self, Binaries},
-        generate, images,
-    },
+    cmd::{airgap, build, generate, images, release_pages},
+    programs::{self, Binaries},
     project::{PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
-    sets::Places,
-    shipped, talk,
+    sets::SetPaths,
     tree::{self, Tree},
-    verify,
+    ui, verify,
 };
 
-/// Make the whole release and verify it
+/// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist"
@@ -43,16 +39,16 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     arches: Arches,
-    /// Folder of the release
+    /// Directory of the release
     #[arg(long, default_value = "dist")]
     out: PathBuf,
-    /// Get missing Rust targets and, as root on Debian, C compilers
+    /// Install missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
 }
 
-/// What may stand in a folder that a release replaces.
-const OURS: &[&str] = &[
+/// The names in a release; a directory with any other name in it is not replaced.
+const RELEASE_NAMES: &[&str] = &[
     "airgap",
     "bin",
     "bindata",
@@ -65,12 +61,11 @@ const OURS: &[&str] = &[
     release::SUMS,
 ];
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     make(&Project::open()?, &args.arches, &args.out, args.install)
 }
 
-/// Makes a release in `out`, unless it is there already.
+/// Makes a release in `out`, unless the one there is current.
 pub(crate) fn make(
     project: &Project,
     arches: &Arches,
@@ -83,15 +78,15 @@ pub(crate) fn make(
     tree::repair(&out)?;
     let key = key(project, &arches)?;
     if is_current(project, &out, key) {
-        talk::say(&format!("{} is up to date", out.display()));
+        ui::note(&format!("{} is up to date", out.display()));
         return Ok(());
     }
-    // Before the long work, so that a place that cannot be written to is told at once.
-    let workshop = Workshop::beside(&out)?;
+    // Made before the long work, so that a path that cannot be written to is reported at once.
+    let staging = StagingDir::next_to(&out)?;
     let release = assemble(project, &arches, install)?;
-    put(&release, &workshop, &out)?;
-    remember(project, &out, key, &release)?;
-    talk::say(&format!(
+    put(&release, &staging, &out)?;
+    write_cache(project, &out, key, &release)?;
+    ui::note(&format!(
         "{} holds {} files for {}",
         out.display(),
         release.0.len(),
@@ -104,11 +99,11 @@ pub(crate) fn make(
     Ok(())
 }
 
-/// Everything in order: chart → programs → images → generate → airgap.
+/// Makes all parts in order: chart → programs → images → generate → airgap.
 fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<Tree> {
-    let charts = talk::step("charts", || charts::pack(project.version))?;
+    let charts = ui::step("charts", || charts::pack(project.version))?;
     let programs = build::all(project, arches, install)?;
-    let layout = images::layout(project, &programs, &Places::default())?;
+    let layout = images::layout(project, &programs, &SetPaths::default())?;
     let origin = Origin {
         version: project.version.to_owned(),
         commit: project.commit.clone(),
@@ -116,12 +111,12 @@ fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result
         toolchain: project.toolchain.clone(),
         architectures: arches.to_vec(),
     };
-    talk::step("generate and airgap", || {
+    ui::step("generate and airgap", || {
         compose(origin, &charts, &programs, &layout)
     })
 }
 
-/// All files of a release from its parts.
+/// Returns all files of a release, made from its parts.
 pub(crate) fn compose(
     origin: Origin,
     charts: &[Packed],
@@ -129,13 +124,13 @@ pub(crate) fn compose(
     layout: &Layout,
 ) -> anyhow::Result<Tree> {
     let mut tree = charts::repository(charts, origin.epoch)?;
-    tree.extend(build::tree(programs));
+    tree.extend(programs::tree(programs));
     tree.extend(images::tree(layout));
     tree.extend(generate::tree(&origin.version, charts)?);
     tree.extend(airgap::tree(layout, &origin.architectures)?);
-    tree.extend(shipped::tree());
-    let followed = archive::verify::images(layout, &::airgap::check::unpack)?;
-    describe(origin, &mut tree, &followed, charts::entries(charts))?;
+    tree.extend(release_pages());
+    let images = archive::verify::images(layout, &::airgap::check::unpack)?;
+    describe(origin, &mut tree, &images, charts::entries(charts))?;
     Ok(tree)
 }
 
@@ -147,7 +142,7 @@ pub(crate) fn describe(
     charts: Vec<ChartEntry>,
 ) -> anyhow::Result<()> {
     let release = Release::of(origin, tree, images, charts);
-    release.budgets_hold()?;
+    release.check_budgets()?;
     let description = release.to_bytes()?;
     let mut sums = vec![(release::FILE, sha256(&description))];
     for file in &release.files {
@@ -158,15 +153,15 @@ pub(crate) fn describe(
     Ok(())
 }
 
-/// Writes beside the place, verifies what was written, and swaps; a failure leaves the former release.
-fn put(release: &Tree, workshop: &Workshop, out: &Path) -> anyhow::Result<()> {
-    let new = workshop.dir.join("release");
+/// Writes the release into the staging directory, verifies it, and swaps; a failure leaves the former release.
+fn put(release: &Tree, staging: &StagingDir, out: &Path) -> anyhow::Result<()> {
+    let new = staging.dir.join("release");
     release.write_new(&new)?;
-    talk::step("verify", || verify::folder(&new).map(drop))?;
+    ui::step("verify", || verify::dir(&new, &release_pages()).map(drop))?;
     tree::replace(&new, out)
 }
 
-/// A folder that holds anything else than a release or parts of one is somebody's, not ours to replace.
+/// Fails when the directory holds anything but a release or parts of one, which must not be replaced.
 fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
     let entries = match fs::read_dir(out) {
         Ok(entries) => entries,
@@ -177,9 +172,9 @@ fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry?.file_name();
-        if !OURS.iter().any(|ours| name == *ours) {
+        if !RELEASE_NAMES.iter().any(|known| name == *known) {
             bail!(
-                "{} holds `{}`, which is no part of a release; give --out a new folder",
+                "{} holds `{}`, which is no part of a release; give --out a new directory",
                 out.display(),
                 name.display()
             );
@@ -188,49 +183,49 @@ fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the last run read and made.
+/// The key of the last run's inputs, and the digest of its checksums.
 #[derive(Serialize, Deserialize)]
-struct Memory {
+struct CacheEntry {
     key: Digest,
     sums: Digest,
 }
 
 fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Digest> {
-    let folders = [PROGRAMS, PACKING].concat();
+    let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
     let mut more = vec![project.commit.as_str(), &epoch];
     more.extend(arches.iter().map(|arch| arch.name()));
-    project.key(&folders, &more)
+    project.key(&dirs, &more)
 }
 
-fn memory_name(out: &Path) -> String {
-    let place = sha256(out.as_os_str().as_encoded_bytes()).hex();
-    format!("dist-{}.json", &place[..16])
+fn cache_name(out: &Path) -> String {
+    let path = sha256(out.as_os_str().as_encoded_bytes()).hex();
+    format!("dist-{}.json", &path[..16])
 }
 
-/// Whether the folder still is, to the byte, what the last run with the same sources wrote.
+/// Returns whether the directory still is, byte by byte, what the last run with the same sources wrote.
 fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
-    let Ok(bytes) = fs::read(project.memory().join(memory_name(out))) else {
+    let Ok(bytes) = fs::read(project.cache_dir().join(cache_name(out))) else {
         return false;
     };
-    let Ok(memory) = serde_json::from_slice::<Memory>(&bytes) else {
+    let Ok(entry) = serde_json::from_slice::<CacheEntry>(&bytes) else {
         return false;
     };
     let Ok(tree) = Tree::read(out) else {
         return false;
     };
     let sums = tree.get(release::SUMS).unwrap_or_default();
-    memory.key == key && memory.sums == sha256(sums) && verify::sums_hold(&tree).is_ok()
+    entry.key == key && entry.sums == sha256(sums) && verify::check_sums(&tree).is_ok()
 }
 
-fn remember(project: &Project, out: &Path, key: Digest, release: &Tree) -> anyhow::Result<()> {
-    let memory = Memory {
+fn write_cache(project: &Project, out: &Path, key: Digest, release: &Tree) -> anyhow::Result<()> {
+    let entry = CacheEntry {
         key,
         sums: sha256(release.get(release::SUMS).unwrap_or_default()),
     };
     let mut tree = Tree::default();
-    tree.add(memory_name(out), serde_json::to_vec(&memory)?);
-    tree.update(&project.memory(), &[])
+    tree.add(cache_name(out), serde_json::to_vec(&entry)?);
+    tree.update(&project.cache_dir(), &[])
 }
 
 #[cfg(test)]
@@ -238,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_of_somebody_else_is_left_alone() {
+    fn directory_with_other_files_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("bin")).unwrap();
         refuse_foreign(dir.path()).unwrap();
@@ -251,18 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shipped_leaves_the_former_release() {
+    fn failure_leaves_the_former_release() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("dist");
         fs::create_dir(&out).unwrap();
         fs::write(out.join(release::FILE), "former").unwrap();
-        // The first cannot be written, the second is no release.
+        // The first cannot be written, the second is not a release.
         for path in ["n".repeat(300), release::SUMS.to_owned()] {
             let mut tree = Tree::default();
             tree.add("a", "1");
             tree.add(path, "2");
-            let workshop = Workshop::beside(&out).unwrap();
-            put(&tree, &workshop, &out).unwrap_err();
+            let staging = StagingDir::next_to(&out).unwrap();
+            put(&tree, &staging, &out).unwrap_err();
         }
         let former = fs::read_to_string(out.join(release::FILE)).unwrap();
         assert_eq!(former, "former");
@@ -270,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_its_budget_is_no_release() {
+    fn file_over_its_budget_is_refused() {
         let make = |size: usize| {
             let origin = Origin {
                 version: "5.0.0".to_owned(),

@@ -1,4 +1,4 @@
-//! `download`: files of others that lock files name, by digest. What is right already costs no connection.
+//! `download`: fetches third-party files that lock files name, by digest. A file that is right already costs no connection.
 
 use std::{
     fs,
@@ -13,29 +13,28 @@ use crate::{
     fetch,
     lock::{self, Item},
     project::Project,
-    talk,
+    ui,
 };
 
-/// Fetch what lock files name into target/download; what is there already is left alone
+/// Fetch the files that lock files name into target/download, unless they are there already
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask download\n  MULTUS_MIRROR=/media/charts cargo xtask download\n  MULTUS_MIRROR=/media/charts,https://mirror.example/charts cargo xtask download\n  HTTPS_PROXY=http://proxy.example:3128 NO_PROXY=.example cargo xtask download --lock charts.lock\n  cargo xtask download --json | jq -r '.[].path'\n\nA lock file has a file to a line: sha256, version, address, and mirrors' addresses where there are any."
 )]
 pub(crate) struct Args {
-    /// Lock file; those of the project unless given
+    /// Lock file; those of the project unless set
     #[arg(long = "lock", value_name = "FILE")]
     locks: Vec<PathBuf>,
-    /// Print what is there now as JSON
+    /// Print the files as JSON
     #[arg(long)]
     json: bool,
 }
 
 /// The project's lock files.
 const LOCKS: &[&str] = &["e2e/published.lock"];
-/// Folders and addresses that are asked before those of a lock file.
+/// The variable with directories and addresses to try before those of a lock file.
 const MIRROR: &str = "MULTUS_MIRROR";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let files = if args.locks.is_empty() {
@@ -44,28 +43,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         fetch(&project, &args.locks)?
     };
     if args.json {
-        talk::json(&files)?;
+        ui::json(&files)?;
     }
     Ok(())
 }
 
-/// A file that is there, and right.
+/// A file with the right digest.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct File {
     path: PathBuf,
     version: String,
     sha256: String,
-    /// Whether it was there before.
+    /// Whether this run did not have to fetch it.
     was_there: bool,
 }
 
-/// Fetches what the project's lock files name.
+/// Fetches the files that the project's lock files name.
 pub(crate) fn all(project: &Project) -> anyhow::Result<Vec<File>> {
     let locks: Vec<_> = LOCKS.iter().map(|lock| project.root.join(lock)).collect();
     fetch(project, &locks)
 }
 
-/// Fetches what a lock file names, and says where one of its files is.
+/// Fetches one file of a lock file and returns its path.
 pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Result<PathBuf> {
     let items = lock::read(&[lock])?;
     let Some(item) = items.iter().find(|item| Path::new(&item.name) == name) else {
@@ -77,60 +76,60 @@ pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Res
             names.join(", ")
         );
     };
-    let dir = folder(project);
+    let dir = download_dir(project);
     Ok(one(item, &dir, &mirrors()?)?.path)
 }
 
-fn folder(project: &Project) -> PathBuf {
+fn download_dir(project: &Project) -> PathBuf {
     project.target.join("download")
 }
 
 fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<Vec<File>> {
     let mirrors = mirrors()?;
-    let dir = folder(project);
+    let dir = download_dir(project);
     let items = lock::read(locks)?;
     items.iter().map(|item| one(item, &dir, &mirrors)).collect()
 }
 
-/// A place that is asked before the lock file's.
+/// A source to try before those of the lock file.
 enum Mirror {
-    Folder(PathBuf),
+    Dir(PathBuf),
     Address(String),
 }
 
 fn mirrors() -> anyhow::Result<Vec<Mirror>> {
-    let Some(given) = std::env::var_os(MIRROR) else {
+    let Some(value) = std::env::var_os(MIRROR) else {
         return Ok(Vec::new());
     };
-    // A folder whose name has a comma in it.
-    if Path::new(&given).is_dir() {
-        return Ok(vec![Mirror::Folder(given.into())]);
+    // The name of a single directory may have a comma in it.
+    if Path::new(&value).is_dir() {
+        return Ok(vec![Mirror::Dir(value.into())]);
     }
-    let given = given.to_string_lossy().into_owned();
+    let value = value.to_string_lossy().into_owned();
     let one = |text: &str| {
         if lock::is_address(text) {
             return Ok(Mirror::Address(text.trim_end_matches('/').to_owned()));
         }
         ensure!(
             Path::new(text).is_dir(),
-            "{MIRROR} names {text}, which is no folder: unset it, or name folders or addresses with the files, with commas between"
+            "{MIRROR} names {text}, which is not a directory: unset it, or name directories or addresses with the files, with commas between"
         );
-        Ok(Mirror::Folder(text.into()))
+        Ok(Mirror::Dir(text.into()))
     };
-    given.split(',').map(str::trim).map(one).collect()
+    value.split(',').map(str::trim).map(one).collect()
 }
 
-/// Gets one file, from the first place that has it.
+/// Fetches one file, from the first source that has it.
 fn one(item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<File> {
     let path = dir.join(&item.name);
     let was_there = digest(&path)? == Some(item.sha256);
     let from = if was_there {
-        "is there".to_owned()
+        "up to date".to_owned()
     } else {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         get(item, &path, mirrors)?
     };
-    talk::say(&format!("{} {}: {from}", item.name, item.version));
+    ui::note(&format!("{} {}: {from}", item.name, item.version));
     Ok(File {
         path,
         version: item.version.clone(),
@@ -148,8 +147,8 @@ fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
     for mirror in mirrors {
         match mirror {
             Mirror::Address(base) => addresses.push(format!("{base}/{}", item.name)),
-            Mirror::Folder(folder) => {
-                let from = folder.join(&item.name);
+            Mirror::Dir(dir) => {
+                let from = dir.join(&item.name);
                 let Some(found) = digest(&from)? else {
                     continue;
                 };
@@ -175,7 +174,7 @@ fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
             Ok(()) => {
                 put(&part, path)?;
                 for reason in refused {
-                    talk::say(&reason);
+                    ui::note(&reason);
                 }
                 let is_first = at == 0 && mirrors.is_empty();
                 return Ok(if is_first {
@@ -188,18 +187,18 @@ fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
         }
     }
     bail!(
-        "{}; try again, or put {} into a folder and name that in {MIRROR}",
+        "{}; try again, or put {} into a directory and name that in {MIRROR}",
         refused.join("; "),
         item.name
     )
 }
 
-/// Gets a file from an address; what has come of it stays for the next attempt, what is wrong does not.
+/// Fetches a file from an address. A part that has arrived stays for the next attempt, unless it is complete and wrong.
 fn from(item: &Item, address: &str, part: &Path) -> anyhow::Result<()> {
-    let mut begun = part.exists();
+    let mut is_resumed = part.exists();
     loop {
-        // All of it may be there, from an attempt that was cut off at its very end.
-        if !begun || digest(part)? != Some(item.sha256) {
+        // The part may be complete, from an attempt that was cut off at its very end.
+        if !is_resumed || digest(part)? != Some(item.sha256) {
             fetch::fetch(&item.name, address, part)
                 .with_context(|| format!("cannot fetch {address}"))?;
         }
@@ -208,10 +207,10 @@ fn from(item: &Item, address: &str, part: &Path) -> anyhow::Result<()> {
             return Ok(());
         }
         fs::remove_file(part).with_context(|| format!("cannot remove {}", part.display()))?;
-        // What was there before may have been wrong: once more, from its beginning.
-        if !std::mem::take(&mut begun) {
+        // The resumed part may have been wrong, so one more attempt starts from the beginning.
+        if !std::mem::take(&mut is_resumed) {
             bail!(
-                "{address} answers with a file of sha256 {}, its lock says {}: ask its publisher, or correct the lock",
+                "{address} has a file of sha256 {}, its lock says {}: ask its publisher, or correct the lock",
                 found.hex(),
                 item.sha256.hex()
             );
@@ -219,7 +218,7 @@ fn from(item: &Item, address: &str, part: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The digest of a file, if it is there.
+/// Returns the digest of a file, or `None` when there is no file.
 fn digest(path: &Path) -> anyhow::Result<Option<Digest>> {
     let context = || format!("cannot read {}", path.display());
     let mut file = match fs::File::open(path) {
@@ -237,7 +236,7 @@ fn digest(path: &Path) -> anyhow::Result<Option<Digest>> {
     }
 }
 
-/// Whole or not at all, whenever the machine stops.
+/// Renames the complete file to its path, synced first, so that a power cut leaves no partial file there.
 fn put(part: &Path, path: &Path) -> anyhow::Result<()> {
     let context = || format!("cannot write {}", path.display());
     fs::File::open(part)

@@ -1,4 +1,4 @@
-//! `e2e LEVEL`: privileged tests of the built release on real programs.
+//! `e2e LEVEL`: runs a suite of privileged tests of the built release on real programs.
 
 use std::{
     ffi::OsString,
@@ -13,10 +13,10 @@ use crate::{
     arch::{Arch, Arches},
     cmd::{dist, download},
     project::Project,
-    talk,
+    ui,
 };
 
-/// Run one level of privileged tests on real programs; needs root
+/// Run one suite of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e faults --part kill --seed 7"
@@ -26,50 +26,50 @@ use crate::{
     reason = "each is a switch of the command line"
 )]
 pub(crate) struct Args {
-    /// What to test on
-    #[arg(value_enum)]
-    level: Level,
-    /// Release to test; made unless given
+    /// The suite
+    #[arg(value_enum, value_name = "LEVEL")]
+    suite: Suite,
+    /// Release to test; made unless set
     #[arg(long)]
     dist: Option<PathBuf>,
-    /// service, netns, rules, faults: the programs of this architecture, emulated
+    /// service, netns, rules, faults: test the programs of this architecture, emulated
     #[arg(long, value_enum)]
     arch: Option<Arch>,
-    /// Get whatever is missing
+    /// Install whatever is missing
     #[arg(long)]
     install: bool,
-    /// rules: test the programs in this folder instead of the release's; upgrade: upstream's programs
+    /// rules: test the programs in this directory instead of the release's; upgrade: upstream's programs
     #[arg(long, value_name = "DIR")]
     peer: Option<PathBuf>,
-    /// rules: exchange the release's programs with the peer's in the middle of pods' lives
+    /// rules: exchange the release's programs with the peer's while pods run
     #[arg(long, requires = "peer")]
     exchange: bool,
-    /// rules, load: only cases whose names contain this
+    /// rules, load: run only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: print which case shows which rule, and test nothing
     #[arg(long, conflicts_with_all = ["dist", "install"])]
     table: bool,
-    /// rules: without the system calls that the oldest kernel does not have
+    /// rules: test without the system calls that the oldest kernel lacks
     #[arg(long)]
     old_kernel: bool,
     /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     long: bool,
-    /// faults: choose as the run did that printed this seed
+    /// faults: repeat the choices of the run that printed this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// faults: one part alone
+    /// faults: run one part alone
     #[arg(long, value_parser = ["kill", "server", "files", "clock"])]
     part: Option<String>,
-    /// scale: so many nodes, each with ten pods; 300 unless given
+    /// scale: number of nodes, each with ten pods; 300 unless set
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
 }
 
-/// The levels, cheapest first.
+/// The suites, cheapest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum Suite {
     /// What `multus-distro install` does to the distros' units, on a real systemd
     Service,
     /// Real Helm and Go on the charts and bindata
@@ -80,31 +80,30 @@ pub(crate) enum Level {
     Netns,
     /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
     Load,
-    /// The multiplexer's rules one by one, from outside, on ours or on other programs
+    /// The multiplexer's rules one by one, from outside, on the release's or on other programs
     Rules,
     /// Kills, a failing API server, a full disk
     Faults,
-    /// What is found on each kind of node, and followed when it moves
+    /// The runtime and its directories on each kind of node, also when they move
     Discover,
     /// containerd through CRI
     Cri,
-    /// Devices of networks, on a real kubelet with a device plugin and a DRA driver
+    /// Networks with devices, on a real kubelet with a device plugin and a DRA driver
     Devices,
     /// What multus-distro stages, made into releases by K3s' helm-controller
     Helmchart,
     /// A mixed cluster
     Cluster,
-    /// Hundreds of daemons as the nodes of one API server; what that costs is measured
+    /// Hundreds of daemons as the nodes of one API server, and what that costs
     Scale,
-    /// From the published chart to ours and back, under running pods; needs --peer
+    /// From the published chart to this release's and back, under running pods; needs --peer
     Upgrade,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     if args.table {
-        return start(&project, args.level, &["--table".into()]);
+        return start(&project, args.suite, &["--table".into()]);
     }
     let here = std::env::current_dir()?;
     let dist = match &args.dist {
@@ -113,15 +112,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     one(
         &project,
-        args.level,
+        args.suite,
         &dist,
         args.install,
-        &further(args, &here),
+        &suite_args(args, &here),
     )
 }
 
-/// What the levels are told beside the release; folders as they are seen from here.
-fn further(args: &Args, here: &Path) -> Vec<OsString> {
+/// Returns the arguments that suites take besides the release, with relative paths made absolute.
+fn suite_args(args: &Args, here: &Path) -> Vec<OsString> {
     let switches = [
         ("--exchange", args.exchange),
         ("--long", args.long),
@@ -138,20 +137,20 @@ fn further(args: &Args, here: &Path) -> Vec<OsString> {
         ("--part", args.part.as_ref().map(OsString::from)),
         ("--nodes", args.nodes.map(|nodes| nodes.to_string().into())),
     ];
-    let given = switches.into_iter().filter(|(_, is_given)| *is_given);
-    let mut words: Vec<OsString> = given.map(|(name, _)| name.into()).collect();
+    let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
+    let mut suite_args: Vec<OsString> = switches.map(|(name, _)| name.into()).collect();
     for (name, value) in options {
-        words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
+        suite_args.extend(value.into_iter().flat_map(|value| [name.into(), value]));
     }
-    words
+    suite_args
 }
 
-/// A release for this machine, made anew where sources changed.
+/// Returns a release for this machine, made again when sources changed.
 pub(crate) fn current_dist(project: &Project, install: bool) -> anyhow::Result<PathBuf> {
     dist_of(project, None, install)
 }
 
-/// The same for an architecture.
+/// Returns a release for an architecture, or for this machine without one.
 pub(crate) fn dist_of(
     project: &Project,
     arch: Option<Arch>,
@@ -161,69 +160,69 @@ pub(crate) fn dist_of(
         None => (arches()?, "e2e-dist".to_owned()),
         Some(arch) => (Arches::of(vec![arch]), format!("e2e-dist-{}", arch.name())),
     };
-    let out = project.memory().join(name);
+    let out = project.cache_dir().join(name);
     dist::make(project, &arches, &out, install)?;
     Ok(out)
 }
 
-/// This machine's architecture.
+/// Returns this machine's architecture, as the option `--arch`.
 pub(crate) fn arches() -> anyhow::Result<Arches> {
     let arch = Arch::host().context("no release is built for this machine's architecture")?;
     Ok(Arches::of(vec![arch]))
 }
 
-/// Runs one level on a release, with further arguments of its own.
+/// Runs one suite on a release.
 pub(crate) fn one(
     project: &Project,
-    level: Level,
+    suite: Suite,
     dist: &Path,
     install: bool,
-    further: &[OsString],
+    extra_args: &[OsString],
 ) -> anyhow::Result<()> {
-    if matches!(level, Level::Chart | Level::Upgrade) && install {
+    if matches!(suite, Suite::Chart | Suite::Upgrade) && install {
         download::all(project)?;
     }
-    let mut words = vec!["--dist".into(), dist.into()];
-    words.extend(install.then(|| "--install".into()));
-    words.extend_from_slice(further);
-    start(project, level, &words)
+    let mut args = vec!["--dist".into(), dist.into()];
+    args.extend(install.then(|| "--install".into()));
+    args.extend_from_slice(extra_args);
+    start(project, suite, &args)
 }
 
-/// Measures a release, with further arguments: the level of `cargo xtask bench`.
+/// Measures a release: the suite of `cargo xtask bench`.
 pub(crate) fn bench(
     project: &Project,
     dist: &Path,
     install: bool,
-    further: &[OsString],
+    extra_args: &[OsString],
 ) -> anyhow::Result<()> {
-    // The peer's side of a real node is the published chart.
-    let has = |name: &str| further.iter().any(|word| word == name);
+    // On a real node the peer is installed by the published chart.
+    let has = |name: &str| extra_args.iter().any(|arg| arg == name);
     if has("--cluster") && has("--peer") && install {
         download::all(project)?;
     }
-    let mut words = vec!["--dist".into(), dist.into()];
-    words.extend(install.then(|| "--install".into()));
-    words.extend_from_slice(further);
-    run_level(project, "bench", &words)
+    let mut args = vec!["--dist".into(), dist.into()];
+    args.extend(install.then(|| "--install".into()));
+    args.extend_from_slice(extra_args);
+    run_suite(project, "bench", &args)
 }
 
-fn start(project: &Project, level: Level, words: &[OsString]) -> anyhow::Result<()> {
-    let level = level
+fn start(project: &Project, suite: Suite, args: &[OsString]) -> anyhow::Result<()> {
+    let suite = suite
         .to_possible_value()
-        .context("every level has a name")?;
-    run_level(project, level.get_name(), words)
+        .context("every suite has a name")?;
+    run_suite(project, suite.get_name(), args)
 }
 
-fn run_level(project: &Project, level: &str, words: &[OsString]) -> anyhow::Result<()> {
-    talk::say(&format!("e2e {level}"));
+fn run_suite(project: &Project, suite: &str, args: &[OsString]) -> anyhow::Result<()> {
+    ui::note(&format!("e2e {suite}"));
     let shell = project.shell()?;
     cmd!(
         shell,
-        "cargo run --quiet --locked --package e2e -- {level} {words...}"
+        "cargo run --quiet --locked --package e2e -- {suite} {args...}"
     )
     .quiet()
     .run()
-    .with_context(|| format!("e2e {level}"))
+    .with_context(|| format!("e2e {suite} failed"))
 }
 
 #[cfg(test)]
@@ -240,13 +239,13 @@ mod tests {
 
     fn check(line: &str, expected: &str) {
         let line = Line::try_parse_from(format!("e2e {line}").split(' ')).unwrap();
-        let words = further(&line.args, Path::new("/here"));
-        let words: Vec<_> = words.iter().filter_map(|word| word.to_str()).collect();
-        assert_eq!(words.join(" "), expected);
+        let args = suite_args(&line.args, Path::new("/here"));
+        let args: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();
+        assert_eq!(args.join(" "), expected);
     }
 
     #[test]
-    fn a_level_is_told_what_it_may_be_told() {
+    fn options_are_passed_on_with_absolute_paths() {
         check("netns", "");
         check("rules --case annotation", "--case annotation");
         check("rules --old-kernel", "--old-kernel");

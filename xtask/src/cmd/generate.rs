@@ -1,4 +1,4 @@
-//! `generate`: what a distro compiles in or deploys, made from the packed charts.
+//! `generate`: makes the files that a distro compiles in or deploys from the packed charts.
 
 use std::path::PathBuf;
 
@@ -11,19 +11,18 @@ use crate::{charts, project::Project, tree::Tree};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask generate\n  cargo xtask generate --out /tmp/dist")]
 pub(crate) struct Args {
-    /// Folder to write bindata/ and manifests/ into
+    /// Directory to write bindata/ and manifests/ into
     #[arg(long, default_value = "dist")]
     out: PathBuf,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let packed = charts::pack(project.version)?;
     tree(project.version, &packed)?.update(&args.out, &["bindata/", "manifests/"])
 }
 
-/// Everything below `bindata/` and `manifests/`.
+/// Returns everything below `bindata/` and `manifests/`.
 pub(crate) fn tree(version: &str, charts: &[Packed]) -> anyhow::Result<Tree> {
     let mut tree = charts::manifests(version)?;
     let k3s = tree

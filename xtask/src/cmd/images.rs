@@ -1,4 +1,4 @@
-//! `images`: an OCI layout from the folders in `images/` and the built programs, without a container engine.
+//! `images`: makes an OCI layout from the definitions in `images/` and the built programs, without a container engine.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +15,11 @@ use archive::{digest::sha256, layout::Layout};
 
 use crate::{
     arch::{Arch, Arches},
-    cmd::build::Binaries,
+    programs::Binaries,
     project::Project,
-    sets::Places,
-    talk,
+    sets::SetPaths,
     tree::Tree,
+    ui,
 };
 
 /// Write an OCI layout with a multi-arch index per image
@@ -30,21 +30,20 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     arches: Arches,
-    /// Folder with bin/<arch>/ to read and oci/ to write
+    /// Directory with bin/<arch>/ to read and oci/ to write
     #[arg(long, default_value = "dist")]
     out: PathBuf,
     #[command(flatten)]
-    places: Places,
+    sets: SetPaths,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let binaries = built(&args.out, &args.arches.list())?;
-    let layout = layout(&project, &binaries, &args.places)?;
+    let layout = layout(&project, &binaries, &args.sets)?;
     tree(&layout).update(&args.out, &["oci/"])?;
     for image in &layout.images {
-        talk::json(image)?;
+        ui::json(image)?;
     }
     Ok(())
 }
@@ -68,7 +67,7 @@ fn built(out: &Path, arches: &[Arch]) -> anyhow::Result<BTreeMap<Arch, Binaries>
     Ok(all)
 }
 
-/// The layout in its place.
+/// Returns the files of the layout below `oci/`.
 pub(crate) fn tree(layout: &Layout) -> Tree {
     let mut tree = Tree::default();
     for (path, bytes) in layout.files() {
@@ -77,11 +76,11 @@ pub(crate) fn tree(layout: &Layout) -> Tree {
     tree
 }
 
-/// All images of a release: those of the project, then those of others that the lock names.
+/// Returns all images of a release: those of the project, then the third-party images of the lock.
 pub(crate) fn layout(
     project: &Project,
     binaries: &BTreeMap<Arch, Binaries>,
-    places: &Places,
+    sets: &SetPaths,
 ) -> anyhow::Result<Layout> {
     let release = Release {
         version: project.version.to_owned(),
@@ -93,7 +92,7 @@ pub(crate) fn layout(
         .collect();
     let mut layout = Layout::default();
     for (name, definition) in definitions(project)? {
-        talk::step(&format!("image {name}"), || {
+        ui::step(&format!("image {name}"), || {
             let compress = |tar: &[u8]| compress(project, tar);
             definition
                 .add_to(&mut layout, &release, &platforms, &compress)
@@ -101,11 +100,11 @@ pub(crate) fn layout(
         })?;
     }
     let arches: Vec<_> = binaries.keys().copied().collect();
-    places.add_pulled(project, &mut layout, &arches)?;
+    sets.add_pulled(project, &mut layout, &arches)?;
     Ok(layout)
 }
 
-/// The data files in `images/`, by folder.
+/// Reads the definitions in `images/`, by the names of their directories.
 pub(crate) fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, Definition>> {
     let dir = project.root.join("images");
     let context = || format!("cannot read {}", dir.display());
@@ -120,9 +119,9 @@ pub(crate) fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, 
     Ok(found)
 }
 
-/// Compresses a layer once; the same layer is taken from memory if that still unpacks to it.
+/// Compresses a layer, or takes it from the cache if the cached bytes still unpack to it.
 fn compress(project: &Project, tar: &[u8]) -> std::io::Result<Vec<u8>> {
-    let dir = project.memory();
+    let dir = project.cache_dir();
     let settings = zstd::LAYER;
     let name = format!(
         "layers/{}-{}-{}.zst",

@@ -1,4 +1,6 @@
-//! `lint`: formatting, clippy, tidy files, a sound chart, sound workflows.
+//! `lint`: checks formatting, clippy, tidiness of files and imports, the chart and the workflows.
+
+mod import_cycles;
 
 use std::{
     fs,
@@ -8,33 +10,32 @@ use std::{
 use anyhow::{Context as _, bail};
 use xshell::{Shell, cmd};
 
-use crate::{charts, project::Project, talk};
+use crate::{charts, project::Project, ui};
 
 /// Check formatting, clippy, tidiness, the chart and the workflows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask lint --install")]
 pub(crate) struct Args {
-    /// Get actionlint, with Go, if it is missing
+    /// Install actionlint, with Go, if it is missing
     #[arg(long)]
     pub(crate) install: bool,
 }
 
 const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7";
-/// A longer file is worth a second look; an idea that needs more lines keeps them.
+/// A longer file may hold a second idea; one idea may have any length.
 const LONG_FILE: usize = 800;
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let shell = project.shell()?;
-    talk::say("fmt");
+    ui::note("fmt");
     cmd!(shell, "cargo fmt --all --check").quiet().run()?;
-    talk::say("tidy");
+    ui::note("tidy");
     tidy(&project.root)?;
-    talk::say("chart");
+    ui::note("chart");
     charts::check(project.version)?;
     workflows(&project, &shell, args.install)?;
-    talk::say("clippy");
+    ui::note("clippy");
     cmd!(
         shell,
         "cargo clippy --locked --workspace --all-targets -- --deny warnings"
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn workflows(project: &Project, shell: &Shell, install: bool) -> anyhow::Result<()> {
-    let own = project.memory().join("tools/actionlint");
+    let own = project.cache_dir().join("tools/actionlint");
     let found = match cmd!(shell, "actionlint --version")
         .quiet()
         .ignore_stdout()
@@ -55,8 +56,8 @@ fn workflows(project: &Project, shell: &Shell, install: bool) -> anyhow::Result<
         Ok(()) => PathBuf::from("actionlint"),
         Err(_) if own.exists() => own,
         Err(_) if install => {
-            talk::say("installing actionlint");
-            let dir = own.parent().context("the tool lies in a folder")?;
+            ui::note("installing actionlint");
+            let dir = own.parent().context("the tool is in a directory")?;
             cmd!(shell, "go install {ACTIONLINT}")
                 .env("GOBIN", dir)
                 .quiet()
@@ -65,18 +66,19 @@ fn workflows(project: &Project, shell: &Shell, install: bool) -> anyhow::Result<
             own
         }
         Err(_) => {
-            talk::say("actionlint: not installed, workflows NOT checked (--install gets it)");
+            ui::note("actionlint is not installed, workflows NOT checked: --install installs it");
             return Ok(());
         }
     };
-    talk::say("actionlint");
+    ui::note("actionlint");
     cmd!(shell, "{found}").quiet().run()?;
     Ok(())
 }
 
-/// Every complaint about every file, in one error.
+/// Notes every complaint about every file, and fails if there is one.
 fn tidy(root: &Path) -> anyhow::Result<()> {
     let mut complaints = Vec::new();
+    let mut sources = Vec::new();
     let files = Shell::new()?;
     files.change_dir(root);
     let listed = cmd!(
@@ -91,14 +93,18 @@ fn tidy(root: &Path) -> anyhow::Result<()> {
         if let Ok(text) = fs::read_to_string(&path) {
             complaints.extend(complaints_about(name, &text));
             if let Some(warning) = length_warning(name, &text) {
-                talk::say(&warning);
+                ui::note(&warning);
             }
+            sources.push((name, text));
         }
     }
+    let sources = sources.iter().map(|(name, text)| (*name, text.as_str()));
+    complaints.extend(import_cycles::complaints(sources));
     if complaints.is_empty() {
         return Ok(());
     }
-    bail!("{}", complaints.join("\n"))
+    complaints.iter().for_each(|complaint| ui::note(complaint));
+    bail!("files are not tidy: {} complaints", complaints.len())
 }
 
 fn complaints_about(name: &str, text: &str) -> Vec<String> {
@@ -110,7 +116,7 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
     }
     let is_rust = name.rsplit_once('.').is_some_and(|(_, end)| end == "rs");
     if is_rust && !text.starts_with("//!") {
-        complaints.push(format!("{name}: does not open with //! and what it is for"));
+        complaints.push(format!("{name}: does not open with //! and its purpose"));
     }
     for (number, line) in text.lines().enumerate() {
         let at = format!("{name}:{}", number + 1);
@@ -125,7 +131,7 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// Points at a source file that has become long; length alone fails nothing.
+/// Warns of a long source file; length alone is not a failure.
 fn length_warning(name: &str, text: &str) -> Option<String> {
     let lines = text.lines().count();
     let is_long = Path::new(name).extension() == Some("rs".as_ref()) && lines > LONG_FILE;
@@ -143,7 +149,7 @@ mod tests {
     #[test]
     fn untidy_files_are_named() {
         check("a.rs", "//! X.\nfn f() {}\n", &[]);
-        let header = "a.rs: does not open with //! and what it is for";
+        let header = "a.rs: does not open with //! and its purpose";
         check("a.rs", "fn f() {}\n", &[header]);
         check("a.md", "x \n", &["a.md:1: blanks at the end of the line"]);
         let text = format!("//! X.\n// {}\n", concat!("TO", "DO"));

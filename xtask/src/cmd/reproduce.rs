@@ -1,4 +1,4 @@
-//! `reproduce`: a second release of the same commit, from another checkout at another path, must have the same bytes.
+//! `reproduce`: makes the release again from another checkout at another path, and fails unless it has the same bytes.
 
 use std::{
     fs,
@@ -11,10 +11,11 @@ use xshell::cmd;
 use crate::{
     arch::{Arch, Arches},
     cmd::dist,
+    difference,
     project::Project,
-    release, talk,
+    release,
     tree::Tree,
-    verify,
+    ui,
 };
 
 /// Make the release again in a clone elsewhere, and compare
@@ -25,37 +26,36 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     arches: Arches,
-    /// Release of this commit, for the same architectures; made unless given
+    /// Release of this commit, for the same architectures; made unless set
     #[arg(long, value_name = "DIR")]
     first: Option<PathBuf>,
-    /// Get missing Rust targets and, as root on Debian, C compilers
+    /// Install missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let first = if let Some(first) = &args.first {
         std::env::current_dir()?.join(first)
     } else {
-        let first = project.memory().join("reproduce-dist");
+        let first = project.cache_dir().join("reproduce-dist");
         dist::make(&project, &args.arches, &first, args.install)?;
         first
     };
-    against(&project, &args.arches, &first)
+    make_again(&project, &args.arches, &first)
 }
 
 /// Makes the release again and compares it with that in `first`.
-fn against(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<()> {
+fn make_again(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<()> {
     ensure!(
         !project.is_dirty(),
-        "files of the checkout differ from its commit, which is what is made again: commit or stash them first"
+        "files of the checkout differ from its commit, and only the commit is made again: commit or stash them first"
     );
     let elsewhere = tempfile::Builder::new()
         .prefix("multus-rs-again-")
         .tempdir()
-        .context("cannot make a folder for the second checkout")?;
+        .context("cannot make a directory for the second checkout")?;
     let root = elsewhere.path().join("checkout");
     let (shell, origin) = (project.shell()?, &project.root);
     cmd!(
@@ -78,23 +78,23 @@ fn against(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<(
         let path = dist.join(release::SUMS);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    if let Some(line) = difference(&sums(first)?, &sums(&second)?) {
-        let place = verify::difference(&Tree::read(first)?, &Tree::read(&second)?);
+    if let Some(line) = first_difference(&sums(first)?, &sums(&second)?) {
+        let place = difference::first(&Tree::read(first)?, &Tree::read(&second)?);
         bail!(
-            "the same commit gives other bytes at another path: {line}; first in {}",
+            "the same commit has other bytes at another path: {line}; first in {}",
             place.unwrap_or_default()
         );
     }
     let names: Vec<_> = arches.list().into_iter().map(Arch::name).collect();
-    talk::say(&format!(
-        "made twice, at two paths, the same bytes: {}",
+    ui::note(&format!(
+        "the same bytes from two paths: {}",
         names.join(", ")
     ));
     Ok(())
 }
 
-/// The first line that two sums files do not share.
-fn difference(first: &str, second: &str) -> Option<String> {
+/// Returns the first line that two checksum files do not share.
+fn first_difference(first: &str, second: &str) -> Option<String> {
     let missing = |from: &str, other: &str| {
         let line = other
             .lines()
@@ -109,10 +109,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_named() {
+    fn first_line_that_differs_is_named() {
         let sums = "1  a\n2  b\n";
-        assert_eq!(difference(sums, sums), None);
-        assert_eq!(difference(sums, "1  a\n3  b\n").as_deref(), Some("2  b"));
-        assert_eq!(difference("1  a\n", sums).as_deref(), Some("2  b"));
+        assert_eq!(first_difference(sums, sums), None);
+        let changed = first_difference(sums, "1  a\n3  b\n");
+        assert_eq!(changed.as_deref(), Some("2  b"));
+        assert_eq!(first_difference("1  a\n", sums).as_deref(), Some("2  b"));
     }
 }

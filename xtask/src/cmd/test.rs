@@ -1,4 +1,4 @@
-//! `test`: what needs cargo alone.
+//! `test`: runs the tests that need nothing but cargo.
 
 use xshell::cmd;
 
@@ -9,7 +9,6 @@ use crate::project::Project;
 #[command(after_help = "Example:\n  cargo xtask test")]
 pub(crate) struct Args {}
 
-/// Runs the command.
 pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
     let shell = Project::open()?.shell()?;
     cmd!(shell, "cargo test --locked --workspace")

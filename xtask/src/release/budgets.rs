@@ -1,21 +1,21 @@
-//! How large things may be. A limit is raised here, in a commit that says why, or not at all.
+//! The limits of sizes. A limit is raised here, in a commit that says why, or not at all.
 
 use anyhow::bail;
 use archive::verify::Image;
 
 use super::Budget;
-use crate::{arch::Arch, cmd::build, tree::Tree};
+use crate::{arch::Arch, programs, sets, tree::Tree};
 
-/// The uncompressed layers of one platform of one of our images.
+/// The uncompressed layers of one platform of an image of this project.
 const IMAGE: u64 = 10_000_000;
 /// An architecture's `.tar.zst`.
 const ARCHIVE: u64 = 3_000_000;
-/// A packed chart: with what Helm keeps of a release, it must fit into one Secret of a megabyte many times over.
+/// A packed chart: with what Helm stores of a release, it must fit into one Secret of a megabyte many times over.
 const CHART: u64 = 100_000;
-/// A manifest that carries charts: etcd takes a request of a megabyte and a half.
+/// A manifest that carries charts: etcd accepts a request of a megabyte and a half.
 const MANIFEST: u64 = 1_000_000;
 
-/// Everything of a release that is held to a limit.
+/// Returns everything of a release that has a limit.
 pub(super) fn of(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> {
     let files = tree.0.iter().filter_map(|(path, file)| {
         Some(Budget {
@@ -26,7 +26,7 @@ pub(super) fn of(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> 
     });
     let mut budgets: Vec<_> = files.collect();
     for image in images {
-        if !crate::sets::is_own(&image.reference).unwrap_or(true) {
+        if !sets::is_own(&image.reference).unwrap_or(true) {
             continue;
         }
         for platform in &image.platforms {
@@ -42,12 +42,12 @@ pub(super) fn of(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> 
 }
 
 fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
-    let (folder, rest) = path.split_once('/')?;
-    match folder {
+    let (dir, rest) = path.split_once('/')?;
+    match dir {
         "bin" => {
             let (arch, name) = rest.split_once('/')?;
             let arch = Arch::parse(arch).filter(|arch| arches.contains(arch))?;
-            build::budget(arch, name)
+            programs::budget(arch, name)
         }
         "airgap" if rest.ends_with(".tar.zst") => Some(ARCHIVE),
         "charts" if rest.starts_with("assets/") => Some(CHART),
@@ -56,8 +56,8 @@ fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
     }
 }
 
-/// Fails where anything is larger than it may be, and names all that is.
-pub(super) fn hold(budgets: &[Budget]) -> anyhow::Result<()> {
+/// Fails when anything is over its limit, and names all of it.
+pub(super) fn check(budgets: &[Budget]) -> anyhow::Result<()> {
     let over: Vec<_> = budgets
         .iter()
         .filter(|budget| budget.size > budget.limit)
@@ -79,26 +79,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shipped_has_a_limit() {
-        let check = |path, expected| assert_eq!(of_file(path, &[Arch::Arm]), expected, "{path}");
-        check("airgap/multus-airgap-images-arm.tar.zst", Some(ARCHIVE));
-        check("airgap/multus-airgap-images-arm.tar.gz", None);
-        check("charts/assets/k3s-multus/k3s-multus-5.0.0.tgz", Some(CHART));
-        check("manifests/rke2/multus.yaml", Some(MANIFEST));
-        assert!(of_file("bin/arm/multus-shim", &[Arch::Arm]).is_some());
-        assert!(of_file("bin/arm/kubectl-multus", &[Arch::Arm]).is_some());
-        check("bin/amd64/multus-shim", None);
+    fn limit_follows_from_the_path() {
+        let limit = |path: &str| of_file(path, &[Arch::Arm]);
+        let archive = "airgap/multus-airgap-images-arm.tar";
+        assert_eq!(limit(&format!("{archive}.zst")), Some(ARCHIVE));
+        assert_eq!(limit(&format!("{archive}.gz")), None);
+        let chart = "charts/assets/k3s-multus/k3s-multus-5.0.0.tgz";
+        assert_eq!(limit(chart), Some(CHART));
+        assert_eq!(limit("manifests/rke2/multus.yaml"), Some(MANIFEST));
+        assert!(limit("bin/arm/multus-shim").is_some());
+        assert!(limit("bin/arm/kubectl-multus").is_some());
+        assert_eq!(limit("bin/amd64/multus-shim"), None);
     }
 
     #[test]
-    fn all_that_is_too_large_is_named() {
+    fn everything_over_its_limit_is_named() {
         let budget = |what: &str, size| Budget {
             what: what.into(),
             size,
             limit: 10,
         };
-        hold(&[budget("a", 10)]).unwrap();
-        let error = hold(&[budget("a", 11), budget("b", 10), budget("c", 12)]).unwrap_err();
+        check(&[budget("a", 10)]).unwrap();
+        let error = check(&[budget("a", 11), budget("b", 10), budget("c", 12)]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "a has 11 bytes, its budget is 10; c has 12 bytes, its budget is 10"

@@ -1,4 +1,4 @@
-//! The charts in each of their places: repository, bindata, manifests, and inside every multus-distro.
+//! Verifies the charts wherever they are: in repository, bindata and manifests, and inside every multus-distro.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chart::{Distro, bindata, index::Packed};
 use serde_json::Value;
 
-use super::{part, same};
+use super::{claim_same, file};
 use crate::{
     arch::Arch,
     charts, elf,
@@ -21,7 +21,7 @@ use crate::{
     tree::Tree,
 };
 
-/// What Helm takes, and more than any chart here has.
+/// What Helm accepts, and more than any chart here has.
 const LIMITS: Limits = Limits {
     entries: 1000,
     total: 5 << 20,
@@ -40,8 +40,8 @@ pub(crate) fn check(
         let version = &release.version;
         let path = format!("assets/{name}/{name}-{version}.tgz");
         let full = format!("charts/{path}");
-        let bytes = part(tree, &full)?.to_vec();
-        content(&bytes, &name, release).with_context(|| full.clone())?;
+        let bytes = file(tree, &full)?.to_vec();
+        check_content(&bytes, &name, release).with_context(|| full.clone())?;
         claimed.insert(full);
         packed.push(Packed {
             name,
@@ -52,19 +52,19 @@ pub(crate) fn check(
     }
     let index = charts::index(&packed, release.epoch)?;
     let path = "charts/index.yaml".to_owned();
-    same(tree, claimed, path, index.as_bytes(), "the charts")?;
+    claim_same(tree, claimed, path, index.as_bytes(), "the charts")?;
     for distro in charts::distros() {
-        manifest(tree, distro, &packed, claimed)?;
+        check_manifest(tree, distro, &packed, claimed)?;
     }
-    generated(tree, &packed, claimed)?;
+    check_bindata(tree, &packed, claimed)?;
     for arch in arches {
-        embedded(tree, *arch, &packed)?;
+        check_embedded(tree, *arch, &packed)?;
     }
     Ok(charts::entries(&packed))
 }
 
-/// The archive is a chart of this name and version, and the main chart runs an image of this release.
-fn content(bytes: &[u8], name: &str, release: &Release) -> anyhow::Result<()> {
+/// Checks that the archive is a chart of this name and version, and that the main chart runs an image of this release.
+fn check_content(bytes: &[u8], name: &str, release: &Release) -> anyhow::Result<()> {
     let entries = read::entries(&gzip::decompress(bytes, LIMITS.total)?, &LIMITS)?;
     let text = |path: &str| {
         let path = format!("{name}/{path}");
@@ -100,16 +100,16 @@ fn content(bytes: &[u8], name: &str, release: &Release) -> anyhow::Result<()> {
         names_image,
         "its values name no image of this release ({REF_NAME})"
     );
-    architectures(&text("values.schema.json")?, release)
+    check_architectures(&text("values.schema.json")?, release)
 }
 
-/// Pods are put on nodes that the image is made for; a release for fewer architectures is made by who tests it.
-fn architectures(schema: &str, release: &Release) -> anyhow::Result<()> {
+/// Checks that the chart selects nodes that the image is made for. A release for fewer architectures, which is made for tests, passes too.
+fn check_architectures(schema: &str, release: &Release) -> anyhow::Result<()> {
     let schema: Value = serde_json::from_str(schema).context("its schema is damaged")?;
-    let chosen = &schema["properties"]["architectures"]["default"];
-    let chosen: Vec<&str> = chosen
+    let selected = &schema["properties"]["architectures"]["default"];
+    let selected: Vec<&str> = selected
         .as_array()
-        .context("it chooses no architectures")?
+        .context("it selects no architectures")?
         .iter()
         .filter_map(Value::as_str)
         .collect();
@@ -117,23 +117,23 @@ fn architectures(schema: &str, release: &Release) -> anyhow::Result<()> {
     let platforms = release.images.iter().flat_map(|image| &image.platforms);
     let made: Vec<_> = platforms.map(|platform| platform.arch.as_str()).collect();
     ensure!(
-        chosen == all && made.iter().all(|name| chosen.contains(name)),
-        "it chooses nodes of {}, the images are made for {}",
-        chosen.join(", "),
+        selected == all && made.iter().all(|name| selected.contains(name)),
+        "it selects nodes of {}, the images are made for {}",
+        selected.join(", "),
         made.join(", ")
     );
     Ok(())
 }
 
-/// K3s' manifest points at its charts by file name; RKE2's carries them.
-fn manifest(
+/// Checks that a manifest has its charts: K3s' names their files, RKE2's carries them.
+fn check_manifest(
     tree: &Tree,
     distro: Distro,
     packed: &[Packed],
     claimed: &mut BTreeSet<String>,
 ) -> anyhow::Result<()> {
     let path = charts::manifest_path(distro);
-    let text = String::from_utf8_lossy(part(tree, &path)?).into_owned();
+    let text = String::from_utf8_lossy(file(tree, &path)?).into_owned();
     let prefix = format!("{}-", distro.as_str());
     let own = packed
         .iter()
@@ -153,38 +153,43 @@ fn manifest(
                 .decode(value)
                 .is_ok_and(|bytes| bytes == chart.bytes),
         });
-        let at = at.with_context(|| format!("{path} does not bring charts/{}", chart.path))?;
+        let at = at.with_context(|| format!("{path} does not have charts/{}", chart.path))?;
         found.remove(at);
     }
-    ensure!(found.is_empty(), "{path} brings a chart of no name");
+    ensure!(found.is_empty(), "{path} has an unknown chart");
     claimed.insert(path);
     Ok(())
 }
 
-/// Go sources hold the assets of the embed tree, which are the charts and K3s' manifest.
-fn generated(tree: &Tree, packed: &[Packed], claimed: &mut BTreeSet<String>) -> anyhow::Result<()> {
-    let k3s = part(tree, &charts::manifest_path(Distro::K3s))?;
-    for (path, file) in charts::bindata(packed, k3s).0 {
-        let found = part(tree, &path)?;
+/// Checks that Go sources hold the assets of the embed tree, which are the charts and K3s' manifest.
+fn check_bindata(
+    tree: &Tree,
+    packed: &[Packed],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let k3s = file(tree, &charts::manifest_path(Distro::K3s))?;
+    for (path, expected_file) in charts::bindata(packed, k3s).0 {
+        let found = file(tree, &path)?;
         if path.starts_with("bindata/go/") {
             let read = |bytes: &[u8]| {
                 let assets = bindata::read(&String::from_utf8_lossy(bytes));
                 assets.with_context(|| format!("{path} is damaged"))
             };
-            let expected = read(&file.bytes)?;
+            let expected = read(&expected_file.bytes)?;
             if let Some((name, _)) = read(found)?.iter().find(|one| !expected.contains(one)) {
                 bail!("{path}: its asset {name} is not the packed one");
             }
         }
-        same(tree, claimed, path, &file.bytes, "charts/ and manifests/")?;
+        let source = "charts/ and manifests/";
+        claim_same(tree, claimed, path, &expected_file.bytes, source)?;
     }
     Ok(())
 }
 
-/// Every `multus-distro` carries the published charts and manifests, byte by byte.
-fn embedded(tree: &Tree, arch: Arch, packed: &[Packed]) -> anyhow::Result<()> {
+/// Checks that `multus-distro` carries the published charts and manifests, byte by byte.
+fn check_embedded(tree: &Tree, arch: Arch, packed: &[Packed]) -> anyhow::Result<()> {
     let path = format!("bin/{}/multus-distro", arch.name());
-    let program = part(tree, &path)?;
+    let program = file(tree, &path)?;
     for chart in packed {
         ensure!(
             elf::contains(program, &chart.bytes),
@@ -195,7 +200,7 @@ fn embedded(tree: &Tree, arch: Arch, packed: &[Packed]) -> anyhow::Result<()> {
     for distro in charts::distros() {
         let manifest = charts::manifest_path(distro);
         ensure!(
-            elf::contains(program, part(tree, &manifest)?),
+            elf::contains(program, file(tree, &manifest)?),
             "{path} does not carry {manifest}"
         );
     }

@@ -1,4 +1,4 @@
-//! The OCI layout, the programs in its layers, and the archives cut from it.
+//! Verifies the OCI layout, the programs in its layers, and the archives made from it.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use archive::{
     verify::{Image, PlatformImage},
 };
 
-use super::{part, same};
-use crate::{arch::Arch, cmd::build, elf, sets, tree::Tree};
+use super::{claim_same, file};
+use crate::{arch::Arch, elf, programs, sets, tree::Tree};
 
 const LIMITS: Limits = Limits {
     entries: 10_000,
@@ -37,8 +37,8 @@ pub(crate) fn check(
     let layout = Layout::from_files(files).context("oci")?;
     let images = archive::verify::images(&layout, &unpack).context("oci")?;
     claimed.extend(tree.below("oci/").map(|(path, _)| format!("oci/{path}")));
-    programs(tree, arches, claimed)?;
-    names(&images)?;
+    check_programs(tree, arches, claimed)?;
+    check_names(&images)?;
     for image in &images {
         let found = image.platforms.iter().map(|one| &one.platform.architecture);
         let expected = arches.iter().map(|arch| arch.name());
@@ -56,12 +56,12 @@ pub(crate) fn check(
                 "{}: its platforms are not the architectures of the release",
                 image.reference
             );
-            layers(tree, *arch, platform)
+            check_layers(tree, *arch, platform)
                 .with_context(|| format!("{} for {}", image.reference, arch.name()))?;
         }
     }
     let list = lists::references(&layout);
-    same(
+    claim_same(
         tree,
         claimed,
         format!("airgap/{}", lists::ALL_IMAGES),
@@ -70,15 +70,15 @@ pub(crate) fn check(
     )?;
     let list = lists::names_alone(&layout);
     let path = "airgap/k3s/image-list-multus.txt".to_owned();
-    same(tree, claimed, path, list.as_bytes(), "oci/")?;
+    claim_same(tree, claimed, path, list.as_bytes(), "oci/")?;
     for arch in arches {
-        airgap(tree, &layout, arch.name(), claimed)?;
+        check_airgap(tree, &layout, arch.name(), claimed)?;
     }
     Ok(images)
 }
 
-/// The release has the images of the lock, and no other.
-fn names(images: &[Image]) -> anyhow::Result<()> {
+/// Checks that the release has the images of the lock, and no other.
+fn check_names(images: &[Image]) -> anyhow::Result<()> {
     let expected = sets::expected(env!("CARGO_PKG_VERSION"))?;
     let found: BTreeSet<_> = images
         .iter()
@@ -99,19 +99,23 @@ fn names(images: &[Image]) -> anyhow::Result<()> {
     }
 }
 
-fn programs(tree: &Tree, arches: &[Arch], claimed: &mut BTreeSet<String>) -> anyhow::Result<()> {
+fn check_programs(
+    tree: &Tree,
+    arches: &[Arch],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
     for arch in arches {
-        for name in build::names() {
+        for name in programs::names() {
             let path = format!("bin/{}/{name}", arch.name());
-            elf::check_static(part(tree, &path)?, *arch).with_context(|| path.clone())?;
+            elf::check_static(file(tree, &path)?, *arch).with_context(|| path.clone())?;
             claimed.insert(path);
         }
     }
     Ok(())
 }
 
-/// Every program in a layer is the one in `bin/`.
-fn layers(tree: &Tree, arch: Arch, platform: &PlatformImage) -> anyhow::Result<()> {
+/// Checks that every program in a layer is the one in `bin/`.
+fn check_layers(tree: &Tree, arch: Arch, platform: &PlatformImage) -> anyhow::Result<()> {
     let mut programs = 0;
     for layer in &platform.layers {
         for entry in read::entries(&layer.tar, &LIMITS)? {
@@ -124,7 +128,7 @@ fn layers(tree: &Tree, arch: Arch, platform: &PlatformImage) -> anyhow::Result<(
             let name = entry.path.rsplit('/').next().unwrap_or_default();
             let path = format!("bin/{}/{name}", arch.name());
             ensure!(
-                part(tree, &path)? == bytes,
+                file(tree, &path)? == bytes,
                 "/{} in its layer is not {path}",
                 entry.path
             );
@@ -145,7 +149,7 @@ fn gunzip(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(gzip::decompress(bytes, MAX_UNPACKED)?)
 }
 
-fn airgap(
+fn check_airgap(
     tree: &Tree,
     layout: &Layout,
     arch: &str,
@@ -161,16 +165,16 @@ fn airgap(
         (list.clone(), None),
     ] {
         let path = format!("airgap/{name}");
-        let bytes = part(tree, &path)?;
+        let bytes = file(tree, &path)?;
         if let Some(unpack) = unpack {
             let tar = unpack(bytes).with_context(|| path.clone())?;
-            contents(&tar, &expected).with_context(|| path.clone())?;
+            check_archive(&tar, &expected).with_context(|| path.clone())?;
         }
         sums.push((name, sha256(bytes)));
         claimed.insert(path);
     }
     let references = lists::references(&slice);
-    same(
+    claim_same(
         tree,
         claimed,
         format!("airgap/{list}"),
@@ -179,10 +183,10 @@ fn airgap(
     )?;
     let rke2 = format!("airgap/rke2/rke2-images-multus.linux-{arch}.txt");
     let names = lists::names_alone(&slice);
-    same(tree, claimed, rke2, names.as_bytes(), "oci/")?;
+    claim_same(tree, claimed, rke2, names.as_bytes(), "oci/")?;
     let sums = lists::sums(sums.iter().map(|(name, digest)| (name.as_str(), *digest)));
     let path = format!("airgap/sha256sum-{arch}.txt");
-    same(
+    claim_same(
         tree,
         claimed,
         path,
@@ -191,8 +195,8 @@ fn airgap(
     )
 }
 
-/// An archive holds exactly what the layout says, in the order that importers want, and nothing between or after it.
-fn contents(tar: &[u8], expected: &[Entry]) -> anyhow::Result<()> {
+/// Checks that an archive holds exactly the files of the layout, in the order that importers need, and nothing between or after them.
+fn check_archive(tar: &[u8], expected: &[Entry]) -> anyhow::Result<()> {
     let found = read::entries(tar, &LIMITS)?;
     for (found, expected) in found.iter().zip(expected) {
         if found != expected {
@@ -211,7 +215,7 @@ fn contents(tar: &[u8], expected: &[Entry]) -> anyhow::Result<()> {
     );
     ensure!(
         tar == archive::tar::write_in_order(expected)?,
-        "bytes beside its entries"
+        "it has bytes outside of its entries"
     );
     Ok(())
 }

@@ -1,6 +1,4 @@
-//! A small release of fake programs, and every way to forge it with all sums rewritten to match.
-
-mod forged_charts;
+//! A small release of fake programs, and every way to forge it with all checksums rewritten to match.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +12,8 @@ use super::check;
 use crate::{
     arch::Arch,
     charts,
-    cmd::{
-        build::{self, Binaries},
-        dist, generate,
-    },
+    cmd::{dist, generate, release_pages},
+    programs::{self, Binaries},
     release::{self, Origin, Release},
     tree::Tree,
 };
@@ -25,7 +21,7 @@ use crate::{
 const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
 const ARCHIVE: &str = "airgap/multus-airgap-images-arm.tar";
 
-/// The smallest file that passes for a static program, with a text behind it.
+/// Returns the smallest file that passes for a static program, followed by a text.
 fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
     let facts = arch.facts();
     let mut bytes = vec![0; 64];
@@ -40,7 +36,7 @@ fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
 }
 
 fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
-    build::names()
+    programs::names()
         .map(|name| {
             let text = [name.as_bytes(), embedded].concat();
             (name.to_owned(), program(arch, &text))
@@ -93,7 +89,7 @@ fn release() -> Tree {
     dist::compose(origin(), &charts, &programs, &layout(&programs)).unwrap()
 }
 
-/// Rewrites the list of files and all sums, as a careful forger would.
+/// Rewrites the list of files and all checksums, as a careful attacker would.
 fn reseal(tree: &mut Tree) {
     let described = tree.get(release::FILE).unwrap();
     let mut release: Release = serde_json::from_slice(described).unwrap();
@@ -107,7 +103,7 @@ fn reseal(tree: &mut Tree) {
 
 #[track_caller]
 fn refused(tree: &Tree, expected: &str) {
-    let error = check(tree).expect_err(expected);
+    let error = check(tree, &release_pages()).expect_err(expected);
     let error = format!("{error:#}");
     assert!(error.contains(expected), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -133,15 +129,15 @@ fn append(path: &str, text: &[u8]) -> impl FnOnce(&mut Tree) {
 }
 
 #[test]
-fn a_sound_release_is_described() {
+fn sound_release_is_accepted() {
     let tree = release();
-    let release = check(&tree).unwrap();
+    let release = check(&tree, &release_pages()).unwrap();
     assert_eq!(release.architectures, ["amd64", "arm"]);
     assert_eq!(release.files.len() + 2, tree.0.len());
 }
 
 #[test]
-fn careless_changes_are_named() {
+fn changes_without_new_checksums_are_named() {
     let change = |change: &dyn Fn(&mut Tree), expected: &str| {
         let mut tree = release();
         change(&mut tree);
@@ -156,7 +152,7 @@ fn careless_changes_are_named() {
         &|tree| drop(tree.0.remove(shim)),
         "bin/arm/multus-shim is missing",
     );
-    change(&|tree| tree.add("x", ""), "x does not stand in SHA256SUMS");
+    change(&|tree| tree.add("x", ""), "x is not in SHA256SUMS");
     change(
         &|tree| append(release::SUMS, b"x")(tree),
         "SHA256SUMS is damaged",
@@ -189,7 +185,7 @@ fn forged_programs_and_layers_are_named() {
         "has the digest",
     );
     forged(|tree| tree.add("oci/extra", ""), "does not belong");
-    // A whole layout of other programs, sound in itself.
+    // A complete layout of other programs, sound in itself.
     forged(
         |tree| {
             tree.0.retain(|path, _| !path.starts_with("oci/"));
@@ -235,7 +231,7 @@ fn forged_archives_are_named() {
             tar.extend_from_slice(&[0; 512]);
             tree.add(format!("{ARCHIVE}.gz"), gzip::compress(&tar));
         },
-        "multus-airgap-images-arm.tar.gz: bytes beside its entries",
+        "multus-airgap-images-arm.tar.gz: it has bytes outside of its entries",
     );
     forged(
         |tree| {
@@ -269,7 +265,7 @@ fn forged_archives_are_named() {
 }
 
 #[test]
-fn the_release_has_the_images_of_the_lock() {
+fn release_must_have_exactly_the_images_of_the_lock() {
     let version = env!("CARGO_PKG_VERSION");
     let own = format!("docker.io/multusrs/multus:v{version}");
     let renamed = |name: &str| {
@@ -357,4 +353,85 @@ fn forged_descriptions_are_named() {
         "its digests of charts are not those of charts/",
     );
     edited(|release| release.schema = 2, "schema 2 is not 1");
+}
+
+#[test]
+fn forged_charts_are_named() {
+    let version = env!("CARGO_PKG_VERSION");
+    let main = format!("assets/rke2-multus/rke2-multus-{version}.tgz");
+    let chart = format!("charts/{main}");
+    // Another chart, packed in the same way, in which a value differs.
+    let other = |tree: &Tree| {
+        let tar = gzip::decompress(tree.get(&chart).unwrap(), 1 << 20).unwrap();
+        let at = tar
+            .windows(9)
+            .position(|part| part == b"hostPath:")
+            .unwrap();
+        let mut tar = tar;
+        tar[at] = b'H';
+        gzip::compress(&tar)
+    };
+    forged(
+        |tree| {
+            let mut tar = gzip::decompress(tree.get(&chart).unwrap(), 1 << 20).unwrap();
+            let mut windows = tar.windows(8);
+            let at = windows.rposition(|part| part == b"\"arm64\",").unwrap();
+            tar[at + 1] = b'x';
+            tree.add(&chart, gzip::compress(&tar));
+        },
+        "it selects nodes of amd64, xrm64, arm, the images are made for",
+    );
+    forged(
+        |tree| tree.add(&chart, other(tree)),
+        "charts/index.yaml does not follow from the charts",
+    );
+    forged(
+        append(&chart, b"x"),
+        "1 bytes after the end of the gzip stream",
+    );
+    forged(
+        |tree| {
+            let index = String::from_utf8(tree.get("charts/index.yaml").unwrap().to_vec()).unwrap();
+            let digest = |bytes: &[u8]| archive::digest::sha256(bytes).hex();
+            let forged = other(tree);
+            let index = index.replace(&digest(tree.get(&chart).unwrap()), &digest(&forged));
+            tree.add("charts/index.yaml", index);
+            tree.add(&chart, forged);
+        },
+        &format!("manifests/rke2/multus.yaml does not have {chart}"),
+    );
+    forged(
+        |tree| drop(tree.0.remove(&chart)),
+        &format!("{chart} is missing"),
+    );
+    let embedded = format!("bindata/embed/static/charts/rke2-multus-{version}.tgz");
+    forged(flip(&embedded), &format!("{embedded} does not follow"));
+    let go = "bindata/go/static/zz_generated_bindata.go";
+    forged(append(go, b"// evil\n"), &format!("{go} does not follow"));
+    forged(
+        |tree| {
+            let evil = vec![(
+                format!("charts/rke2-multus-{version}.tgz"),
+                b"evil".to_vec(),
+            )];
+            let source = chart::bindata::go("static", Some("!no_stage"), &evil);
+            tree.add(go, source);
+        },
+        &format!("its asset charts/rke2-multus-{version}.tgz is not the packed one"),
+    );
+    forged(
+        append("manifests/k3s/multus.yaml", b"# evil\n"),
+        "does not follow from charts/ and manifests/",
+    );
+    forged(
+        append("manifests/rke2/multus.yaml", b"# evil\n"),
+        "bin/amd64/multus-distro does not carry manifests/rke2/multus.yaml",
+    );
+    forged(
+        |tree| {
+            let evil = program(Arch::Arm, b"carries nothing");
+            tree.add_program("bin/arm/multus-distro", evil);
+        },
+        "bin/arm/multus-distro does not carry charts/",
+    );
 }

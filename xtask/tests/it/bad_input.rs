@@ -1,4 +1,4 @@
-//! What a stranger gets wrong: one line that says what, where and what helps, the right status, and nothing changed.
+//! Wrong input: one line that says what is wrong, where and what helps, the right exit status, and nothing changed.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,11 @@ use std::{
 pub(crate) const FAILED: i32 = 1;
 const BAD_USAGE: i32 = 2;
 
-/// The program, with a memory of its own in `dir` and no need of git.
-pub(crate) fn xtask(dir: &Path, words: &[&str]) -> Command {
+/// Returns a command of the program, with a cache of its own in `dir` and without the need of git.
+pub(crate) fn xtask(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     prepare(&mut command, dir);
-    command.args(words);
+    command.args(args);
     command
 }
 
@@ -26,21 +26,23 @@ fn prepare(command: &mut Command, dir: &Path) {
         .env("SOURCE_DATE_EPOCH", "0");
 }
 
-/// The program where no file can have more than two kilobytes, as near to a full disk as one gets without root.
-fn xtask_without_room(dir: &Path, words: &[&str]) -> Command {
+/// Returns a command that can write no file of more than two kilobytes, which comes as near to a full disk as is possible without root.
+fn xtask_without_room(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("/bin/sh");
     prepare(&mut command, dir);
     command
         .args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$@\"", "sh"])
         .arg(env!("CARGO_BIN_EXE_xtask"))
-        .args(words);
+        .args(args);
     command
 }
 
+/// Runs the command; returns its exit status and stderr.
 pub(crate) fn output(mut command: Command) -> (i32, String) {
     let Output { status, stderr, .. } = command.output().expect("the built program starts");
-    let status = status.code().expect("it ends by itself");
-    (status, String::from_utf8(stderr).expect("it speaks UTF-8"))
+    let status = status.code().expect("no signal ends the program");
+    let stderr = String::from_utf8(stderr).expect("the program writes UTF-8");
+    (status, stderr)
 }
 
 #[track_caller]
@@ -54,11 +56,11 @@ pub(crate) fn refused(command: Command, status: i32, parts: &[&str]) {
     }
 }
 
-/// Everything below a folder, by path; folders have no bytes.
+/// Returns everything below a directory by path; directories have no bytes.
 fn content(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(dir).expect("a folder of the test") {
-        let path = entry.expect("a folder of the test").path();
+    for entry in fs::read_dir(dir).expect("a directory of the test") {
+        let path = entry.expect("a directory of the test").path();
         let bytes = (!path.is_dir()).then(|| fs::read(&path).expect("a file of the test"));
         if bytes.is_none() {
             found.extend(content(&path));
@@ -69,9 +71,9 @@ fn content(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
 }
 
 #[test]
-fn wrong_words_are_bad_usage() {
+fn wrong_arguments_are_bad_usage() {
     let dir = tempfile::tempdir().unwrap();
-    for (words, part) in [
+    for (args, part) in [
         (
             &["build", "--arch", "sparc"][..],
             "possible values: amd64, arm64, arm",
@@ -84,28 +86,28 @@ fn wrong_words_are_bad_usage() {
         (&["verify"], "<DIR>"),
         (&["chart", "package", "--arch", "arm"], "'--arch'"),
     ] {
-        refused(xtask(dir.path(), words), BAD_USAGE, &[part, "--help"]);
+        refused(xtask(dir.path(), args), BAD_USAGE, &[part, "--help"]);
     }
     assert!(content(dir.path()).is_empty());
 }
 
 #[test]
-fn a_folder_that_is_a_file_is_left_alone() {
+fn file_where_a_directory_is_expected_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis"), "mine").unwrap();
     let before = content(dir.path());
-    for words in [
+    for args in [
         &["chart", "package"][..],
         &["generate"],
         &["dist"],
         &["dist", "--arch", "amd64"],
     ] {
         for out in ["thesis", "thesis/dist"] {
-            let words = [words, &["--out", out]].concat();
+            let args = [args, &["--out", out]].concat();
             refused(
-                xtask(dir.path(), &words),
+                xtask(dir.path(), &args),
                 FAILED,
-                &[out, "name another place"],
+                &[out, "name another path"],
             );
         }
     }
@@ -113,34 +115,34 @@ fn a_folder_that_is_a_file_is_left_alone() {
 }
 
 #[test]
-fn without_room_the_former_files_stay() {
+fn full_disk_leaves_the_former_files() {
     let dir = tempfile::tempdir().unwrap();
     let former = dir.path().join("dist/charts/assets/k3s-multus-crd");
     fs::create_dir_all(&former).unwrap();
     fs::write(former.join("k3s-multus-crd-5.0.0.tgz"), "former").unwrap();
     fs::write(dir.path().join("dist/charts/index.yaml"), "former").unwrap();
     let before = content(dir.path());
-    for words in [&["chart", "package"][..], &["generate"]] {
-        let without_room = xtask_without_room(dir.path(), words);
+    for args in [&["chart", "package"][..], &["generate"]] {
+        let without_room = xtask_without_room(dir.path(), args);
         refused(without_room, FAILED, &["cannot write dist/", "make room"]);
         assert_eq!(content(dir.path()), before);
     }
-    // The same with room, so that the test proves what it says.
-    for words in [&["chart", "package"][..], &["generate"]] {
-        let (status, error) = output(xtask(dir.path(), words));
+    // With room the same commands succeed, so the lack of room was the reason.
+    for args in [&["chart", "package"][..], &["generate"]] {
+        let (status, error) = output(xtask(dir.path(), args));
         assert_eq!(status, 0, "{error}");
     }
 }
 
 #[test]
-fn full_stdout_is_told() {
+fn full_stdout_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let full = fs::OpenOptions::new()
         .write(true)
         .open("/dev/full")
         .unwrap();
     let mut index = xtask(dir.path(), &["chart", "index"]);
-    // `output` would put a pipe there.
+    // `output` would replace stdout by a pipe.
     index.stdout(full).stderr(std::process::Stdio::piped());
     let child = index.spawn().unwrap().wait_with_output().unwrap();
     let error = String::from_utf8(child.stderr).unwrap();
@@ -152,17 +154,17 @@ fn full_stdout_is_told() {
 }
 
 #[test]
-fn a_missing_toolchain_comes_with_its_cure() {
+fn missing_toolchain_is_reported_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     let tools = tempfile::tempdir().unwrap();
-    let bare = |words: &[&str]| {
-        let mut command = xtask(dir.path(), words);
+    let bare = |args: &[&str]| {
+        let mut command = xtask(dir.path(), args);
         command.env("PATH", tools.path());
         command
     };
     refused(bare(&["build"]), FAILED, &["rustc", "https://rustup.rs"]);
     let rustc = tools.path().join("rustc");
-    fs::write(&rustc, "#!/bin/sh\necho /no/such/folder\n").unwrap();
+    fs::write(&rustc, "#!/bin/sh\necho /no/such/dir\n").unwrap();
     fs::set_permissions(&rustc, fs::Permissions::from_mode(0o755)).unwrap();
     let missing = [
         "cannot build for arm64, arm",
@@ -180,7 +182,7 @@ fn a_missing_toolchain_comes_with_its_cure() {
 }
 
 #[test]
-fn steps_name_what_makes_their_input() {
+fn missing_input_is_reported_with_the_command_that_makes_it() {
     let dir = tempfile::tempdir().unwrap();
     let images = xtask(dir.path(), &["images", "--arch", "arm"]);
     refused(images, FAILED, &["cargo xtask build --arch arm --out dist"]);
@@ -194,21 +196,21 @@ fn steps_name_what_makes_their_input() {
 }
 
 #[test]
-fn what_is_no_release_is_told_before_it_is_read() {
+fn directory_that_is_not_a_release_is_refused_before_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
-    fs::create_dir(dir.path().join("folder")).unwrap();
-    for name in ["file", "folder", "absent"] {
+    fs::create_dir(dir.path().join("dir")).unwrap();
+    for name in ["file", "dir", "absent"] {
         let verify = xtask(dir.path(), &["verify", name]);
         refused(verify, FAILED, &[name, "cargo xtask dist"]);
     }
-    fs::write(dir.path().join("folder/SHA256SUMS"), "x\n").unwrap();
-    let verify = xtask(dir.path(), &["verify", "folder"]);
-    refused(verify, FAILED, &["folder", "SHA256SUMS is damaged"]);
+    fs::write(dir.path().join("dir/SHA256SUMS"), "x\n").unwrap();
+    let verify = xtask(dir.path(), &["verify", "dir"]);
+    refused(verify, FAILED, &["dir", "SHA256SUMS is damaged"]);
 }
 
 #[test]
-fn a_time_that_is_none_is_told() {
+fn invalid_source_date_epoch_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let mut index = xtask(dir.path(), &["chart", "index"]);
     index.env("SOURCE_DATE_EPOCH", "noon");

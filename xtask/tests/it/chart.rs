@@ -1,4 +1,4 @@
-//! `chart derive`, `merge`, `index --check` and `oci` on folders of the test's own.
+//! `chart derive`, `merge`, `index --check` and `oci` on directories of the test's own.
 
 use std::{fs, path::Path, process::Command};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::bad_input::{FAILED, output, refused, xtask};
 
-/// A chart as somebody else packs it: its description last.
+/// Returns a chart packed by another tool, which puts the description last.
 fn published(name: &str, version: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let about =
         format!("apiVersion: v2\nname: {name}\nversion: {version}\ndependencies:\n- name: sub\n");
@@ -30,22 +30,22 @@ fn published(name: &str, version: &str, more: &[(&str, &str)]) -> Vec<u8> {
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) {
     let path = dir.join(name);
-    fs::create_dir_all(path.parent().expect("it has one")).expect("a folder of the test");
-    fs::write(path, bytes).expect("a folder of the test");
+    fs::create_dir_all(path.parent().expect("it has one")).expect("a directory of the test");
+    fs::write(path, bytes).expect("a directory of the test");
 }
 
-/// What a command that succeeds says on stdout.
+/// Runs a command that has to succeed; returns its stdout.
 #[track_caller]
-fn says(mut command: Command) -> String {
+fn stdout(mut command: Command) -> String {
     let output = command.output().expect("the built program starts");
-    let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{words}");
-    String::from_utf8(output.stdout).expect("it speaks UTF-8")
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).expect("the program writes UTF-8")
 }
 
 fn merge(dir: &Path, layout: &str, charts: &[&str]) -> Command {
-    let words = ["chart", "merge", "--into", "repo", "--layout", layout];
-    xtask(dir, &[&words, charts].concat())
+    let args = ["chart", "merge", "--into", "repo", "--layout", layout];
+    xtask(dir, &[&args, charts].concat())
 }
 
 fn check(dir: &Path) -> Command {
@@ -53,7 +53,7 @@ fn check(dir: &Path) -> Command {
 }
 
 #[test]
-fn a_chart_is_derived_from_what_a_lock_names() {
+fn chart_is_derived_from_a_locked_archive() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = published("rke2-x", "v4.3.017", &[]);
     write(dir.path(), "mirror/rke2-x-v4.3.017.tgz", &bytes);
@@ -63,7 +63,7 @@ fn a_chart_is_derived_from_what_a_lock_names() {
     );
     write(dir.path(), "a.lock", line.as_bytes());
     let derive = |from: &str, name: &str, more: &[&str]| {
-        let words = [
+        let args = [
             "chart",
             "derive",
             "--from",
@@ -75,15 +75,15 @@ fn a_chart_is_derived_from_what_a_lock_names() {
             "--out",
             "out",
         ];
-        let mut command = xtask(dir.path(), &[&words, more].concat());
+        let mut command = xtask(dir.path(), &[&args, more].concat());
         command.env("MULTUS_MIRROR", dir.path().join("mirror"));
         command
     };
     let lock = ["--lock", "a.lock", "--drop", "sub"];
-    let said = says(derive("rke2-x-v4.3.017.tgz", "k3s-x", &lock));
+    let printed = stdout(derive("rke2-x-v4.3.017.tgz", "k3s-x", &lock));
     let made = fs::read(dir.path().join("out/k3s-x-4.3.17+upv4.3.017.tgz")).unwrap();
     assert_eq!(
-        said,
+        printed,
         format!("{}  k3s-x-4.3.17+upv4.3.017.tgz\n", sha256(&made).hex())
     );
     let package = Package::read(&made).unwrap();
@@ -121,14 +121,14 @@ fn a_chart_is_derived_from_what_a_lock_names() {
 }
 
 #[test]
-fn a_repository_grows_and_nothing_published_changes() {
+fn merge_adds_charts_and_changes_nothing_published() {
     let dir = tempfile::tempdir().unwrap();
     for (name, version) in [("x", "v4.3.008"), ("x", "v4.3.017"), ("x-crd", "4.3.017")] {
         let bytes = published(name, version, &[]);
         write(dir.path(), &format!("{name}-{version}.tgz"), &bytes);
     }
     assert_eq!(
-        says(merge(
+        stdout(merge(
             dir.path(),
             "rke2",
             &["x-v4.3.008.tgz", "x-crd-4.3.017.tgz"]
@@ -139,7 +139,7 @@ fn a_repository_grows_and_nothing_published_changes() {
     let before = fs::read_to_string(repo.join("index.yaml")).unwrap();
     write(dir.path(), "before.yaml", before.as_bytes());
     assert_eq!(
-        says(merge(
+        stdout(merge(
             dir.path(),
             "rke2",
             &["x-v4.3.017.tgz", "x-v4.3.008.tgz"]
@@ -161,12 +161,12 @@ fn a_repository_grows_and_nothing_published_changes() {
             .all(|line| index.lines().any(|found| found == line))
     );
     assert!(index.find("version: v4.3.017").unwrap() < index.find("version: v4.3.008").unwrap());
-    assert_eq!(says(merge(dir.path(), "rke2", &["x-v4.3.017.tgz"])), "");
+    assert_eq!(stdout(merge(dir.path(), "rke2", &["x-v4.3.017.tgz"])), "");
     assert_eq!(fs::read_to_string(repo.join("index.yaml")).unwrap(), index);
-    assert_eq!(says(check(dir.path())), "");
+    assert_eq!(stdout(check(dir.path())), "");
     let json = |mut command: Command| -> Value {
         command.arg("--json");
-        serde_json::from_str(&says(command)).unwrap()
+        serde_json::from_str(&stdout(command)).unwrap()
     };
     assert_eq!(
         json(merge(dir.path(), "rke2", &["x-v4.3.017.tgz"])),
@@ -175,7 +175,7 @@ fn a_repository_grows_and_nothing_published_changes() {
     let sound = json!({"entries": 3, "archives": 3, "unpacked": 3, "elsewhere": 0, "findings": []});
     assert_eq!(json(check(dir.path())), sound);
     // This project's own, as the other distro lays them out.
-    let own = says(merge(dir.path(), "k3s", &[]));
+    let own = stdout(merge(dir.path(), "k3s", &[]));
     assert_eq!(own.lines().count(), 2, "{own}");
     let version = own.lines().next().unwrap().split(' ').nth(1).unwrap();
     assert!(
@@ -184,7 +184,7 @@ fn a_repository_grows_and_nothing_published_changes() {
     );
     let mut against = check(dir.path());
     against.args(["--against", "before.yaml"]);
-    assert_eq!(says(against), "");
+    assert_eq!(stdout(against), "");
 
     let index = fs::read_to_string(repo.join("index.yaml")).unwrap();
     let other = published("x", "v4.3.017", &[("templates/y.yaml", "")]);
@@ -194,7 +194,7 @@ fn a_repository_grows_and_nothing_published_changes() {
         FAILED,
         &[
             "cannot publish other.tgz",
-            "with other bytes: give it a new version",
+            "with other bytes: give the chart a new version",
         ],
     );
     // The index alone knows the version.
@@ -202,7 +202,7 @@ fn a_repository_grows_and_nothing_published_changes() {
     refused(
         merge(dir.path(), "rke2", &["other.tgz"]),
         FAILED,
-        &["charts/x/x/v4.3.017 is there with other files"],
+        &["charts/x/x/v4.3.017 is published with other files"],
     );
     fs::remove_dir_all(repo.join("charts/x")).unwrap();
     refused(
@@ -210,12 +210,12 @@ fn a_repository_grows_and_nothing_published_changes() {
         FAILED,
         &["cannot merge into repo/index.yaml: x v4.3.017 is published with sha256:"],
     );
-    let leftover = published("x", "v5.0.0", &[("values.yaml.orig", "")]);
-    write(dir.path(), "leftover.tgz", &leftover);
+    let stray = published("x", "v5.0.0", &[("values.yaml.orig", "")]);
+    write(dir.path(), "stray.tgz", &stray);
     refused(
-        merge(dir.path(), "rke2", &["leftover.tgz"]),
+        merge(dir.path(), "rke2", &["stray.tgz"]),
         FAILED,
-        &["its values.yaml.orig is a leftover"],
+        &["its values.yaml.orig is a stray file"],
     );
     write(dir.path(), "path.tgz", &published("x", "1/../../../y", &[]));
     refused(
@@ -228,7 +228,7 @@ fn a_repository_grows_and_nothing_published_changes() {
 }
 
 #[test]
-fn what_is_wrong_with_a_repository_is_listed() {
+fn faults_of_a_repository_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let names = ["a-1.0.0", "a-1.0.1", "a-1.0.2"];
     for name in names {
@@ -239,12 +239,12 @@ fn what_is_wrong_with_a_repository_is_listed() {
         );
     }
     let files = names.map(|name| format!("{name}.tgz"));
-    says(merge(
+    stdout(merge(
         dir.path(),
         "k3s",
         &files.each_ref().map(String::as_str),
     ));
-    says(check(dir.path()));
+    stdout(check(dir.path()));
     fs::copy(
         dir.path().join("repo/index.yaml"),
         dir.path().join("before.yaml"),
@@ -302,38 +302,41 @@ fn what_is_wrong_with_a_repository_is_listed() {
     refused(
         check(dir.path()),
         FAILED,
-        &["name the folder of a charts repository"],
+        &["name the directory of a charts repository"],
     );
 }
 
 #[test]
-fn the_packed_charts_are_a_sound_repository() {
+fn packed_charts_are_a_sound_repository() {
     let dir = tempfile::tempdir().unwrap();
-    says(xtask(dir.path(), &["chart", "package"]));
-    let (status, said) = output(xtask(dir.path(), &["chart", "index", "--check"]));
-    assert_eq!(status, 0, "{said}");
+    stdout(xtask(dir.path(), &["chart", "package"]));
+    let (status, stderr) = output(xtask(dir.path(), &["chart", "index", "--check"]));
+    assert_eq!(status, 0, "{stderr}");
     assert!(
-        said.contains("dist/charts: 4 entries, 4 archives, 0 unpacked"),
-        "{said}"
+        stderr.contains("dist/charts: 4 entries, 4 archives, 0 unpacked"),
+        "{stderr}"
     );
 }
 
 #[test]
-fn charts_become_a_layout_of_artifacts() {
+fn charts_are_written_as_a_layout_of_artifacts() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = published("x", "1.0.0+up1", &[]);
     write(dir.path(), "x.tgz", &bytes);
-    let words = ["chart", "oci", "--out", "oci", "x.tgz"];
-    let said = says(xtask(dir.path(), &words));
+    let args = ["chart", "oci", "--out", "oci", "x.tgz"];
+    let printed = stdout(xtask(dir.path(), &args));
     let layout = Layout::read(&dir.path().join("oci")).unwrap();
-    assert_eq!(said, format!("x:1.0.0_up1 {}\n", layout.images[0].digest));
+    assert_eq!(
+        printed,
+        format!("x:1.0.0_up1 {}\n", layout.images[0].digest)
+    );
     assert_eq!(layout.blobs.get(&sha256(&bytes)), Some(&bytes));
     assert_eq!(layout.blobs.len(), 3);
     refused(
-        xtask(dir.path(), &words),
+        xtask(dir.path(), &args),
         FAILED,
-        &["oci is there: name a new folder"],
+        &["oci exists already: name a new directory"],
     );
-    let own = says(xtask(dir.path(), &["chart", "oci", "--out", "own"]));
+    let own = stdout(xtask(dir.path(), &["chart", "oci", "--out", "own"]));
     assert_eq!(own.lines().count(), 4, "{own}");
 }

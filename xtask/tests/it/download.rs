@@ -11,10 +11,12 @@ use archive::digest::sha256;
 
 use crate::{
     bad_input::{FAILED, output, refused, xtask},
-    server::{Server, answer, part, rest, whole, without_proxies},
+    server::{Server, complete, part, response, rest, without_proxies},
 };
 
 const CONTENT: &[u8] = b"what somebody published";
+/// What the program says about a file of another digest.
+const OTHER_FILE: &str = "has a file of sha256";
 
 /// Writes a lock that names one file at these addresses.
 fn lock(dir: &Path, bases: &[&str]) {
@@ -24,7 +26,7 @@ fn lock(dir: &Path, bases: &[&str]) {
         .collect();
     let addresses = addresses.join(" ");
     let line = format!("{} v1 {addresses}\n", sha256(CONTENT).hex());
-    fs::write(dir.join("a.lock"), format!("# of others\n{line}")).expect("a folder of the test");
+    fs::write(dir.join("a.lock"), format!("# of others\n{line}")).expect("a directory of the test");
 }
 
 fn download(dir: &Path) -> Command {
@@ -41,40 +43,40 @@ fn download_with(dir: &Path, name: &str, value: impl AsRef<std::ffi::OsStr>) -> 
 
 #[track_caller]
 fn succeeds(command: Command, expected: &str) {
-    let (status, said) = output(command);
-    assert_eq!((status, said.trim()), (0, expected));
+    let (status, stderr) = output(command);
+    assert_eq!((status, stderr.trim()), (0, expected));
 }
 
 fn file(dir: &Path) -> PathBuf {
     dir.join("target/download/file.tgz")
 }
 
-/// What is below target/download.
+/// Returns the names in target/download.
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir.join("target/download"));
     let name = |entry: std::io::Result<fs::DirEntry>| {
-        let name = entry.expect("a folder of the test").file_name();
+        let name = entry.expect("a directory of the test").file_name();
         name.into_string().expect("a plain name")
     };
     entries.into_iter().flatten().map(name).collect()
 }
 
-/// A folder with a lock on this server, and with what an earlier attempt left.
-fn folder(server: &Server, begun: &[u8]) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a folder of the test");
+/// Makes a directory with a lock that names this server, and with the part that an earlier attempt left.
+fn work_dir(server: &Server, begun: &[u8]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory of the test");
     lock(dir.path(), &[&server.base]);
     if !begun.is_empty() {
         let part = dir.path().join("target/download/file.tgz.part");
-        fs::create_dir_all(part.parent().expect("it has one")).expect("a folder of the test");
-        fs::write(part, begun).expect("a folder of the test");
+        fs::create_dir_all(part.parent().expect("it has one")).expect("a directory of the test");
+        fs::write(part, begun).expect("a directory of the test");
     }
     dir
 }
 
-/// The file comes, by requests from these offsets on.
+/// Asserts that the file arrives, by requests from these offsets on.
 #[track_caller]
 fn arrives(server: &Server, begun: &[u8], offsets: &[usize]) {
-    let dir = folder(server, begun);
+    let dir = work_dir(server, begun);
     succeeds(download(dir.path()), "file.tgz v1: fetched");
     let found = fs::read(file(dir.path())).expect("it was fetched");
     assert_eq!(found, CONTENT);
@@ -82,31 +84,31 @@ fn arrives(server: &Server, begun: &[u8], offsets: &[usize]) {
     assert_eq!(server.offsets(), offsets);
 }
 
-/// The file does not come, and nothing is left that is wrong.
+/// Asserts that the download fails and leaves no wrong file.
 #[track_caller]
 fn fails(server: &Server, parts: &[&str]) {
-    let dir = folder(server, b"");
-    let place = format!("{}/file.tgz", server.base);
-    refused(download(dir.path()), FAILED, &[parts, &[&place]].concat());
+    let dir = work_dir(server, b"");
+    let address = format!("{}/file.tgz", server.base);
+    refused(download(dir.path()), FAILED, &[parts, &[&address]].concat());
     assert!(!file(dir.path()).exists());
 }
 
 #[test]
-fn what_is_right_costs_nothing() {
+fn current_file_costs_no_connection() {
     let server = Server::start(|_, request| rest(CONTENT, request.range));
-    let dir = folder(&server, b"");
+    let dir = work_dir(&server, b"");
     let path = file(dir.path());
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, CONTENT).unwrap();
     let time = fs::metadata(&path).unwrap().modified().unwrap();
-    // There is no curl in an empty folder.
+    // No curl is found there.
     succeeds(
         download_with(dir.path(), "PATH", dir.path()),
-        "file.tgz v1: is there",
+        "file.tgz v1: up to date",
     );
     assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), time);
     assert_eq!(server.offsets(), [0; 0]);
-    // The same without the file, so that the test proves what it says.
+    // Without the right file curl is required, so the first run did without it.
     fs::write(&path, "damaged").unwrap();
     refused(
         download_with(dir.path(), "PATH", dir.path()),
@@ -118,25 +120,25 @@ fn what_is_right_costs_nothing() {
 }
 
 #[test]
-fn scripts_are_told_what_is_there() {
+fn json_names_files_and_whether_they_were_there() {
     let server = Server::start(|_, request| rest(CONTENT, request.range));
-    let dir = folder(&server, b"");
+    let dir = work_dir(&server, b"");
     let path = file(dir.path());
     for was_there in [false, true] {
         let output = download(dir.path()).arg("--json").output().unwrap();
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let expected = serde_json::json!([
             {"path": path, "version": "v1", "sha256": sha256(CONTENT).hex(), "was_there": was_there}
         ]);
-        assert_eq!(told, expected);
+        assert_eq!(printed, expected);
     }
 }
 
 #[test]
 fn mirrors_come_first() {
     let server = Server::start(|_, request| match request.target.as_str() {
-        "/mirror/file.tgz" => whole(CONTENT),
-        _ => answer("404 Not Found", b""),
+        "/mirror/file.tgz" => complete(CONTENT),
+        _ => response("404 Not Found", b""),
     });
     let dir = tempfile::tempdir().unwrap();
     let (path, mirror) = (file(dir.path()), dir.path().join("mirror"));
@@ -149,7 +151,7 @@ fn mirrors_come_first() {
     );
     assert_eq!(fs::read(&path).unwrap(), CONTENT);
     assert_eq!(server.offsets(), [0; 0]);
-    // Several: a folder without it, an address without it, an address with it.
+    // Several mirrors: a directory without it, an address without it, an address with it.
     fs::remove_file(&path).unwrap();
     fs::remove_file(mirror.join("file.tgz")).unwrap();
     let several = format!(
@@ -159,18 +161,18 @@ fn mirrors_come_first() {
         server.base
     );
     let expected = format!("file.tgz v1: fetched from {}/mirror/file.tgz", server.base);
-    let (status, said) = output(download_with(dir.path(), "MULTUS_MIRROR", several));
+    let (status, stderr) = output(download_with(dir.path(), "MULTUS_MIRROR", several));
     assert_eq!(
-        (status, said.lines().last()),
+        (status, stderr.lines().last()),
         (0, Some(expected.as_str())),
-        "{said}"
+        "{stderr}"
     );
     assert!(
-        said.contains(&format!(
+        stderr.contains(&format!(
             "cannot fetch {}/x/file.tgz: curl: (22)",
             server.base
         )),
-        "{said}"
+        "{stderr}"
     );
     // Those of the lock file come last.
     fs::remove_file(&path).unwrap();
@@ -178,26 +180,22 @@ fn mirrors_come_first() {
         dir.path(),
         &[&server.base, &format!("{}/mirror", server.base)],
     );
-    let (status, said) = output(download(dir.path()));
+    let (status, stderr) = output(download(dir.path()));
     assert_eq!(
-        (status, said.lines().last()),
+        (status, stderr.lines().last()),
         (0, Some(expected.as_str())),
-        "{said}"
+        "{stderr}"
     );
 }
 
 #[test]
-fn other_bytes_are_never_taken() {
-    let server = Server::start(|_, _| whole(b"other"));
+fn file_with_another_digest_is_never_taken() {
+    let server = Server::start(|_, _| complete(b"other"));
     fails(
         &server,
-        &[
-            "answers with a file of sha256",
-            &sha256(b"other").hex(),
-            &sha256(CONTENT).hex(),
-        ],
+        &[OTHER_FILE, &sha256(b"other").hex(), &sha256(CONTENT).hex()],
     );
-    let dir = folder(&server, b"");
+    let dir = work_dir(&server, b"");
     fs::create_dir(dir.path().join("mirror")).unwrap();
     fs::write(dir.path().join("mirror/file.tgz"), "else").unwrap();
     let found = format!("mirror/file.tgz has the sha256 {}", sha256(b"else").hex());
@@ -205,7 +203,7 @@ fn other_bytes_are_never_taken() {
         found.as_str(),
         "unset MULTUS_MIRROR",
         &server.base,
-        "answers with a file",
+        OTHER_FILE,
     ];
     refused(
         download_with(dir.path(), "MULTUS_MIRROR", dir.path().join("mirror")),
@@ -216,14 +214,14 @@ fn other_bytes_are_never_taken() {
 }
 
 #[test]
-fn a_transfer_goes_on_where_it_ended() {
+fn transfer_resumes_where_it_ended() {
     for (begun, offsets) in [
         (&b""[..], &[0][..]),
         (&CONTENT[..5], &[5]),
-        // Nothing of it, then more than all of it: begun again.
+        // Wrong bytes, then more bytes than the file has: started again.
         (b"xxxxx", &[5, 0]),
         (b"more than there is to be had of it", &[34, 0]),
-        // All of it: nobody is asked.
+        // The complete file: no request is made.
         (CONTENT, &[]),
     ] {
         let server = Server::start(|_, request| rest(CONTENT, request.range));
@@ -232,29 +230,35 @@ fn a_transfer_goes_on_where_it_ended() {
 }
 
 #[test]
-fn cut_connections_are_gone_on_with() {
-    // Seven bytes of every answer arrive.
+fn transfer_resumes_after_cut_connections() {
+    // Seven bytes of every response arrive.
     let server = Server::start(|_, request| {
         let full = rest(CONTENT, request.range);
         let body = full.len() - (CONTENT.len() - request.range.unwrap_or(0));
         full[..full.len().min(body + 7)].to_vec()
     });
     arrives(&server, b"", &[0, 7, 14, 21]);
-    // Cut before the first byte of an answer.
-    let server = Server::start(|nth, _| if nth < 2 { Vec::new() } else { whole(CONTENT) });
+    // Cut before the first byte of a response.
+    let server = Server::start(|nth, _| {
+        if nth < 2 {
+            Vec::new()
+        } else {
+            complete(CONTENT)
+        }
+    });
     arrives(&server, b"", &[0, 0, 0]);
-    // A server without ranges is asked for all of it, and once.
-    let server = Server::start(|_, _| whole(CONTENT));
+    // A server without ranges sends the complete file, and is asked once.
+    let server = Server::start(|_, _| complete(CONTENT));
     arrives(&server, &CONTENT[..5], &[5]);
 }
 
 #[test]
-fn what_is_cut_for_ever_stays_for_the_next_time() {
+fn part_stays_for_the_next_run_when_every_attempt_is_cut() {
     let server = Server::start(|_, request| match request.range {
         None => part(CONTENT, 5),
         Some(_) => Vec::new(),
     });
-    let dir = folder(&server, b"");
+    let dir = work_dir(&server, b"");
     refused(download(dir.path()), FAILED, &["4 times in a row"]);
     assert_eq!(server.offsets(), [0, 5, 5, 5, 5]);
     assert_eq!(names(dir.path()), ["file.tgz.part"]);
@@ -267,67 +271,65 @@ fn what_is_cut_for_ever_stays_for_the_next_time() {
 #[test]
 fn redirects_are_followed() {
     let server = Server::start(|_, request| match request.target.as_str() {
-        "/file.tgz" => answer("302 Found\r\nLocation: /one", b"some text"),
-        "/one" => answer("307 Temporary Redirect\r\nLocation: ./two?x=y", b""),
+        "/file.tgz" => response("302 Found\r\nLocation: /one", b"some text"),
+        "/one" => response("307 Temporary Redirect\r\nLocation: ./two?x=y", b""),
         "/two?x=y" => rest(CONTENT, request.range),
-        _ => answer("404 Not Found", b""),
+        _ => response("404 Not Found", b""),
     });
     arrives(&server, &CONTENT[..5], &[5, 5, 5]);
-    let server = Server::start(|_, _| answer("301 Moved Permanently\r\nLocation: /file.tgz", b""));
+    let server =
+        Server::start(|_, _| response("301 Moved Permanently\r\nLocation: /file.tgz", b""));
     fails(&server, &["curl: (47)"]);
-    let server = Server::start(|_, _| answer("302 Found\r\nLocation: file:///etc/passwd", b""));
+    let server = Server::start(|_, _| response("302 Found\r\nLocation: file:///etc/passwd", b""));
     fails(&server, &["curl: (1)"]);
 }
 
 #[test]
-fn lies_are_seen_through() {
-    // Another part than the one that was asked for, then all of it.
+fn wrong_responses_are_detected() {
+    // Another range than the requested one, then the complete file.
     let wrong = |nth: usize| match nth {
-        0 => answer(
+        0 => response(
             "206 Partial Content\r\nContent-Range: bytes 3-22/23",
             &CONTENT[3..],
         ),
-        _ => whole(CONTENT),
+        _ => complete(CONTENT),
     };
     let server = Server::start(move |nth, _| wrong(nth));
     arrives(&server, &CONTENT[..5], &[5, 0]);
-    // A part that nobody asked for, whenever it is asked.
+    // Another range than the requested one, every time.
     let server = Server::start(move |_, _| wrong(0));
     fails(&server, &["contradicts itself", "4 times in a row"]);
-    // More than there is, in its length and in its bytes.
-    let server = Server::start(|_, _| [whole(CONTENT), b" and more".to_vec()].concat());
+    // More bytes than the length in the head, then more than the file has.
+    let server = Server::start(|_, _| [complete(CONTENT), b" and more".to_vec()].concat());
     arrives(&server, b"", &[0]);
     let long = [CONTENT, b" and more"].concat();
-    let server = Server::start(move |_, _| whole(&long));
-    fails(&server, &["answers with a file of sha256"]);
+    let server = Server::start(move |_, _| complete(&long));
+    fails(&server, &[OTHER_FILE]);
     // A success without a file.
-    let server = Server::start(|_, _| answer("204 No Content", b""));
-    fails(
-        &server,
-        &["answers with a file of sha256", &sha256(b"").hex()],
-    );
+    let server = Server::start(|_, _| response("204 No Content", b""));
+    fails(&server, &[OTHER_FILE, &sha256(b"").hex()]);
 }
 
 #[test]
-fn what_may_pass_is_waited_for_and_nothing_else() {
+fn temporary_errors_alone_are_retried() {
     let server = Server::start(|nth, _| match nth {
-        0 => answer("503 Service Unavailable", b"later"),
-        1 => answer("429 Too Many Requests", b""),
-        _ => whole(CONTENT),
+        0 => response("503 Service Unavailable", b"later"),
+        1 => response("429 Too Many Requests", b""),
+        _ => complete(CONTENT),
     });
     arrives(&server, b"", &[0, 0, 0]);
-    let server = Server::start(|_, _| answer("500 Internal Server Error", b""));
+    let server = Server::start(|_, _| response("500 Internal Server Error", b""));
     fails(&server, &["curl: (22)", "500", "4 times in a row"]);
-    let server = Server::start(|_, _| answer("404 Not Found", b""));
+    let server = Server::start(|_, _| response("404 Not Found", b""));
     fails(&server, &["curl: (22)", "404"]);
     assert_eq!(server.offsets(), [0]);
 }
 
 #[test]
-fn proxies_are_used_but_for_those_that_need_none() {
+fn proxies_are_used_except_for_no_proxy() {
     let proxy = Server::start(|_, request| match request.target.as_str() {
-        "http://host.invalid/file.tgz" => whole(CONTENT),
-        _ => answer("403 Forbidden", b""),
+        "http://host.invalid/file.tgz" => complete(CONTENT),
+        _ => response("403 Forbidden", b""),
     });
     let dir = tempfile::tempdir().unwrap();
     lock(dir.path(), &["http://host.invalid"]);
@@ -347,7 +349,7 @@ fn proxies_are_used_but_for_those_that_need_none() {
     );
     let targets = proxy.targets();
     assert_eq!(targets.last().map(String::as_str), Some("host.invalid:443"));
-    let direct = Server::start(|_, _| whole(CONTENT));
+    let direct = Server::start(|_, _| complete(CONTENT));
     lock(dir.path(), &[&direct.base]);
     let mut command = download_with(dir.path(), "HTTP_PROXY", &proxy.base);
     command.env("NO_PROXY", "example.com,127.0.0.1");
@@ -357,9 +359,9 @@ fn proxies_are_used_but_for_those_that_need_none() {
 }
 
 #[test]
-fn what_cannot_be_had_comes_with_its_cure() {
+fn failures_are_reported_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
-    // A port that was just free and is nobody's.
+    // A port that was just free, on which nothing listens.
     let address = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -367,17 +369,17 @@ fn what_cannot_be_had_comes_with_its_cure() {
     lock(dir.path(), &[&format!("http://{address}")]);
     let parts = [
         &format!("cannot fetch http://{address}/file.tgz: curl: "),
-        "put file.tgz into a folder and name that in MULTUS_MIRROR",
+        "put file.tgz into a directory and name that in MULTUS_MIRROR",
     ];
     refused(download(dir.path()), FAILED, &parts);
     let absent = dir.path().join("absent");
     refused(
         download_with(dir.path(), "MULTUS_MIRROR", absent),
         FAILED,
-        &["absent, which is no folder"],
+        &["absent, which is not a directory"],
     );
     fs::write(dir.path().join("a.lock"), "x\n").unwrap();
-    refused(download(dir.path()), FAILED, &["a.lock:1: 1 words"]);
+    refused(download(dir.path()), FAILED, &["a.lock:1: 1 fields"]);
     fs::remove_file(dir.path().join("a.lock")).unwrap();
     refused(download(dir.path()), FAILED, &["cannot read a.lock"]);
     assert_eq!(names(dir.path()), [""; 0]);

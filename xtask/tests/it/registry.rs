@@ -1,4 +1,4 @@
-//! `airgap pull` from a registry on loopback that is busy, wants a login, or is behind a proxy.
+//! `airgap pull` from a registry on loopback that is busy, requires a login, or is behind a proxy.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use archive::{
 
 use crate::{
     bad_input::{FAILED, output, refused, xtask},
-    server::{Request, Server, answer, without_proxies},
+    server::{Request, Server, response, without_proxies},
 };
 
 /// An image for one architecture, and the digest of its index.
@@ -43,23 +43,23 @@ impl Image {
         Self { layout, digest }
     }
 
-    /// What a registry answers that lets everybody in.
-    fn give(&self, target: &str) -> Vec<u8> {
+    /// Responds as a registry that requires no login.
+    fn respond(&self, target: &str) -> Vec<u8> {
         let path = target.split("://").last().unwrap_or_default();
         let path = &path[path.find('/').unwrap_or_default()..];
         if path == "/v2/" {
-            return answer("200 OK", b"{}");
+            return response("200 OK", b"{}");
         }
         let digest = path.rsplit('/').next().and_then(|word| word.parse().ok());
         let Some(bytes) = digest.and_then(|digest| self.layout.blobs.get(&digest)) else {
-            return answer("404 Not Found", b"");
+            return response("404 Not Found", b"");
         };
         let kind = if digest == Some(self.digest) {
             oci::INDEX
         } else {
             oci::MANIFEST
         };
-        answer(&format!("200 OK\r\nContent-Type: {kind}"), bytes)
+        response(&format!("200 OK\r\nContent-Type: {kind}"), bytes)
     }
 }
 
@@ -67,8 +67,8 @@ impl Image {
 fn pull(dir: &Path, host: &str, words: &[&str]) -> Command {
     let image = Image::new();
     let line = format!("core {host}/x/y:1 {}\n", image.digest);
-    fs::write(dir.join("images.lock"), line).expect("a folder of the test");
-    drop(fs::remove_dir_all(dir.join("store")));
+    fs::write(dir.join("images.lock"), line).expect("a directory of the test");
+    let _ = fs::remove_dir_all(dir.join("store"));
     let common = [
         "airgap",
         "pull",
@@ -88,77 +88,77 @@ fn pull(dir: &Path, host: &str, words: &[&str]) -> Command {
 
 #[track_caller]
 fn succeeds(command: Command) {
-    let (status, said) = output(command);
-    assert_eq!(status, 0, "{said}");
+    let (status, stderr) = output(command);
+    assert_eq!(status, 0, "{stderr}");
 }
 
 fn host(server: &Server) -> String {
     server.base.replace("http://", "")
 }
 
-/// A registry that says "not now" once, and how long.
+/// Starts a registry that refuses one request, and says for how long it is busy.
 fn busy(status: &'static str, seconds: &'static str) -> Server {
     let (image, manifests) = (Image::new(), AtomicUsize::new(0));
     Server::start(move |_, request| {
         let is_manifest = request.target.contains("/manifests/");
-        // The refusal, and the question how long it holds.
+        // The refusal, and the request by which the client learns how long it lasts.
         if is_manifest && manifests.fetch_add(1, SeqCst) < 2 {
-            return answer(&format!("{status}\r\nRetry-After: {seconds}"), b"");
+            return response(&format!("{status}\r\nRetry-After: {seconds}"), b"");
         }
-        image.give(&request.target)
+        image.respond(&request.target)
     })
 }
 
 #[test]
-fn a_busy_registry_is_left_alone_for_as_long_as_it_wants() {
+fn busy_registry_is_retried_after_the_time_that_it_names() {
     let dir = tempfile::tempdir().unwrap();
     for status in ["429 Too Many Requests", "503 Service Unavailable"] {
         let (server, start) = (busy(status, "1"), Instant::now());
         succeeds(pull(dir.path(), &host(&server), &["--plain-http"]));
         assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
-        let asked = server.asked();
-        let methods = asked
+        let requests = server.requests();
+        let methods = requests
             .iter()
             .filter(|one| one.target.contains("/manifests/"))
             .map(|one| one.method.as_str());
         assert_eq!(methods.collect::<Vec<_>>(), ["GET", "HEAD", "GET", "GET"]);
     }
     let (server, start) = (busy("429 Too Many Requests", "3600"), Instant::now());
-    let words = ["is busy for 3600 s more by its own word"];
+    let expected = ["is busy for 3600 s more"];
     refused(
         pull(dir.path(), &host(&server), &["--plain-http"]),
         FAILED,
-        &words,
+        &expected,
     );
     assert!(start.elapsed() < Duration::from_secs(30));
 }
 
-/// A registry for `me` with `word` alone.
+/// Starts a registry that requires the login `me` with the password `word`.
 fn closed() -> Server {
     let image = Image::new();
     Server::start(move |_, request: &Request| {
         if request.authorization.as_deref() == Some("Basic bWU6d29yZA==") {
-            return image.give(&request.target);
+            return image.respond(&request.target);
         }
         let wanted = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
-        answer(wanted, b"{}")
+        response(wanted, b"{}")
     })
 }
 
-/// A program that keeps one login, and puts down nothing else.
+/// Writes a credential helper that has one login.
 fn helper(dir: &Path, server: &str) {
     let path = dir.join("bin/docker-credential-keeper");
-    fs::create_dir_all(dir.join("bin")).expect("a folder of the test");
-    fs::create_dir_all(dir.join("docker")).expect("a folder of the test");
+    fs::create_dir_all(dir.join("bin")).expect("a directory of the test");
+    fs::create_dir_all(dir.join("docker")).expect("a directory of the test");
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = get ] || exit 2\ncase \"$(cat)\" in\n{server}) echo '{{\"Username\": \"me\", \"Secret\": \"word\"}}';;\n*) echo 'credentials not found in native keychain'; exit 1;;\nesac\n"
     );
-    fs::write(&path, script).expect("a folder of the test");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a folder of the test");
+    fs::write(&path, script).expect("a directory of the test");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a directory of the test");
 }
 
 #[test]
-fn credential_helpers_are_asked() {
+fn credential_helpers_provide_logins() {
     let (dir, server) = (tempfile::tempdir().unwrap(), closed());
     let host = host(&server);
     helper(dir.path(), &host);
@@ -174,24 +174,24 @@ fn credential_helpers_are_asked() {
         r#"{{"credHelpers": {{"{host}": "keeper"}}}}"#
     )));
     succeeds(with(r#"{"credsStore": "keeper"}"#));
-    let cure = ["give --user and MULTUS_REGISTRY_PASSWORD"];
-    refused(with("{}"), FAILED, &cure);
-    // It keeps one, but not for this registry.
+    let hint = ["give --user and MULTUS_REGISTRY_PASSWORD"];
+    refused(with("{}"), FAILED, &hint);
+    // The helper has a login, but not for this registry.
     helper(dir.path(), "other.example");
-    refused(with(r#"{"credsStore": "keeper"}"#), FAILED, &cure);
-    let gone = ["docker-credential-gone", "put it into PATH"];
-    refused(with(r#"{"credsStore": "gone"}"#), FAILED, &gone);
+    refused(with(r#"{"credsStore": "keeper"}"#), FAILED, &hint);
+    let absent = ["docker-credential-absent", "put it into PATH"];
+    refused(with(r#"{"credsStore": "absent"}"#), FAILED, &absent);
 }
 
 #[test]
-fn proxies_are_used_but_for_those_that_need_none() {
+fn proxies_are_used_except_for_no_proxy() {
     let dir = tempfile::tempdir().unwrap();
     let (image, other) = (Image::new(), Image::new());
     let proxy = Server::start(move |_, request| {
         if request.target.starts_with("http://registry.invalid/v2/") {
-            return image.give(&request.target);
+            return image.respond(&request.target);
         }
-        answer("403 Forbidden", b"")
+        response("403 Forbidden", b"")
     });
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
         let mut command = pull(dir.path(), "registry.invalid", &["--plain-http"]);
@@ -204,7 +204,7 @@ fn proxies_are_used_but_for_those_that_need_none() {
     let targets = proxy.targets();
     let last = targets.last().map(String::as_str);
     assert_eq!(last, Some("registry.invalid:443"));
-    let direct = Server::start(move |_, request| other.give(&request.target));
+    let direct = Server::start(move |_, request| other.respond(&request.target));
     let mut command = pull(dir.path(), &host(&direct), &["--plain-http"]);
     command
         .env("HTTP_PROXY", &proxy.base)

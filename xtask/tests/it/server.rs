@@ -1,4 +1,4 @@
-//! A server of the test's own: every answer is bytes that the test chooses, right or wrong.
+//! An HTTP server of the test's own: every response is bytes that the test chooses, right or wrong.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -8,64 +8,60 @@ use std::{
     thread,
 };
 
-/// What somebody asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// The first word.
     pub(crate) method: String,
-    /// As it stands in the first line.
+    /// The second part of the request line.
     pub(crate) target: String,
-    /// The first byte, where a range is asked for.
+    /// The first byte of a requested range.
     pub(crate) range: Option<usize>,
-    /// Who asks.
     pub(crate) authorization: Option<String>,
 }
 
 pub(crate) struct Server {
     pub(crate) base: String,
-    asked: Arc<Mutex<Vec<Request>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
-    /// Answers one request a connection; the function is told how many came before.
-    pub(crate) fn start(answer: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> Self {
+    /// Serves one request per connection; the function gets the number of earlier requests, and the request.
+    pub(crate) fn start(respond: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("sockets of the test work");
         let address = listener.local_addr().expect("sockets of the test work");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.expect("sockets of the test work");
                 let request = request(&stream);
                 let nth = {
-                    let mut seen = seen.lock().expect("nobody panicked");
+                    let mut seen = seen.lock().expect("no thread panicked");
                     seen.push(request.clone());
                     seen.len() - 1
                 };
-                // Who has seen enough hangs up.
-                let _ = stream.write_all(&answer(nth, &request));
+                // A client may close the connection before the end.
+                let _ = stream.write_all(&respond(nth, &request));
             }
         });
         Self {
             base: format!("http://{address}"),
-            asked,
+            requests,
         }
     }
 
-    /// From which byte each request wanted the file.
+    /// Returns the first byte that each request asked for.
     pub(crate) fn offsets(&self) -> Vec<usize> {
-        let asked = self.asked.lock().expect("nobody panicked");
-        asked.iter().map(|one| one.range.unwrap_or(0)).collect()
+        let requests = self.requests();
+        requests.iter().map(|one| one.range.unwrap_or(0)).collect()
     }
 
-    /// What was asked, in order.
-    pub(crate) fn asked(&self) -> Vec<Request> {
-        self.asked.lock().expect("nobody panicked").clone()
+    /// Returns all requests in order.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.requests.lock().expect("no thread panicked").clone()
     }
 
     pub(crate) fn targets(&self) -> Vec<String> {
-        let asked = self.asked.lock().expect("nobody panicked");
-        asked.iter().map(|one| one.target.clone()).collect()
+        self.requests().into_iter().map(|one| one.target).collect()
     }
 }
 
@@ -94,8 +90,8 @@ fn request(stream: &TcpStream) -> Request {
     }
 }
 
-/// An answer of this status, with further headers where there are any.
-pub(crate) fn answer(status: &str, body: &[u8]) -> Vec<u8> {
+/// Returns a response; the status may be followed by further headers.
+pub(crate) fn response(status: &str, body: &[u8]) -> Vec<u8> {
     let length = if status.starts_with("204") {
         String::new()
     } else {
@@ -105,31 +101,31 @@ pub(crate) fn answer(status: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-pub(crate) fn whole(bytes: &[u8]) -> Vec<u8> {
-    answer("200 OK", bytes)
+pub(crate) fn complete(bytes: &[u8]) -> Vec<u8> {
+    response("200 OK", bytes)
 }
 
-/// The promise of all of it, and less.
+/// Returns a response that announces all bytes and has only the first `len`.
 pub(crate) fn part(bytes: &[u8], len: usize) -> Vec<u8> {
-    let mut whole = whole(bytes);
-    whole.truncate(whole.len() - bytes.len() + len);
-    whole
+    let mut response = complete(bytes);
+    response.truncate(response.len() - bytes.len() + len);
+    response
 }
 
-/// What an honest server says.
+/// Returns the response of a server that supports ranges.
 pub(crate) fn rest(bytes: &[u8], from: Option<usize>) -> Vec<u8> {
     match (from, from.and_then(|from| bytes.get(from..))) {
-        (None, _) => whole(bytes),
+        (None, _) => complete(bytes),
         (Some(from), Some(rest)) if !rest.is_empty() => {
             let (last, len) = (bytes.len() - 1, bytes.len());
             let range = format!("206 Partial Content\r\nContent-Range: bytes {from}-{last}/{len}");
-            answer(&range, rest)
+            response(&range, rest)
         }
-        _ => answer("416 Range Not Satisfiable", b""),
+        _ => response("416 Range Not Satisfiable", b""),
     }
 }
 
-/// A command that nobody's environment sends through a proxy.
+/// Removes the proxies of the environment from a command.
 pub(crate) fn without_proxies(mut command: Command) -> Command {
     for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());

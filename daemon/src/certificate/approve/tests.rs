@@ -1,4 +1,4 @@
-//! One line for each way in which a request differs from a good one.
+//! One case for each way in which a request can differ from a valid one.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use crate::certificate::testing::request;
 
 const ACCOUNT: &str = "system:serviceaccount:kube-system:multus";
 
-/// What the kubelet of node-a may ask for.
-fn good() -> Value {
+/// A valid request of the kubelet of node-a.
+fn valid() -> Value {
     json!({
         "metadata": {"name": "csr-1"},
         "spec": {
@@ -23,7 +23,7 @@ fn good() -> Value {
     })
 }
 
-/// What a pod of the service account on node-a may ask for.
+/// A valid request of a pod of the service account on node-a.
 fn of_account() -> Value {
     changed(&[
         ("username", json!(ACCOUNT)),
@@ -47,7 +47,7 @@ fn pem(subject: &str) -> Value {
 }
 
 fn changed(keys: &[(&str, Value)]) -> Value {
-    let mut request = good();
+    let mut request = valid();
     for (key, value) in keys {
         request["spec"][*key] = value.clone();
     }
@@ -68,7 +68,7 @@ fn denied(keys: &[(&str, Value)], part: &str) {
 }
 
 #[test]
-fn a_node_gets_its_own() {
+fn node_gets_its_own_certificate() {
     for keys in [
         &[][..],
         &[
@@ -94,34 +94,40 @@ fn a_node_gets_its_own() {
 }
 
 #[test]
-fn nobody_gets_anothers() {
+fn certificate_of_another_node_is_denied() {
     for (user, part) in [
         (
             "system:node:node-b",
-            "may ask for system:multus:node-b, not for system:multus:node-a",
+            "may request system:multus:node-b, not system:multus:node-a",
         ),
-        ("system:multus:node-b", "may ask for system:multus:node-b"),
+        ("system:multus:node-b", "may request system:multus:node-b"),
         ("system:node:", "no valid node name"),
         ("system:node:NODE", "no valid node name"),
         ("system:node:a..b", "no valid node name"),
         ("system:node:-a", "no valid node name"),
-        ("system:multus", "neither a node nor a node's multus"),
-        ("system:admin", "neither a node nor a node's multus"),
-        ("", "neither a node nor a node's multus"),
-        (ACCOUNT, "neither a node nor a node's multus"),
+        (
+            "system:multus",
+            "neither a node nor the multus daemon of a node",
+        ),
+        (
+            "system:admin",
+            "neither a node nor the multus daemon of a node",
+        ),
+        ("", "neither a node nor the multus daemon of a node"),
+        (ACCOUNT, "neither a node nor the multus daemon of a node"),
     ] {
         denied(&[("username", json!(user))], part);
     }
     denied(
         &[("username", Value::Null)],
-        "neither a node nor a node's multus",
+        "neither a node nor the multus daemon of a node",
     );
     let long = format!("system:node:{}", "a".repeat(254));
     denied(&[("username", json!(long))], "no valid node name");
 }
 
 #[test]
-fn whoever_is_in_other_groups_is_no_node() {
+fn member_of_another_group_is_denied() {
     denied(
         &[("groups", json!(["system:nodes", "system:masters"]))],
         "group system:masters",
@@ -133,7 +139,7 @@ fn whoever_is_in_other_groups_is_no_node() {
 }
 
 #[test]
-fn usages_are_exactly_two() {
+fn other_usages_are_denied() {
     for usages in [
         json!(null),
         json!([]),
@@ -150,16 +156,16 @@ fn usages_are_exactly_two() {
 }
 
 #[test]
-fn names_are_exactly_one_of_each() {
+fn other_common_names_and_organizations_are_denied() {
     for (subject, part) in [
         (
             "CN=system:multus:node-b,O=system:multus",
-            "not for system:multus:node-b",
+            "not system:multus:node-b",
         ),
-        ("CN=system:multus,O=system:multus", "not for system:multus"),
+        ("CN=system:multus,O=system:multus", "not system:multus"),
         (
             "CN=system:multusnode-a,O=system:multus",
-            "not for system:multusnode-a",
+            "not system:multusnode-a",
         ),
         ("CN=system:multus:node-a,CN=admin,O=system:multus", "admin"),
         ("CN=system:multus:node-a", "organizations are []"),
@@ -181,7 +187,7 @@ fn names_are_exactly_one_of_each() {
 }
 
 #[test]
-fn a_life_is_named_and_at_most_a_year() {
+fn missing_or_too_long_expiration_is_denied() {
     denied(
         &[("expirationSeconds", Value::Null)],
         "expirationSeconds is missing",
@@ -193,7 +199,7 @@ fn a_life_is_named_and_at_most_a_year() {
 }
 
 #[test]
-fn others_are_left_alone() {
+fn requests_for_other_certificates_are_left() {
     for keys in [
         &[("signerName", json!("kubernetes.io/kubelet-serving"))][..],
         &[(
@@ -211,7 +217,7 @@ fn others_are_left_alone() {
 }
 
 #[test]
-fn what_is_decided_stays_so() {
+fn decided_request_is_left() {
     for status in [
         json!({"conditions": [{"type": "Approved", "status": "True"}]}),
         json!({"conditions": [{"type": "Denied", "status": "True"}]}),
@@ -222,39 +228,39 @@ fn what_is_decided_stays_so() {
         request["status"] = status.clone();
         assert_eq!(decided(request, None), Decision::Leave, "{status}");
     }
-    let mut request = good();
+    let mut request = valid();
     request["status"] =
         json!({"conditions": [{"type": "Seen", "status": "True"}], "certificate": ""});
     assert_eq!(decided(request, None), Decision::Approve);
 }
 
 #[test]
-fn a_pod_of_the_account_gets_its_nodes() {
+fn pod_of_the_service_account_gets_the_certificate_of_its_node() {
     let account = Some("kube-system/multus");
     assert_eq!(decided(of_account(), account), Decision::Approve);
-    assert_eq!(decided(good(), account), Decision::Approve);
+    assert_eq!(decided(valid(), account), Decision::Approve);
     for (change, part) in [
-        (("extra", Value::Null), "does not say on which node"),
+        (("extra", Value::Null), "does not report on which node"),
         (
             (
                 "extra",
                 json!({"authentication.kubernetes.io/node-name": []}),
             ),
-            "does not say on which node",
+            "does not report on which node",
         ),
         (
             (
                 "extra",
                 json!({"authentication.kubernetes.io/node-name": ["node-a", "node-b"]}),
             ),
-            "does not say on which node",
+            "does not report on which node",
         ),
         (
             (
                 "extra",
                 json!({"authentication.kubernetes.io/node-name": ["node-b"]}),
             ),
-            "may ask for system:multus:node-b",
+            "may request system:multus:node-b",
         ),
         (
             ("groups", json!(["system:serviceaccounts:other"])),

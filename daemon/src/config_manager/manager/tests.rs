@@ -68,7 +68,7 @@ impl Fixture {
 
 fn manager(root: &Arc<Root>, config: &Value) -> Manager {
     let config = Config::parse(config.as_object().unwrap().clone()).unwrap();
-    let readiness = Readiness::new(&[Part::Configuration]);
+    let readiness = Readiness::new(&[Gate::Configuration]);
     Manager::new(Arc::clone(root), Arc::new(config), Arc::new(readiness))
 }
 

@@ -1,15 +1,16 @@
-//! ADD: order, what delegates are given, what is refused beforehand, what is undone.
+//! ADD: the order of delegates, their arguments, early refusals and rollback.
 
 use serde_json::{Value, json};
 
-use super::world::{World, pod, request};
+use super::fixture::{Fixture, PluginCall, pod, request};
 use crate::engine::Engine;
+use plan::Attached;
 
 #[test]
-fn delegates_run_in_order_and_the_first_result_counts() {
-    let world = World::new();
-    let added = world.add("c1", "a@ext0,b").unwrap();
-    world.check_calls(&[
+fn add_runs_delegates_in_order_and_returns_the_first_result() {
+    let fixture = Fixture::new();
+    let added = fixture.add("c1", "a@ext0,b").unwrap();
+    fixture.check_calls(&[
         "ADD flannel eth0",
         "ADD portmap eth0",
         "ADD macvlan ext0",
@@ -34,7 +35,7 @@ fn delegates_run_in_order_and_the_first_result_counts() {
         "Add ext0 [10.0.0.9/24] from shop/a"
     );
     assert_eq!(
-        world.left(),
+        fixture.files(),
         [
             ".multus-rs/c1.json",
             "/c1",
@@ -46,12 +47,12 @@ fn delegates_run_in_order_and_the_first_result_counts() {
 }
 
 #[test]
-fn runtime_config_is_for_the_default_network_and_the_pod_s_wishes_for_the_others() {
-    let world = World::new();
+fn runtime_config_goes_to_the_default_network_and_pod_requests_to_the_others() {
+    let fixture = Fixture::new();
     let networks =
         r#"[{"name":"a","ips":["10.20.0.5/24"],"mac":"02:aa:00:00:00:05"},{"name":"b"}]"#;
-    world.add("c1", networks).unwrap();
-    let calls = world.calls();
+    fixture.add("c1", networks).unwrap();
+    let calls = fixture.calls();
     let runtime_config = |index: usize| calls[index].stdin.get("runtimeConfig").cloned();
     assert_eq!(runtime_config(0), None);
     assert_eq!(
@@ -66,11 +67,11 @@ fn runtime_config_is_for_the_default_network_and_the_pod_s_wishes_for_the_others
 }
 
 #[test]
-fn arguments_keep_what_the_runtime_sent() {
-    let world = World::new();
+fn cni_args_keep_those_of_the_runtime() {
+    let fixture = Fixture::new();
     let networks = r#"[{"name":"a","ips":["10.20.0.5/24","fd00::5/64"],"mac":"02:aa:00:00:00:05"},{"name":"b"}]"#;
-    world.add("c1", networks).unwrap();
-    let calls = world.calls();
+    fixture.add("c1", networks).unwrap();
+    let calls = fixture.calls();
     let args = |index: usize| calls[index].env["CNI_ARGS"].clone();
     let known = "IgnoreUnknown=true;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=5b0c;VENDOR=x=y";
     assert_eq!(args(0), format!("{known};IP=10.9.9.9"));
@@ -82,16 +83,16 @@ fn arguments_keep_what_the_runtime_sent() {
 }
 
 #[test]
-fn plugins_are_searched_where_someone_said_then_where_the_runtime_looks() {
-    let mut world = World::new();
-    world.config["binDir"] = json!("/custom/bin");
-    world.add("c1", "").unwrap();
+fn plugins_are_searched_in_bin_dir_before_cni_path() {
+    let mut fixture = Fixture::new();
+    fixture.config["binDir"] = json!("/custom/bin");
+    fixture.add("c1", "").unwrap();
     assert_eq!(
-        world.calls()[0].env["CNI_PATH"],
+        fixture.calls()[0].env["CNI_PATH"],
         "/custom/bin:/opt/cni/bin:/var/lib/multus/bin:/usr/lib/cni"
     );
     let own = Engine::search_path(
-        &World::new().netconf(),
+        &Fixture::new().netconf(),
         &["/opt/cni/bin".into(), "relative".into()],
     );
     assert_eq!(
@@ -104,13 +105,13 @@ fn plugins_are_searched_where_someone_said_then_where_the_runtime_looks() {
 }
 
 #[test]
-fn state_is_written_before_the_step_it_describes() {
-    let world = World::new();
-    let sidecar = world
+fn state_is_written_before_each_delegate_runs() {
+    let fixture = Fixture::new();
+    let sidecar = fixture
         .dir
         .path()
         .join("var/lib/cni/multus/.multus-rs/c1.json");
-    world.on_call(move |call| {
+    fixture.on_call(move |call| {
         let text = std::fs::read_to_string(&sidecar).expect("state before any plugin");
         let state: Value = serde_json::from_str(&text).unwrap();
         let progress: Vec<_> = state["delegates"]
@@ -127,16 +128,16 @@ fn state_is_written_before_the_step_it_describes() {
         assert_eq!(progress, expected);
         Ok(())
     });
-    world.add("c1", "a,b").unwrap();
-    assert_eq!(world.calls().len(), 4);
+    fixture.add("c1", "a,b").unwrap();
+    assert_eq!(fixture.calls().len(), 4);
 }
 
 #[test]
-fn a_failure_undoes_everything_in_reverse_and_leaves_nothing() {
-    let world = World::new();
-    world.fail(&["ADD bridge"]);
-    let error = world.add("c1", "a,b").unwrap_err();
-    world.check_calls(&[
+fn failed_add_is_undone_in_reverse_and_leaves_nothing() {
+    let fixture = Fixture::new();
+    fixture.fail(&["ADD bridge"]);
+    let error = fixture.add("c1", "a,b").unwrap_err();
+    fixture.check_calls(&[
         "ADD flannel eth0",
         "ADD portmap eth0",
         "ADD macvlan net1",
@@ -153,33 +154,33 @@ fn a_failure_undoes_everything_in_reverse_and_leaves_nothing() {
         "{}", error.msg
     );
     assert!(error.msg.contains("no more addresses"));
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
-fn what_cannot_be_undone_stays_known_for_the_runtime_s_del() {
-    let world = World::new();
-    world.fail(&["ADD bridge", "DEL macvlan"]);
-    let error = world.add("c1", "a,b").unwrap_err();
+fn delegate_that_cannot_be_undone_stays_for_the_next_del() {
+    let fixture = Fixture::new();
+    fixture.fail(&["ADD bridge", "DEL macvlan"]);
+    let error = fixture.add("c1", "a,b").unwrap_err();
     assert!(
         error.msg.contains("network \"b\""),
         "the first error: {}",
         error.msg
     );
-    world.calls();
-    world.on_call(|_| Ok(()));
-    world.forget_nads();
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL macvlan net1"]);
-    assert!(world.left().is_empty());
+    fixture.calls();
+    fixture.on_call(|_| Ok(()));
+    fixture.delete_nads();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL macvlan net1"]);
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn a_missing_plugin_stops_it_before_the_first_runs() {
-    let world = World::new();
-    world.missing("bridge");
-    let error = world.add("c1", "a,b").unwrap_err();
-    world.check_calls(&[]);
+fn missing_plugin_fails_add_before_any_plugin_runs() {
+    let fixture = Fixture::new();
+    fixture.uninstall("bridge");
+    let error = fixture.add("c1", "a,b").unwrap_err();
+    fixture.check_calls(&[]);
     for part in [
         "error adding container to network \"b\"",
         "\"bridge\"",
@@ -187,37 +188,37 @@ fn a_missing_plugin_stops_it_before_the_first_runs() {
     ] {
         assert!(error.msg.contains(part), "{}", error.msg);
     }
-    assert!(world.left().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn a_taken_interface_name_stops_it_before_the_first_runs() {
-    let world = World::new();
-    world.link("net1");
-    let error = world.add("c1", "a").unwrap_err();
+fn taken_ifname_fails_add_before_any_plugin_runs() {
+    let fixture = Fixture::new();
+    fixture.link("net1");
+    let error = fixture.add("c1", "a").unwrap_err();
     assert!(
         error.msg.contains("DelegateAdd: cannot set \"macvlan\" interface name to \"net1\": interface name net1 already exists"),
         "{}", error.msg
     );
-    let error = world.add("c1", "b@x0,b@x0").unwrap_err();
+    let error = fixture.add("c1", "b@x0,b@x0").unwrap_err();
     assert!(error.msg.contains("interface name x0 already exists"));
-    world.check_calls(&[]);
-    assert!(world.left().is_empty());
+    fixture.check_calls(&[]);
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn a_name_that_an_earlier_delegate_took_is_undone() {
-    let world = World::new();
-    let plugins = std::sync::Arc::clone(&world.plugins);
-    world.on_call(move |call| {
+fn ifname_taken_by_an_earlier_delegate_undoes_add() {
+    let fixture = Fixture::new();
+    let plugins = std::sync::Arc::clone(&fixture.plugins);
+    fixture.on_call(move |call| {
         if call.text() == "ADD macvlan net1" {
             plugins.links.lock().unwrap().insert("net2".to_owned());
         }
         Ok(())
     });
-    let error = world.add("c1", "a,b").unwrap_err();
+    let error = fixture.add("c1", "a,b").unwrap_err();
     assert!(error.msg.contains("interface name net2 already exists"));
-    world.check_calls(&[
+    fixture.check_calls(&[
         "ADD flannel eth0",
         "ADD portmap eth0",
         "ADD macvlan net1",
@@ -225,69 +226,73 @@ fn a_name_that_an_earlier_delegate_took_is_undone() {
         "DEL portmap eth0",
         "DEL flannel eth0",
     ]);
-    assert!(world.left().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn a_container_with_attachments_is_not_added_again() {
-    let world = World::new();
-    world.add("c1", "a").unwrap();
-    let before = world.left();
-    world.calls();
-    let error = world.add("c1", "b").unwrap_err();
+fn second_add_of_an_attached_container_is_refused() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a").unwrap();
+    let before = fixture.files();
+    fixture.calls();
+    let error = fixture.add("c1", "b").unwrap_err();
     assert!(error.msg.contains("container c1 has attachments already"));
-    world.check_calls(&[]);
-    assert_eq!(world.left(), before);
+    fixture.check_calls(&[]);
+    assert_eq!(fixture.files(), before);
 }
 
 #[test]
-fn there_is_no_add_without_a_namespace() {
-    let world = World::new();
+fn add_without_netns_is_refused() {
+    let fixture = Fixture::new();
     let mut request = request("c1");
     request.netns = None;
-    let failure = world.engine.add(&request, &world.netconf(), &pod(""));
+    let failure = fixture.engine.add(&request, &fixture.netconf(), &pod(""));
     assert_eq!(failure.unwrap_err().error.code, 4);
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
 }
 
 #[test]
-fn state_that_cannot_be_written_stops_it_before_the_first_runs() {
-    let world = World::new();
-    world.put(
+fn unwritable_state_fails_add_before_any_plugin_runs() {
+    let fixture = Fixture::new();
+    fixture.put(
         "var/lib/cni/multus/.multus-rs",
         "a file where the directory should be",
     );
-    let error = world.add("c1", "").unwrap_err();
+    let error = fixture.add("c1", "").unwrap_err();
     assert_eq!(error.code, 5, "{}", error.msg);
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
 }
 
 #[test]
-fn what_cannot_be_planned_carries_its_event() {
-    let world = World::new();
-    let failure = world
+fn failed_plan_carries_an_event() {
+    let fixture = Fixture::new();
+    let failure = fixture
         .engine
-        .add(&request("c1"), &world.netconf(), &pod("nope"))
+        .add(&request("c1"), &fixture.netconf(), &pod("nope"))
         .unwrap_err();
     assert_eq!(failure.event.unwrap().0, "NoNetworkFound");
     assert!(failure.error.msg.starts_with("error configuring pod [shop/cart-0] networking: cannot find a network-attachment-definition (nope) in namespace (shop)"));
-    assert!(world.left().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn the_readiness_indicator_is_waited_for() {
-    let mut world = World::new();
-    world.config["readinessindicatorfile"] = json!("/run/ready");
-    let netconf = |world: &World| {
+fn add_and_status_fail_until_the_readiness_indicator_exists() {
+    let mut fixture = Fixture::new();
+    fixture.config["readinessindicatorfile"] = json!("/run/ready");
+    let netconf = |fixture: &Fixture| {
         plan::netconf::Netconf::effective(
-            world.config.to_string().as_bytes(),
+            fixture.config.to_string().as_bytes(),
             &serde_json::Map::new(),
             false,
         )
         .unwrap()
     };
-    let add = |world: &World| world.engine.add(&request("c1"), &netconf(world), &pod(""));
-    let error = add(&world).unwrap_err().error;
+    let add = |fixture: &Fixture| {
+        fixture
+            .engine
+            .add(&request("c1"), &netconf(fixture), &pod(""))
+    };
+    let error = add(&fixture).unwrap_err().error;
     assert_eq!(error.code, 11);
     assert!(
         error
@@ -296,28 +301,71 @@ fn the_readiness_indicator_is_waited_for() {
     );
     let path = ["/opt/cni/bin".into()];
     assert_eq!(
-        world
+        fixture
             .engine
-            .status(&path, &netconf(&world))
+            .status(&path, &netconf(&fixture))
             .unwrap_err()
             .code,
         50
     );
-    world.put("run/ready", "");
-    add(&world).unwrap();
-    world.engine.status(&path, &netconf(&world)).unwrap();
+    fixture.put("run/ready", "");
+    add(&fixture).unwrap();
+    fixture.engine.status(&path, &netconf(&fixture)).unwrap();
 }
 
-/// Two ADDs for one container at once: one is refused, none is torn.
 #[test]
-fn one_container_at_a_time() {
-    let world = World::new();
+fn concurrent_adds_of_one_container_attach_it_once() {
+    let fixture = Fixture::new();
     let outcomes: Vec<bool> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| world.add("c1", "a,b").is_ok()))
+            .map(|_| scope.spawn(|| fixture.add("c1", "a,b").is_ok()))
             .collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
     assert_eq!(outcomes.iter().filter(|ok| **ok).count(), 1);
-    assert_eq!(world.calls().len(), 4);
+    assert_eq!(fixture.calls().len(), 4);
+}
+
+#[test]
+fn event_omits_missing_parts() {
+    let fixture = Fixture::new();
+    let mut attached: Attached = fixture.add("c1", "").unwrap().attached.remove(0);
+    assert_eq!(
+        attached.event().unwrap(),
+        "Add eth0 [10.0.0.9/24] from cbr0"
+    );
+    attached.name.clear();
+    assert_eq!(attached.event().unwrap(), "Add eth0 [10.0.0.9/24]");
+    attached.result.interfaces.clear();
+    assert!(attached.event().is_some());
+    attached.result.ips.clear();
+    assert_eq!(attached.event(), None, "an empty result");
+}
+
+/// Whichever verb comes first, no plugin of one runs between those of the other, and nothing is forgotten.
+#[test]
+fn concurrent_add_and_del_of_one_container_do_not_interleave() {
+    for _ in 0..8 {
+        let fixture = Fixture::new();
+        let (added, deleted) = std::thread::scope(|scope| {
+            let added = scope.spawn(|| fixture.add("c1", "a,b").map(drop));
+            let deleted = scope.spawn(|| fixture.del("c1"));
+            (added.join().unwrap(), deleted.join().unwrap())
+        });
+        added.unwrap();
+        deleted.unwrap();
+        let verbs: Vec<_> = fixture
+            .calls()
+            .iter()
+            .map(|call: &PluginCall| call.env["CNI_COMMAND"].clone())
+            .collect();
+        match verbs.len() {
+            4 => assert_eq!(fixture.files().len(), 5),
+            8 => assert!(fixture.files().is_empty()),
+            other => panic!("{other} calls"),
+        }
+        assert!(verbs.is_sorted(), "{verbs:?}");
+        fixture.del("c1").unwrap();
+        assert!(fixture.files().is_empty());
+    }
 }

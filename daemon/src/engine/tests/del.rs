@@ -1,39 +1,39 @@
-//! DEL and CHECK: from state alone, again and again, with parts missing.
+//! DEL and CHECK from state, including repeated calls and missing parts.
 
 use serde_json::{Value, json};
 
-use super::world::{World, pod, request};
+use super::fixture::{Fixture, pod, request};
 
 const UPSTREAM: &str = include_str!("../../../tests/fixtures/state/upstream.json");
 
 #[test]
-fn state_alone_is_enough_and_a_second_time_succeeds() {
-    let world = World::new();
-    world.add("c1", "a@ext0,b").unwrap();
-    world.calls();
-    world.forget_nads();
-    std::fs::remove_file(world.dir.path().join(super::world::PRIMARY)).unwrap();
-    world.del("c1").unwrap();
-    world.check_calls(&[
+fn del_needs_state_alone_and_succeeds_again() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a@ext0,b").unwrap();
+    fixture.calls();
+    fixture.delete_nads();
+    std::fs::remove_file(fixture.dir.path().join(super::fixture::DEFAULT_NETWORK)).unwrap();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[
         "DEL bridge net2",
         "DEL macvlan ext0",
         "DEL portmap eth0",
         "DEL flannel eth0",
     ]);
-    assert!(world.left().is_empty(), "{:?}", world.left());
-    world.del("c1").unwrap();
-    world.check_calls(&[]);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[]);
 }
 
 #[test]
-fn delegates_get_what_they_got_at_add() {
-    let mut world = World::new();
+fn del_repeats_the_arguments_of_add() {
+    let mut fixture = Fixture::new();
     let networks = r#"[{"name":"a","ips":["10.20.0.5/24"],"portMappings":[{"hostPort":1,"containerPort":2}]}]"#;
-    world.add("c1", networks).unwrap();
-    let added = world.calls();
-    world.config["runtimeConfig"] = Value::Null;
-    world.del("c1").unwrap();
-    let removed = world.calls();
+    fixture.add("c1", networks).unwrap();
+    let added = fixture.calls();
+    fixture.config["runtimeConfig"] = Value::Null;
+    fixture.del("c1").unwrap();
+    let removed = fixture.calls();
     for (add, del) in [(0, 2), (1, 1), (2, 0)] {
         assert_eq!(added[add].plugin, removed[del].plugin);
         assert_eq!(
@@ -46,24 +46,27 @@ fn delegates_get_what_they_got_at_add() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_is_no_obstacle() {
-    let world = World::new();
-    world.add("c1", "").unwrap();
-    world.calls();
+fn del_without_netns_detaches() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "").unwrap();
+    fixture.calls();
     let mut request = request("c1");
     request.netns = None;
-    world.engine.del(&request, &world.netconf(), None).unwrap();
-    assert_eq!(world.calls()[0].env["CNI_NETNS"], "");
+    fixture
+        .engine
+        .del(&request, &fixture.netconf(), None)
+        .unwrap();
+    assert_eq!(fixture.calls()[0].env["CNI_NETNS"], "");
 }
 
 #[test]
-fn it_goes_on_after_failures_and_the_next_try_does_the_rest() {
-    let world = World::new();
-    world.add("c1", "a,b").unwrap();
-    world.calls();
-    world.fail(&["DEL bridge", "DEL flannel"]);
-    let error = world.del("c1").unwrap_err();
-    world.check_calls(&[
+fn del_goes_on_after_failures_and_the_next_del_finishes() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a,b").unwrap();
+    fixture.calls();
+    fixture.fail(&["DEL bridge", "DEL flannel"]);
+    let error = fixture.del("c1").unwrap_err();
+    fixture.check_calls(&[
         "DEL bridge net2",
         "DEL macvlan net1",
         "DEL portmap eth0",
@@ -72,37 +75,37 @@ fn it_goes_on_after_failures_and_the_next_try_does_the_rest() {
     assert_eq!(error.code, 123);
     assert!(error.msg.starts_with("errors: "), "{}", error.msg);
     assert!(error.msg.contains("network \"b\"") && error.msg.contains("network \"cbr0\""));
-    world.on_call(|_| Ok(()));
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL bridge net2", "DEL portmap eth0", "DEL flannel eth0"]);
-    assert!(world.left().is_empty(), "{:?}", world.left());
+    fixture.on_call(|_| Ok(()));
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL bridge net2", "DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
-fn a_plugin_that_is_gone_is_an_error_with_a_cure() {
-    let world = World::new();
-    world.add("c1", "a").unwrap();
-    world.calls();
-    world.missing("macvlan");
-    let error = world.del("c1").unwrap_err();
+fn missing_plugin_fails_del_with_a_hint() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a").unwrap();
+    fixture.calls();
+    fixture.uninstall("macvlan");
+    let error = fixture.del("c1").unwrap_err();
     assert!(
         error.msg.contains("network \"neta\"") && error.msg.contains("put the plugin back"),
         "{}",
         error.msg
     );
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    world.all_there();
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL macvlan net1"]);
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    fixture.install_all();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL macvlan net1"]);
 }
 
 #[test]
-fn a_file_that_upstream_wrote_is_enough() {
-    let world = World::new();
-    world.put("var/lib/cni/multus/c1", UPSTREAM);
-    world.del("c1").unwrap();
-    let calls = world.calls();
-    let texts: Vec<_> = calls.iter().map(super::world::Call::text).collect();
+fn del_works_from_upstreams_state_file_alone() {
+    let fixture = Fixture::new();
+    fixture.put("var/lib/cni/multus/c1", UPSTREAM);
+    fixture.del("c1").unwrap();
+    let calls = fixture.calls();
+    let texts: Vec<_> = calls.iter().map(super::fixture::PluginCall::text).collect();
     assert_eq!(
         texts,
         [
@@ -112,69 +115,72 @@ fn a_file_that_upstream_wrote_is_enough() {
             "DEL flannel eth0"
         ]
     );
-    assert_eq!(calls[0].stdin["cniVersion"], "1.1.0", "that of multus");
-    assert_eq!(calls[1].stdin["cniVersion"], "0.4.0", "its own");
+    assert_eq!(
+        calls[0].stdin["cniVersion"], "1.1.0",
+        "the version of multus"
+    );
+    assert_eq!(calls[1].stdin["cniVersion"], "0.4.0", "its own version");
     assert!(calls[1].env["CNI_ARGS"].ends_with(";MAC=02:aa:00:00:00:05;IP=10.20.0.5/24"));
     assert_eq!(
         calls[2].stdin["runtimeConfig"],
         json!({"portMappings":[{"hostPort":8080,"containerPort":80}]}),
-        "the runtime's, as nothing better is known"
+        "the runtime's, as upstream's file holds none"
     );
     assert_eq!(calls[3].stdin["delegate"]["mtu"], 9_007_199_254_740_993_u64);
-    assert!(world.left().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn without_state_the_pod_s_present_networks_are_removed() {
-    let world = World::new();
+fn del_without_state_detaches_the_pods_present_networks() {
+    let fixture = Fixture::new();
     let del = |networks: &str| {
-        world
+        fixture
             .engine
-            .del(&request("c1"), &world.netconf(), Some(&pod(networks)))
+            .del(&request("c1"), &fixture.netconf(), Some(&pod(networks)))
     };
     del("a").unwrap();
-    world.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
+    fixture.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
     del("nope").unwrap();
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    world.missing("macvlan");
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    fixture.uninstall("macvlan");
     del("a").unwrap();
-    world.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
-    std::fs::remove_file(world.dir.path().join(super::world::PRIMARY)).unwrap();
+    fixture.check_calls(&["DEL portmap eth0", "DEL flannel eth0"]);
+    std::fs::remove_file(fixture.dir.path().join(super::fixture::DEFAULT_NETWORK)).unwrap();
     del("a").unwrap();
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
 }
 
 #[test]
-fn a_damaged_file_does_not_block_for_ever() {
-    let world = World::new();
-    world.put("var/lib/cni/multus/c1", "[{");
-    world.del("c1").unwrap();
-    world.check_calls(&[]);
-    assert!(world.left().is_empty());
+fn damaged_state_does_not_block_del() {
+    let fixture = Fixture::new();
+    fixture.put("var/lib/cni/multus/c1", "[{");
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&[]);
+    assert!(fixture.files().is_empty());
 
-    world.add("c1", "a").unwrap();
-    world.calls();
-    world.put("var/lib/cni/multus/c1", "");
-    world.forget_nads();
-    world.del("c1").unwrap();
-    world.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
-    assert!(world.left().is_empty());
+    fixture.add("c1", "a").unwrap();
+    fixture.calls();
+    fixture.put("var/lib/cni/multus/c1", "");
+    fixture.delete_nads();
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL macvlan net1", "DEL portmap eth0", "DEL flannel eth0"]);
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn check_asks_every_attachment_that_knows_how() {
-    let world = World::new();
-    world.add("c1", "a,b").unwrap();
-    world.calls();
-    world.forget_nads();
-    let check = |id: &str| world.engine.check(&request(id), &world.netconf());
+fn check_skips_networks_before_0_4_0() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a,b").unwrap();
+    fixture.calls();
+    fixture.delete_nads();
+    let check = |id: &str| fixture.engine.check(&request(id), &fixture.netconf());
     check("c1").unwrap();
-    world.check_calls(&[
+    fixture.check_calls(&[
         "CHECK flannel eth0",
         "CHECK portmap eth0",
         "CHECK macvlan net1",
     ]);
-    world.fail(&["CHECK portmap"]);
+    fixture.fail(&["CHECK portmap"]);
     let error = check("c1").unwrap_err();
     assert_eq!(error.code, 123);
     assert!(
@@ -182,45 +188,45 @@ fn check_asks_every_attachment_that_knows_how() {
         "{}",
         error.msg
     );
-    world.check_calls(&["CHECK flannel eth0", "CHECK portmap eth0"]);
+    fixture.check_calls(&["CHECK flannel eth0", "CHECK portmap eth0"]);
     assert_eq!(check("c2").unwrap_err().code, 3);
 }
 
 #[test]
-fn check_asks_nobody_when_told_so() {
-    let mut world = World::new();
-    world.config["disableCheck"] = json!(true);
-    let check = world.engine.check(&request("c2"), &world.netconf());
+fn disable_check_runs_no_plugin() {
+    let mut fixture = Fixture::new();
+    fixture.config["disableCheck"] = json!(true);
+    let check = fixture.engine.check(&request("c2"), &fixture.netconf());
     check.unwrap();
-    world.check_calls(&[]);
+    fixture.check_calls(&[]);
 }
 
 #[test]
-fn check_of_a_pod_that_upstream_made_goes_by_its_results() {
-    let world = World::new();
+fn check_of_an_upstream_pod_uses_its_cached_results() {
+    let fixture = Fixture::new();
     for name in [
         "c1",
         "results/cbr0-c1-eth0",
         "results/storage-c1-stor0",
         "results/plain-c1-net2",
     ] {
-        let fixture = format!(
+        let path = format!(
             "{}/tests/fixtures/state/v4.3.0/{name}",
             env!("CARGO_MANIFEST_DIR")
         );
-        let content = std::fs::read_to_string(fixture).unwrap();
-        world.put(&format!("var/lib/cni/multus/{name}"), &content);
+        let content = std::fs::read_to_string(path).unwrap();
+        fixture.put(&format!("var/lib/cni/multus/{name}"), &content);
     }
-    let check = || world.engine.check(&request("c1"), &world.netconf());
+    let check = || fixture.engine.check(&request("c1"), &fixture.netconf());
     check().unwrap();
-    world.check_calls(&[
+    fixture.check_calls(&[
         "CHECK flannel eth0",
         "CHECK portmap eth0",
         "CHECK macvlan stor0",
         "CHECK bridge net2",
     ]);
     std::fs::remove_file(
-        world
+        fixture
             .dir
             .path()
             .join("var/lib/cni/multus/results/plain-c1-net2"),
@@ -235,15 +241,15 @@ fn check_of_a_pod_that_upstream_made_goes_by_its_results() {
 }
 
 #[test]
-fn check_fails_for_what_was_only_half_removed() {
-    let world = World::new();
-    world.add("c1", "a").unwrap();
-    world.fail(&["DEL flannel"]);
-    world.del("c1").unwrap_err();
-    world.calls();
-    let error = world
+fn check_fails_after_a_partial_del() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a").unwrap();
+    fixture.fail(&["DEL flannel"]);
+    fixture.del("c1").unwrap_err();
+    fixture.calls();
+    let error = fixture
         .engine
-        .check(&request("c1"), &world.netconf())
+        .check(&request("c1"), &fixture.netconf())
         .unwrap_err();
     assert!(error.msg.contains("network \"neta\""), "{}", error.msg);
 }

@@ -1,36 +1,212 @@
-//! A power cut at every step of a verb: what was not synced may be lost, in any directory by itself. The next start, or the next DEL,
-//! leaves nothing, no lease on disk included. And how often a verb waits for the disk.
+//! A power cut at every step of a verb. What was not synced may be lost, in each directory independently. After the next start, or the
+//! next DEL, nothing is left, no lease on disk included. Other tests count how often a verb waits for the disk.
 
-mod disk;
-
-use std::fs;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use cni::types::CniError;
+use node::root::Disk;
 use serde_json::json;
 
-use self::disk::{DIRS, FATES, Fate, Recorder, files};
-use super::world::{Call, World};
-use crate::engine::Namespace;
+use super::fixture::{Fixture, PluginCall};
+use crate::engine::NetnsState;
 use crate::state::faults::{self, Fault};
 
-type Verb<'a> = &'a dyn Fn(&mut World) -> Result<(), CniError>;
+/// The directories that a power cut affects.
+const DIRS: [&str; 3] = [
+    "var/lib/cni/multus",
+    "var/lib/cni/multus/.multus-rs",
+    "var/lib/cni/multus/results",
+];
 
-/// What plugins keep on disk, as host-local does.
-fn leases(world: &World) -> Vec<String> {
-    let names = files(&world.dir.path().join("leases"));
+/// A disk that records what was synced, without syncing anything.
+#[derive(Debug, Default)]
+struct Recorder {
+    synced: Mutex<Synced>,
+}
+
+#[derive(Debug, Default)]
+struct Synced {
+    /// The number of syncs.
+    waits: u32,
+    /// Files by inode, with the content that was synced. They are kept open so that no other file gets the number.
+    files: HashMap<u64, (File, Option<Vec<u8>>)>,
+    /// Names that were synced, by directory.
+    names: HashMap<PathBuf, BTreeMap<String, u64>>,
+}
+
+/// Says what a power cut leaves of a directory.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    /// Whether new names and removals survive that were not synced.
+    names: bool,
+    /// Whether content survives that was not synced.
+    content: bool,
+}
+
+const FATES: [Fate; 4] = [
+    Fate {
+        names: false,
+        content: false,
+    },
+    Fate {
+        names: false,
+        content: true,
+    },
+    Fate {
+        names: true,
+        content: false,
+    },
+    Fate {
+        names: true,
+        content: true,
+    },
+];
+
+fn path_of(fd: BorrowedFd<'_>) -> PathBuf {
+    fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap()
+}
+
+fn content(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// The regular files of a directory.
+fn files(dir: &Path) -> Vec<(String, File)> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let entries = entries.map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    files
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, File::open(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+impl Synced {
+    fn file(&mut self, path: &Path) {
+        let file = File::open(path).unwrap();
+        let bytes = content(&file);
+        let ino = file.metadata().unwrap().ino();
+        self.files.insert(ino, (file, Some(bytes)));
+    }
+
+    fn dir(&mut self, dir: &Path) {
+        let mut names = BTreeMap::new();
+        for (name, file) in files(dir) {
+            let ino = file.metadata().unwrap().ino();
+            self.files.entry(ino).or_insert((file, None));
+            names.insert(name, ino);
+        }
+        self.names.insert(dir.to_owned(), names);
+    }
+
+    /// Reduces a directory to what survives a power cut.
+    fn cut(&self, dir: &Path, fate: Fate) {
+        let now: BTreeMap<_, _> = files(dir).into_iter().collect();
+        let mut then = BTreeMap::new();
+        if fate.names {
+            for (name, file) in &now {
+                let synced = self.files.get(&file.metadata().unwrap().ino());
+                let synced = synced.and_then(|(_, synced)| synced.clone());
+                let bytes = if fate.content {
+                    content(file)
+                } else {
+                    synced.unwrap_or_default()
+                };
+                then.insert(name, bytes);
+            }
+        } else {
+            for (name, ino) in self.names.get(dir).into_iter().flatten() {
+                let (file, synced) = &self.files[ino];
+                let bytes = if fate.content {
+                    content(file)
+                } else {
+                    synced.clone().unwrap_or_default()
+                };
+                then.insert(name, bytes);
+            }
+        }
+        for name in now.keys() {
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+        for (name, bytes) in then {
+            fs::write(dir.join(name), bytes).unwrap();
+        }
+    }
+}
+
+impl Recorder {
+    /// Takes everything as synced.
+    fn settle(&self, fixture: &Fixture) {
+        let mut synced = self.synced.lock().unwrap();
+        *synced = Synced::default();
+        for dir in DIRS {
+            let dir = fixture.dir.path().join(dir);
+            for (name, _) in files(&dir) {
+                synced.file(&dir.join(name));
+            }
+            synced.dir(&dir);
+        }
+    }
+
+    fn cut(&self, fixture: &Fixture, fates: [Fate; 3]) {
+        let synced = self.synced.lock().unwrap();
+        for (dir, fate) in DIRS.iter().zip(fates) {
+            synced.cut(&fixture.dir.path().join(dir), fate);
+        }
+    }
+
+    fn waits(&self) -> u32 {
+        std::mem::take(&mut self.synced.lock().unwrap().waits)
+    }
+}
+
+impl Disk for Recorder {
+    fn sync_data(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        faults::step()?;
+        let mut synced = self.synced.lock().unwrap();
+        synced.waits += 1;
+        synced.file(&path_of(file.as_fd()));
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
+        faults::step()?;
+        let mut synced = self.synced.lock().unwrap();
+        synced.waits += 1;
+        synced.dir(&path_of(dir.as_fd()));
+        Ok(())
+    }
+}
+
+type Verb<'a> = &'a dyn Fn(&mut Fixture) -> Result<(), CniError>;
+
+/// Returns the leases that plugins keep on disk, as host-local does.
+fn leases(fixture: &Fixture) -> Vec<String> {
+    let names = files(&fixture.dir.path().join("leases"));
     names.into_iter().map(|(name, _)| name).collect()
 }
 
-/// A node whose plugins keep leases, and whose every step may be the last.
-fn node() -> (Arc<Recorder>, World) {
+/// Returns a node whose plugins keep leases and fail at the planned step.
+fn node() -> (Arc<Recorder>, Fixture) {
     let disk = Arc::new(Recorder::default());
-    let world = World::on_disk(Arc::clone(&disk) as _);
-    world.nad("fails", r#"{"cniVersion":"1.0.0","type":"failing"}"#);
-    let dir = world.dir.path().join("leases");
+    let fixture = Fixture::on_disk(Arc::clone(&disk) as _);
+    fixture.nad("fails", r#"{"cniVersion":"1.0.0","type":"failing"}"#);
+    let dir = fixture.dir.path().join("leases");
     fs::create_dir(&dir).unwrap();
-    world.on_call(move |call: &Call| {
+    fixture.on_call(move |call: &PluginCall| {
         let text = call.text();
         faults::step().map_err(|error| CniError::new(5, format!("{text}: {error}")))?;
         let lease = dir.join(format!("{} {}", call.env["CNI_IFNAME"], call.plugin));
@@ -44,18 +220,18 @@ fn node() -> (Arc<Recorder>, World) {
             _ => Ok(()),
         }
     });
-    (disk, world)
+    (disk, fixture)
 }
 
 /// Cuts the power at every step of `verb`, after `before`, with several fates of the directories, and checks that `after` leaves nothing.
-/// It is told whether the verb was answered. Returns how many steps there are.
+/// `after` gets whether the verb was answered. Returns the number of steps.
 fn at_every_step(
     before: Verb<'_>,
     verb: Verb<'_>,
-    after: &dyn Fn(&mut World, bool) -> Result<(), CniError>,
+    after: &dyn Fn(&mut Fixture, bool) -> Result<(), CniError>,
 ) -> u32 {
     let mut most = 0;
-    // Some of the sixty-four: all lost, all kept, and each directory kept where another one is lost.
+    // Six of the sixty-four combinations: all lost, all kept, and each directory kept while another one is lost.
     for [base, own, results] in [
         [0, 0, 0],
         [0, 3, 1],
@@ -66,25 +242,25 @@ fn at_every_step(
     ] {
         let fates = [FATES[base], FATES[own], FATES[results]];
         for step in 0.. {
-            let (disk, mut world) = node();
-            // The directories are there on any node that is not new.
-            world.add("c0", "").unwrap();
-            world.del("c0").unwrap();
-            before(&mut world).unwrap();
-            disk.settle(&world);
+            let (disk, mut fixture) = node();
+            // On any node that is not new, the directories exist already.
+            fixture.add("c0", "").unwrap();
+            fixture.del("c0").unwrap();
+            before(&mut fixture).unwrap();
+            disk.settle(&fixture);
             faults::plan(step, Fault::End);
-            let outcome = catch_unwind(AssertUnwindSafe(|| verb(&mut world)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| verb(&mut fixture)));
             let happened = faults::happened();
             if !happened {
                 outcome.unwrap().unwrap();
             }
-            disk.cut(&world, fates);
-            world.reboot();
+            disk.cut(&fixture, fates);
+            fixture.reboot();
             let case = format!("{fates:?} at {step}");
-            after(&mut world, !happened).unwrap_or_else(|error| panic!("{case}: {error}"));
-            assert_eq!(leases(&world), Vec::<String>::new(), "{case}");
-            let left = world.left();
-            assert!(left.is_empty(), "{case}: {left:?}");
+            after(&mut fixture, !happened).unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert_eq!(leases(&fixture), Vec::<String>::new(), "{case}");
+            let files = fixture.files();
+            assert!(files.is_empty(), "{case}: {files:?}");
             if !happened {
                 most = most.max(step);
                 break;
@@ -94,29 +270,31 @@ fn at_every_step(
     most
 }
 
-fn add(world: &mut World) -> Result<(), CniError> {
-    world.add("c1", "a,b").map(drop)
+fn add(fixture: &mut Fixture) -> Result<(), CniError> {
+    fixture.add("c1", "a,b").map(drop)
 }
 
-fn del(world: &mut World) -> Result<(), CniError> {
-    world.del("c1")
+fn del(fixture: &mut Fixture) -> Result<(), CniError> {
+    fixture.del("c1")
 }
 
-/// The next start: the runtime knows nothing of the container.
-fn start(world: &mut World) -> Result<(), CniError> {
+/// Starts the daemon on a node whose runtime does not know the container.
+fn start(fixture: &mut Fixture) -> Result<(), CniError> {
     let path = ["/opt/cni/bin".into()];
-    let gone = |_: &_, namespace: Namespace<'_>| match namespace {
-        Namespace::Unknown => false,
-        Namespace::Lost => true,
-        Namespace::At(path) => !world.dir.path().join(&path[1..]).exists(),
+    let stale = |_: &_, namespace: NetnsState<'_>| match namespace {
+        NetnsState::Unknown => false,
+        NetnsState::Lost => true,
+        NetnsState::At(path) => !fixture.dir.path().join(&path[1..]).exists(),
     };
-    let errors = world.engine.sweep(&path, &world.netconf(), &gone);
+    let errors = fixture
+        .engine
+        .detach_stale(&path, &fixture.netconf(), &stale);
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// An entry of the result cache that lost its content names nobody; the next start removes it.
-fn without_empty_results(world: &World) {
-    let dir = world.dir.path().join(DIRS[2]);
+/// Removes entries of the result cache that lost their content, as the next start does: they name no container.
+fn without_empty_results(fixture: &Fixture) {
+    let dir = fixture.dir.path().join(DIRS[2]);
     for (name, file) in files(&dir) {
         if file.metadata().unwrap().len() == 0 {
             fs::remove_file(dir.join(name)).unwrap();
@@ -125,127 +303,127 @@ fn without_empty_results(world: &World) {
 }
 
 #[test]
-fn an_add_that_loses_power_is_undone_by_the_next_start() {
-    let steps = at_every_step(&|_| Ok(()), &add, &|world, _| start(world));
+fn power_cut_in_add_is_undone_by_the_next_start() {
+    let steps = at_every_step(&|_| Ok(()), &add, &|fixture, _| start(fixture));
     // Four plugins, two files, two waits, a word for each further network.
     assert_eq!(steps, 10);
 }
 
 #[test]
-fn an_add_that_loses_power_is_undone_by_its_del() {
-    at_every_step(&|_| Ok(()), &add, &|world, _| {
-        del(world)?;
-        without_empty_results(world);
-        start(world)
+fn power_cut_in_add_is_undone_by_del() {
+    at_every_step(&|_| Ok(()), &add, &|fixture, _| {
+        del(fixture)?;
+        without_empty_results(fixture);
+        start(fixture)
     });
 }
 
 #[test]
-fn an_add_that_loses_power_is_undone_by_gc() {
-    at_every_step(&|_| Ok(()), &add, &|world, _| {
-        world.gc(json!([]))?;
-        without_empty_results(world);
+fn power_cut_in_add_is_undone_by_gc() {
+    at_every_step(&|_| Ok(()), &add, &|fixture, _| {
+        fixture.gc(json!([]))?;
+        without_empty_results(fixture);
         Ok(())
     });
 }
 
 #[test]
-fn an_add_that_fails_and_loses_power_is_undone_by_the_next_start() {
-    let failing = |world: &mut World| {
-        world.add("c1", "a,fails").unwrap_err();
+fn power_cut_in_a_failing_add_is_undone_by_the_next_start() {
+    let failing = |fixture: &mut Fixture| {
+        fixture.add("c1", "a,fails").unwrap_err();
         Ok(())
     };
-    at_every_step(&|_| Ok(()), &failing, &|world, _| start(world));
+    at_every_step(&|_| Ok(()), &failing, &|fixture, _| start(fixture));
 }
 
 #[test]
-fn a_del_that_loses_power_is_finished() {
-    let steps = at_every_step(&add, &del, &|world, answered| {
-        start(world)?;
-        // The runtime asks again for what was not answered.
-        if answered { Ok(()) } else { del(world) }
+fn power_cut_in_del_is_finished_by_start_or_del() {
+    let steps = at_every_step(&add, &del, &|fixture, answered| {
+        start(fixture)?;
+        // The runtime repeats a DEL that was not answered.
+        if answered { Ok(()) } else { del(fixture) }
     });
     assert_eq!(steps, 7);
 }
 
 #[test]
-fn a_container_that_came_and_went_right_before_leaves_nothing() {
-    let verb = |world: &mut World| {
-        add(world)?;
-        del(world)
+fn power_cut_after_add_and_del_leaves_nothing() {
+    let verb = |fixture: &mut Fixture| {
+        add(fixture)?;
+        del(fixture)
     };
-    at_every_step(&|_| Ok(()), &verb, &|world, answered| {
-        start(world)?;
-        if answered { Ok(()) } else { del(world) }
+    at_every_step(&|_| Ok(()), &verb, &|fixture, answered| {
+        start(fixture)?;
+        if answered { Ok(()) } else { del(fixture) }
     });
 }
 
 #[test]
-fn a_start_that_loses_power_again_is_finished_by_the_next() {
-    let before = |world: &mut World| {
-        add(world)?;
-        world.reboot();
+fn power_cut_in_start_is_finished_by_the_next_start() {
+    let before = |fixture: &mut Fixture| {
+        add(fixture)?;
+        fixture.reboot();
         Ok(())
     };
-    at_every_step(&before, &start, &|world, _| start(world));
+    at_every_step(&before, &start, &|fixture, _| start(fixture));
 }
 
 #[test]
-fn a_change_of_a_running_pod_that_loses_power_is_undone_by_the_next_start() {
-    let before = |world: &mut World| world.add("c1", "a,b@old").map(drop);
+fn power_cut_in_hot_plug_is_undone_by_the_next_start() {
+    let before = |fixture: &mut Fixture| fixture.add("c1", "a,b@old").map(drop);
     let wanted =
         r#"[{"name": "a", "mac": "02:00:00:00:00:07"}, {"name": "b", "interface": "new"}]"#;
-    let follow = |world: &mut World| world.follow("c1", wanted).map(drop);
-    at_every_step(&before, &follow, &|world, _| start(world));
+    let reconcile = |fixture: &mut Fixture| fixture.reconcile("c1", wanted).map(drop);
+    at_every_step(&before, &reconcile, &|fixture, _| start(fixture));
 }
 
-/// What is attached for sure stays known until it is detached, also where the power took that it was.
+/// An attached network stays known until it is detached, even if the power cut took the record of its progress.
 #[test]
-fn networks_of_an_add_that_lost_power_are_detached_until_it_succeeds() {
+fn networks_of_a_cut_add_are_retried_until_detached() {
     let worst = Fate {
         names: false,
         content: false,
     };
     for first in [&start as Verb<'_>, &del] {
-        let (disk, mut world) = node();
-        add(&mut world).unwrap();
-        disk.cut(&world, [worst; 3]);
-        world.reboot();
-        world.fail(&["DEL macvlan"]);
-        first(&mut world).unwrap_err();
-        world.on_call(|_| Ok(()));
-        world.calls();
-        start(&mut world).unwrap();
-        world.check_calls(&["DEL macvlan net1"]);
-        assert!(world.left().is_empty(), "{:?}", world.left());
+        let (disk, mut fixture) = node();
+        add(&mut fixture).unwrap();
+        disk.cut(&fixture, [worst; 3]);
+        fixture.reboot();
+        fixture.fail(&["DEL macvlan"]);
+        first(&mut fixture).unwrap_err();
+        fixture.on_call(|_| Ok(()));
+        fixture.calls();
+        start(&mut fixture).unwrap();
+        fixture.check_calls(&["DEL macvlan net1"]);
+        assert!(fixture.files().is_empty(), "{:?}", fixture.files());
     }
 }
 
 #[test]
-fn an_add_and_a_del_wait_for_the_disk_as_often_with_any_number_of_networks() {
-    let (disk, world) = node();
-    world.add("c0", "").unwrap();
-    world.del("c0").unwrap();
+fn number_of_syncs_does_not_depend_on_the_number_of_networks() {
+    let (disk, fixture) = node();
+    fixture.add("c0", "").unwrap();
+    fixture.del("c0").unwrap();
     disk.waits();
     for networks in ["", "a", "a,b", "a,b,a,b"] {
-        world.add("c1", networks).unwrap();
-        // Content and name of the first record.
+        fixture.add("c1", networks).unwrap();
+        // The content and the name of the first record.
         assert_eq!(disk.waits(), 2, "{networks}");
-        world.del("c1").unwrap();
+        fixture.del("c1").unwrap();
         assert_eq!(disk.waits(), 1, "{networks}");
-        world.del("c1").unwrap();
+        fixture.del("c1").unwrap();
         assert_eq!(disk.waits(), 0, "{networks}");
     }
 }
 
-/// Where nobody can tell afterwards that the kernel was started anew, progress has to be on disk.
+/// Without a boot id a reboot cannot be recognised, so progress has to be on disk.
 #[test]
-fn without_a_boot_id_every_network_waits() {
-    let (disk, world) = node();
-    fs::remove_file(world.dir.path().join("proc/sys/kernel/random/boot_id")).unwrap();
-    world.add("c0", "").unwrap();
+fn missing_boot_id_syncs_every_network() {
+    let (disk, fixture) = node();
+    fs::remove_file(fixture.dir.path().join("proc/sys/kernel/random/boot_id")).unwrap();
+    fixture.add("c0", "").unwrap();
     disk.waits();
-    world.add("c1", "a,b").unwrap();
+    fixture.add("c1", "a,b").unwrap();
     // Both files, and a word for each further network.
     assert_eq!(disk.waits(), 6);
 }

@@ -1,42 +1,42 @@
-//! Requests that no plugin can serve: an error, an event, or nothing.
+//! Requests that no plugin supports: the three modes of `unservedRequests`.
 
 use plan::Attached;
 use serde_json::json;
 
-use super::world::World;
+use super::fixture::Fixture;
 
-/// Neither plugin of it has the capability.
+/// Its second network requests a bandwidth, and the plugin lacks the capability.
 const LIMITED: &str = r#"[{"name": "b"}, {"name": "a", "mac": "02:00:00:00:00:01", "bandwidth": {"ingressRate": 1, "ingressBurst": 1}}]"#;
-/// Its plugin gives another address.
+/// Its plugin assigns another address.
 const ADDRESSED: &str = r#"[{"name": "b", "ips": ["10.0.0.7"]}]"#;
 
 #[test]
-fn with_error_a_missing_capability_fails_the_pod_before_any_plugin_runs() {
-    let mut world = World::new();
-    world.config["unservedRequests"] = json!("error");
-    let error = world.add("c1", LIMITED).unwrap_err();
-    for words in [
+fn error_mode_refuses_a_missing_capability_before_any_plugin_runs() {
+    let mut fixture = Fixture::new();
+    fixture.config["unservedRequests"] = json!("error");
+    let error = fixture.add("c1", LIMITED).unwrap_err();
+    for part in [
         "shop/cart-0",
         "shop/a",
         "for bandwidth:",
         "unservedRequests",
     ] {
-        assert!(error.msg.contains(words), "no {words} in {}", error.msg);
+        assert!(error.msg.contains(part), "no {part} in {}", error.msg);
     }
     assert_eq!(error.code, 7);
-    world.check_calls(&[]);
-    assert!(world.left().is_empty());
+    fixture.check_calls(&[]);
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn with_error_an_address_that_is_not_assigned_undoes_the_pod() {
-    let mut world = World::new();
-    world.config["unservedRequests"] = json!("error");
-    let error = world.add("c1", ADDRESSED).unwrap_err();
-    for words in ["shop/cart-0", "network shop/b", "for ips:"] {
-        assert!(error.msg.contains(words), "no {words} in {}", error.msg);
+fn error_mode_undoes_add_when_a_requested_address_is_not_assigned() {
+    let mut fixture = Fixture::new();
+    fixture.config["unservedRequests"] = json!("error");
+    let error = fixture.add("c1", ADDRESSED).unwrap_err();
+    for part in ["shop/cart-0", "network shop/b", "for ips:"] {
+        assert!(error.msg.contains(part), "no {part} in {}", error.msg);
     }
-    world.check_calls(&[
+    fixture.check_calls(&[
         "ADD flannel eth0",
         "ADD portmap eth0",
         "ADD bridge net1",
@@ -44,23 +44,23 @@ fn with_error_an_address_that_is_not_assigned_undoes_the_pod() {
         "DEL portmap eth0",
         "DEL flannel eth0",
     ]);
-    assert!(world.left().is_empty());
+    assert!(fixture.files().is_empty());
 }
 
 #[test]
-fn an_address_that_is_given_without_the_capability_is_fine() {
-    let mut world = World::new();
-    world.config["unservedRequests"] = json!("error");
+fn requested_address_may_be_assigned_without_the_capability() {
+    let mut fixture = Fixture::new();
+    fixture.config["unservedRequests"] = json!("error");
     let ips = json!([{"address": "10.0.0.7/24"}]);
-    world.answer("net1", json!({ "ips": ips }));
-    world.add("c1", ADDRESSED).unwrap();
+    fixture.add_to_result("net1", json!({ "ips": ips }));
+    fixture.add("c1", ADDRESSED).unwrap();
 }
 
 #[test]
-fn by_default_the_pod_starts_and_an_event_names_what_it_lacks() {
-    let world = World::new();
+fn event_mode_attaches_and_warns_of_unsupported_requests() {
+    let fixture = Fixture::new();
     let warnings = |networks, id: &str| {
-        let added = world.add(id, networks).unwrap();
+        let added = fixture.add(id, networks).unwrap();
         let all = added.attached.iter().filter_map(Attached::warning);
         all.collect::<Vec<_>>()
     };
@@ -83,22 +83,22 @@ fn by_default_the_pod_starts_and_an_event_names_what_it_lacks() {
 }
 
 #[test]
-fn silence_is_upstreams() {
-    let mut world = World::new();
-    world.config["unservedRequests"] = json!("silent");
+fn silent_mode_does_not_warn() {
+    let mut fixture = Fixture::new();
+    fixture.config["unservedRequests"] = json!("silent");
     for (id, networks) in [("c1", LIMITED), ("c2", ADDRESSED)] {
-        let added = world.add(id, networks).unwrap();
+        let added = fixture.add(id, networks).unwrap();
         assert!(added.attached.iter().all(|one| one.warning().is_none()));
     }
 }
 
 #[test]
-fn host_ports_reach_all_networks_where_that_is_wanted() {
-    let mut world = World::new();
-    world.config["runtimeConfigForAll"] = json!(true);
-    world.add("c1", "a,b").unwrap();
+fn runtime_config_for_all_reaches_every_network_with_the_capability() {
+    let mut fixture = Fixture::new();
+    fixture.config["runtimeConfigForAll"] = json!(true);
+    fixture.add("c1", "a,b").unwrap();
     let ports = json!([{"hostPort": 8080, "containerPort": 80}]);
-    let calls = world.calls();
+    let calls = fixture.calls();
     assert_eq!(calls[2].stdin["runtimeConfig"]["portMappings"], ports);
     assert_eq!(calls[3].stdin.get("runtimeConfig"), None, "no capability");
 }

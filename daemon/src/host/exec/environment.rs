@@ -1,13 +1,13 @@
-//! What plugins find in their environment beside the variables of the specification.
+//! The environment of plugins in addition to the variables of the CNI specification.
 //!
-//! As with upstream, that is the environment of the daemon's container: proxies, and whatever the chart's values add. What is about
-//! the daemon itself stays with it, and so do secrets.
+//! As with upstream, plugins get the environment of the daemon's container: proxies, and variables from the chart's values. They do not get
+//! variables about the daemon itself, or secrets.
 
 use std::ffi::OsString;
 
-/// Where programs are looked for on a node whose runtime does not say so.
+/// The search path on a node whose runtime has no `PATH`.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The daemon's own.
+/// The daemon's own variables.
 const OWN: &[&str] = &[
     "POD_NAME",
     "POD_NAMESPACE",
@@ -18,7 +18,7 @@ const OWN: &[&str] = &[
     "PATH",
 ];
 const OWN_PREFIXES: &[&str] = &["MULTUS_", "CNI_"];
-/// Parts of names of variables that hold secrets.
+/// Parts of the names of variables with secrets.
 const SECRETS: &[&str] = &[
     "TOKEN",
     "SECRET",
@@ -28,7 +28,7 @@ const SECRETS: &[&str] = &[
     "PRIVATE_KEY",
 ];
 
-/// What plugins get of the daemon's environment.
+/// Selects the variables of the daemon's environment that plugins get.
 pub fn of_plugins(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, OsString)> {
@@ -44,11 +44,11 @@ fn is_passed(name: &str) -> bool {
         && !SECRETS.iter().any(|part| upper.contains(part))
 }
 
-/// The runtime's own `PATH`, since K3s and RKE2 bring programs of their own, and behind it the usual directories.
+/// Returns the runtime's own `PATH`, since K3s and RKE2 ship programs of their own, followed by the usual directories.
 pub(super) fn search_path(of_runtime: Option<&str>) -> String {
     let mut directories: Vec<&str> = Vec::new();
     let of_runtime = of_runtime.unwrap_or_default().split(':');
-    // What is relative means something to the runtime alone.
+    // A relative path depends on the runtime's working directory.
     for directory in of_runtime
         .filter(|directory| directory.starts_with('/'))
         .chain(SEARCH_PATH.split(':'))
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugins_get_proxies_but_no_secret_and_nothing_of_the_daemon() {
+    fn plugins_get_proxies_but_no_secrets_or_variables_of_the_daemon() {
         let names = [
             "HTTPS_PROXY",
             "no_proxy",
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_the_runtime_come_first() {
+    fn directories_of_the_runtime_come_first() {
         assert_eq!(search_path(None), SEARCH_PATH);
         assert_eq!(search_path(Some("")), SEARCH_PATH);
         assert_eq!(

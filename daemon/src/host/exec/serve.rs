@@ -1,11 +1,11 @@
 //! The spawner: a small process of its own that starts plugins for the daemon.
 //!
-//! It is the daemon's program started afresh, so its address space is small. It enters the runtime's control groups and mount
-//! namespace once; whatever it starts is there already. A thread per lane starts one program at a time (with `posix_spawn`, which
-//! copies no page tables and suspends that thread alone), waits for it, and sends its status. It keeps no state: it ends when the
-//! daemon closes the control socket, and programs that run go on without it.
+//! It is the daemon's program, started as a new process, so its address space is small. It enters the runtime's cgroups and mount
+//! namespace once; its children inherit them. A thread per lane starts one program at a time (with `posix_spawn`, which copies no page
+//! tables and suspends only that thread), waits for it, and sends its status. It keeps no state: it ends when the daemon closes the
+//! control socket, and running programs go on without it.
 //!
-//! Invariant: no signal tells it of its parent's end. `PR_SET_PDEATHSIG` would fire when the daemon's thread ends that started it.
+//! Invariant: it gets no signal at its parent's end. `PR_SET_PDEATHSIG` would already fire at the end of the daemon's thread that started it.
 
 use std::{
     collections::HashMap,
@@ -30,16 +30,16 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-use super::wire::{self, Answer, Control, Enter, Request};
+use super::wire::{self, Control, Enter, Reply, Request};
 
-/// The argument that makes the daemon's program a spawner. It is no command of the command line.
+/// The argument that makes the daemon's program a spawner. It is not a public command.
 pub const ARGUMENT: &str = "plugin-spawner";
-/// The stack of a lane's thread, of which little is ever touched.
+/// The stack size of a lane's thread, which uses little of it.
 const STACK: usize = 256 << 10;
 
-/// The life of the process; its stdin is the control socket. The argument is how many files plugins may have open.
+/// Runs the spawner; its stdin is the control socket. The argument is the plugins' limit of open files.
 pub fn main(file_limit: Option<&OsStr>) -> ExitCode {
-    // What is shown by ps beside the daemon; nothing depends on it.
+    // The name in the output of ps; nothing depends on it.
     let _ = rustix::thread::set_name(c"multus-spawner");
     if let Some(limit) = file_limit.and_then(|text| text.to_str()?.parse().ok()) {
         limit_files(limit);
@@ -50,7 +50,7 @@ pub fn main(file_limit: Option<&OsStr>) -> ExitCode {
     }
 }
 
-/// Lowers the soft limit of open files, which what is started inherits. A limit that cannot be set is no reason to start nothing.
+/// Lowers the soft limit of open files, which plugins inherit. A failure is ignored: plugins work with any limit.
 fn limit_files(soft: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current > soft) {
@@ -64,36 +64,36 @@ fn limit_files(soft: u64) {
     }
 }
 
-/// Serves until the daemon closes the socket. Threads of lanes that still wait for a program are left behind.
+/// Serves until the daemon closes the socket. Threads of lanes with a running program are left behind.
 pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
-    let Some(Control::Enter(place)) = wire::receive_control(control)? else {
-        return Err(io::Error::other("the first message is no place"));
+    let Some(Control::Enter(context)) = wire::receive_control(control)? else {
+        return Err(io::Error::other("the first message is not Enter"));
     };
-    let entered = enter(&place);
-    drop(place);
+    let entered = enter(&context);
+    drop(context);
     wire::send_report(control, &entered.err().unwrap_or_default())?;
     let lanes = Lanes::default();
     while let Some(message) = wire::receive_control(control)? {
         match message {
             Control::Open(number, socket) => lanes.open(number, socket)?,
             Control::Kill(number) => lanes.kill(number),
-            Control::Enter(_) => return Err(io::Error::other("a second place")),
+            Control::Enter(_) => return Err(io::Error::other("a second Enter message")),
         }
     }
     Ok(())
 }
 
-/// Goes where plugins run. Must come before the first thread: a mount namespace is entered by a process of one thread.
-fn enter(place: &Enter) -> Result<(), String> {
-    for procs in &place.cgroup_procs {
-        // Charging is best effort: a plugin that is charged to the daemon still does its work.
+/// Enters cgroups and namespace of plugins. Must come before the first thread: only a single-threaded process can enter a mount namespace.
+fn enter(context: &Enter) -> Result<(), String> {
+    for procs in &context.cgroup_procs {
+        // Best effort: a plugin also works in the daemon's cgroup.
         let _ = rustix::io::write(procs, b"0");
     }
-    if let Some(chroot) = &place.chroot {
+    if let Some(chroot) = &context.chroot {
         rustix::process::chroot(chroot)
             .and_then(|()| rustix::process::chdir("/"))
             .map_err(|error| format!("cannot change its root to {}: {error}", chroot.display()))
-    } else if let Some(namespace) = &place.mount_namespace {
+    } else if let Some(namespace) = &context.mount_namespace {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .map_err(|error| format!("cannot enter the runtime's mount namespace: {error}"))
     } else {
@@ -101,7 +101,7 @@ fn enter(place: &Enter) -> Result<(), String> {
     }
 }
 
-/// The lanes that are open.
+/// The open lanes.
 #[derive(Default, Clone)]
 struct Lanes(Arc<Mutex<HashMap<u64, Arc<Lane>>>>);
 
@@ -117,8 +117,8 @@ impl Lanes {
         let started = thread::Builder::new().stack_size(STACK).spawn(run);
         if let Err(error) = started {
             self.lock().remove(&number);
-            // Whoever has closed the lane needs no answer.
-            let _ = wire::send_answer(&spare, failed(&error));
+            // The daemon may have closed the lane.
+            let _ = wire::send_reply(&spare, failed(&error));
         }
         Ok(())
     }
@@ -141,41 +141,41 @@ struct Lane(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// It runs, or has ended and nobody has waited for it: the id is its own.
+    /// A process that was not waited for yet, so its pid is not used again.
     running: Option<Pid>,
-    /// The daemon has given the lane up; it sends no more requests.
+    /// The daemon has killed the lane's program and sends no more requests.
     is_killed: bool,
 }
 
 impl Lane {
-    /// Until the daemon closes the lane.
+    /// Serves requests until the daemon closes the lane.
     fn serve(&self, socket: &OwnedFd) {
         loop {
-            let (answer, is_whole) = match wire::receive_request(socket) {
+            let (reply, is_valid) = match wire::receive_request(socket) {
                 Ok(None) => return,
                 Ok(Some((request, streams))) => (self.run(socket, request, streams), true),
                 Err(error) => (failed(&error), false),
             };
-            if wire::send_answer(socket, answer).is_err() || !is_whole {
+            if wire::send_reply(socket, reply).is_err() || !is_valid {
                 return;
             }
         }
     }
 
-    fn run(&self, socket: &OwnedFd, request: Request, streams: [OwnedFd; 3]) -> Answer {
+    fn run(&self, socket: &OwnedFd, request: Request, streams: [OwnedFd; 3]) -> Reply {
         let [stdin, stdout, stderr] = streams.map(Stdio::from);
         let mut command = Command::new(request.path);
         command
             .args(request.arguments)
             .env_clear()
             .envs(request.environment)
-            // A group of its own, so that the plugins which it calls can be ended with it.
+            // A process group of its own, so that plugins which it calls can be killed with it.
             .process_group(0)
             .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr);
         let spawned = spawn_retrying_busy(&mut command, || !self.lock().is_killed);
-        // Its streams are the program's alone from now on.
+        // Closes our copies of the program's streams.
         drop(command);
         let mut child = match spawned {
             Ok(child) => child,
@@ -184,11 +184,11 @@ impl Lane {
         let pid = Pid::from_child(&child);
         self.started(pid);
         if request.reports_start {
-            // A daemon that is gone needs no answer; the program goes on.
-            let _ = wire::send_answer(socket, Answer::Started(pid.as_raw_nonzero().get()));
+            // If the daemon has ended, the program goes on all the same.
+            let _ = wire::send_reply(socket, Reply::Started(pid.as_raw_nonzero().get()));
         }
         match self.wait(&mut child, pid) {
-            Ok(status) => Answer::Ended(status.into_raw()),
+            Ok(status) => Reply::Ended(status.into_raw()),
             Err(error) => failed(&error),
         }
     }
@@ -201,7 +201,7 @@ impl Lane {
         }
     }
 
-    /// Waits for its end, without taking its id away from whoever is about to kill it.
+    /// Waits for the end of a program. The pid is released under the lock, so that `kill` cannot hit another process.
     fn wait(&self, child: &mut Child, pid: Pid) -> io::Result<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(pid), options), Err(Errno::INTR)) {}
@@ -223,12 +223,12 @@ impl Lane {
     }
 }
 
-/// It may have ended by itself meanwhile, which is as well.
+/// Ignores errors: the group may have ended by itself.
 fn kill_group(pid: Pid) {
     let _ = kill_process_group(pid, Signal::KILL);
 }
 
-fn failed(error: &io::Error) -> Answer {
-    // What does not come from the kernel is a message that cannot be read.
-    Answer::Failed(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error()))
+fn failed(error: &io::Error) -> Reply {
+    // An error that is not from the kernel means a malformed message.
+    Reply::Failed(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error()))
 }

@@ -1,6 +1,6 @@
-//! The daemon's end of the spawner: starts it, hands programs to it, and notices when it is lost.
+//! The daemon's side of the spawner: starts it, sends it programs, and notices when it ends.
 //!
-//! A spawner belongs to one place. Calls that are under way keep it; it ends when nobody does, or with the daemon.
+//! A spawner belongs to one context. Calls in flight keep it; it ends when no call needs it any longer, or with the daemon.
 
 use std::{
     io,
@@ -23,28 +23,28 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tracing::{debug, warn};
 
 use super::{
-    Place, serve,
-    wire::{self, Answer, Request},
+    ExecContext, serve,
+    wire::{self, Reply, Request},
 };
 use crate::host::orphans;
 
-/// A spawner has entered its place by then, and a program that was killed has ended, unless the kernel holds it.
+/// The time for a spawner to enter its context, and for a killed program to end, unless the kernel blocks it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So many lanes are kept for the next calls.
+/// The number of idle lanes that are kept for the next calls.
 const IDLE_LANES: usize = 16;
 
-/// How a spawner is started: as a program, with an argument.
+/// The options to start a spawner process.
 #[derive(Debug, Clone)]
 pub(super) struct Launcher {
     pub(super) program: PathBuf,
-    /// How many files plugins may have open, where that is not what the daemon may.
+    /// The plugins' limit of open files, if it is not the daemon's.
     pub(super) file_limit: Option<u64>,
-    /// Instead of that on a thread of this process, which enters nothing.
+    /// Runs the spawner on a thread of this process instead, which enters no namespace.
     #[cfg(test)]
     pub(super) is_thread: bool,
 }
 
-/// A spawner that runs.
+/// A running spawner.
 #[derive(Debug)]
 pub(super) struct Spawner {
     control: OwnedFd,
@@ -62,14 +62,14 @@ struct Lane {
     socket: OwnedFd,
 }
 
-/// Why a program has no status.
+/// The reason why a program has no status.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The spawner is lost; nothing was started.
+    /// The spawner has ended; nothing was started.
     NotSent,
-    /// The spawner is lost, and what it had started was ended.
+    /// The spawner has ended, and the programs that it had started were ended, too.
     Lost,
-    /// It does not answer.
+    /// The spawner does not respond.
     Silent,
     /// The program could not be started.
     NotStarted(io::Error),
@@ -82,15 +82,14 @@ impl From<io::Error> for Failure {
 }
 
 impl Spawner {
-    /// Starts one that carries the mark in its environment and enters the place; returns why that cannot be done. All that it
-    /// starts has to carry the same mark.
+    /// Starts a spawner with the mark in its environment, and lets it enter the context. Every program that it starts must get the same mark.
     pub(super) fn start(
         launcher: &Launcher,
-        place: &Place,
+        context: &ExecContext,
         mark: orphans::Mark,
     ) -> Result<Self, String> {
         let (control, theirs) = pair(SocketType::SEQPACKET)
-            .map_err(|error| format!("cannot make a socket for the spawner: {error}"))?;
+            .map_err(|error| format!("cannot create a socket for the spawner: {error}"))?;
         let process = launch(launcher, theirs, &mark)
             .map_err(|error| format!("cannot start the spawner: {error}"))?;
         let spawner = Self {
@@ -101,9 +100,9 @@ impl Spawner {
             lanes: AtomicU64::new(0),
             lost: Once::new(),
         };
-        spawner
-            .enter(place)
-            .map_err(|error| format!("the spawner cannot be told where plugins run: {error}"))??;
+        spawner.enter(context).map_err(|error| {
+            format!("the spawner does not confirm where plugins run: {error}")
+        })??;
         debug!(
             pid = spawner.process.as_ref().map(Child::id),
             "started the spawner"
@@ -111,9 +110,9 @@ impl Spawner {
         Ok(spawner)
     }
 
-    fn enter(&self, place: &Place) -> io::Result<Result<(), String>> {
-        let chroot = place.chroot.as_ref().map(|path| path.as_os_str());
-        let runtime = place.runtime.as_deref();
+    fn enter(&self, context: &ExecContext) -> io::Result<Result<(), String>> {
+        let chroot = context.chroot.as_ref().map(|path| path.as_os_str());
+        let runtime = context.runtime.as_deref();
         let cgroup_procs: Vec<_> = runtime
             .iter()
             .flat_map(|runtime| runtime.cgroup_procs.iter().map(AsFd::as_fd))
@@ -126,7 +125,7 @@ impl Spawner {
         wire::receive_report(&self.control)
     }
 
-    /// Starts a program with these standard streams. It is killed when the call is dropped before its end.
+    /// Starts a program with these standard streams. It is killed if the call is dropped before its end.
     pub(super) fn call(
         &self,
         request: &Request,
@@ -158,25 +157,25 @@ impl Spawner {
             }
         })?;
         if !is_readable_within(lane.socket.as_fd(), PATIENCE)? {
-            // It must not start once nobody expects it any more.
+            // The program must not start after this error was returned.
             let _ = wire::send_kill(&self.control, lane.number);
             return Err(Failure::Silent);
         }
-        match wire::receive_answer(&lane.socket)? {
-            Some(Answer::Started(pid)) => Ok(Detached {
+        match wire::receive_reply(&lane.socket)? {
+            Some(Reply::Started(pid)) => Ok(Detached {
                 pid,
                 lane: lane.socket,
                 fate: Fate::Running,
             }),
-            Some(Answer::Failed(errno)) => {
+            Some(Reply::Failed(errno)) => {
                 Err(Failure::NotStarted(io::Error::from_raw_os_error(errno)))
             }
-            Some(Answer::Ended(_)) => Err(Failure::NotStarted(io::ErrorKind::InvalidData.into())),
+            Some(Reply::Ended(_)) => Err(Failure::NotStarted(io::ErrorKind::InvalidData.into())),
             None => Err(Failure::Lost),
         }
     }
 
-    /// One that is idle, or a new one.
+    /// Returns an idle lane, or opens a new one.
     fn lane(&self) -> Result<Lane, Failure> {
         if let Some(lane) = self.lock_idle().pop() {
             return Ok(lane);
@@ -204,13 +203,13 @@ impl Spawner {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It has ended by itself: what it had started must not go on beside whatever undoes it. Returns once all of that has ended.
-    fn end_what_it_left(&self) {
+    /// Ends the programs of a lost spawner, so that they do not run concurrently with the DEL that undoes them. Returns once all have ended.
+    fn end_orphans(&self) {
         self.lost.call_once(|| {
             let ended = orphans::end_spawned(&self.mark);
             warn!(
                 ended,
-                "the spawner was lost; the next call starts another one"
+                "the spawner ended unexpectedly; the next call starts another one"
             );
         });
     }
@@ -219,9 +218,9 @@ impl Spawner {
 impl Drop for Spawner {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // Nothing that it runs is waited for any more. It would end by itself as soon as the control socket closes.
+            // No call waits for its programs. It would also end by itself when the control socket closes.
             let _ = process.kill();
-            // Waiting must not hold up whoever drops it.
+            // Waiting on a thread: `drop` must not block.
             let _ = thread::Builder::new()
                 .name("spawner-end".into())
                 .spawn(move || process.wait());
@@ -229,7 +228,7 @@ impl Drop for Spawner {
     }
 }
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     spawner: &'a Spawner,
@@ -237,26 +236,26 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Waits for its end.
+    /// Waits for the program's end.
     pub(super) fn status(mut self) -> Result<ExitStatus, Failure> {
         let Some(lane) = self.lane.take() else {
             return Err(Failure::Silent);
         };
-        match wire::receive_answer(&lane.socket)? {
-            Some(Answer::Ended(status)) => {
+        match wire::receive_reply(&lane.socket)? {
+            Some(Reply::Ended(status)) => {
                 self.spawner.give_back(lane);
                 Ok(ExitStatus::from_raw(status))
             }
-            Some(Answer::Failed(errno)) => Err(io::Error::from_raw_os_error(errno).into()),
-            Some(Answer::Started(_)) => Err(Failure::Silent),
+            Some(Reply::Failed(errno)) => Err(io::Error::from_raw_os_error(errno).into()),
+            Some(Reply::Started(_)) => Err(Failure::Silent),
             None => {
-                self.spawner.end_what_it_left();
+                self.spawner.end_orphans();
                 Err(Failure::Lost)
             }
         }
     }
 
-    /// Kills it with its process group and waits for its end. The lane is not used again: the kill may arrive late.
+    /// Kills the program with its process group and waits for its end. The lane is not used again, since the kill may arrive late.
     pub(super) fn kill(mut self) -> Result<(), Failure> {
         let Some(lane) = self.lane.take() else {
             return Ok(());
@@ -266,9 +265,9 @@ impl Call<'_> {
         if !killed {
             return Err(Failure::Silent);
         }
-        match wire::receive_answer(&lane.socket)? {
+        match wire::receive_reply(&lane.socket)? {
             None => {
-                self.spawner.end_what_it_left();
+                self.spawner.end_orphans();
                 Err(Failure::Lost)
             }
             Some(_) => Ok(()),
@@ -279,7 +278,10 @@ impl Call<'_> {
 impl AsFd for Call<'_> {
     /// Becomes readable when the program has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let lane = self.lane.as_ref().expect("it is there until the call ends");
+        let lane = self
+            .lane
+            .as_ref()
+            .expect("the lane is present until the call ends");
         lane.socket.as_fd()
     }
 }
@@ -287,7 +289,7 @@ impl AsFd for Call<'_> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         if let Some(lane) = &self.lane {
-            // A spawner that is lost has nothing to kill.
+            // A failure means that the spawner has ended, and its programs with it.
             let _ = wire::send_kill(&self.spawner.control, lane.number);
         }
     }
@@ -301,30 +303,30 @@ pub struct Detached {
     fate: Fate,
 }
 
-/// What is known of a detached program.
+/// The known state of a detached program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It runs.
     Running,
     /// It has ended.
     Ended(ExitStatus),
-    /// The spawner that watched it is gone.
+    /// The spawner that watched it has ended.
     Unknown,
 }
 
 impl Detached {
-    /// Its id; another process may have it once it has ended.
+    /// Returns the pid; the kernel may use it again once the program has ended.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// What is known of it now.
+    /// Returns the state of the program.
     pub fn fate(&mut self) -> Fate {
         if self.fate == Fate::Running {
             self.fate = match is_readable_within(self.lane.as_fd(), Duration::ZERO) {
                 Ok(false) => Fate::Running,
-                Ok(true) => match wire::receive_answer(&self.lane) {
-                    Ok(Some(Answer::Ended(status))) => Fate::Ended(ExitStatus::from_raw(status)),
+                Ok(true) => match wire::receive_reply(&self.lane) {
+                    Ok(Some(Reply::Ended(status))) => Fate::Ended(ExitStatus::from_raw(status)),
                     _ => Fate::Unknown,
                 },
                 Err(_) => Fate::Unknown,
@@ -334,7 +336,7 @@ impl Detached {
     }
 }
 
-/// Starts the process; its stdin is the control socket.
+/// Starts the spawner's process; its stdin is the control socket.
 fn launch(
     launcher: &Launcher,
     control: OwnedFd,
@@ -350,7 +352,7 @@ fn launch(
         .arg(serve::ARGUMENT)
         .args(launcher.file_limit.map(|limit| limit.to_string()))
         .env_clear()
-        // A spawner that does not end with its daemon is found by the next start as plugins are.
+        // The next start finds a spawner that outlived its daemon by these variables, as it finds plugins.
         .envs(mark.variables())
         .process_group(0)
         .stdin(Stdio::from(control))

@@ -1,4 +1,4 @@
-//! Plugins that a spawner on a thread of this process starts.
+//! Running plugins with a spawner on a thread of this process.
 
 use std::{
     fs,
@@ -15,11 +15,12 @@ fn script(dir: &Path, text: &str) -> PathBuf {
 }
 
 fn exec() -> RuntimeExec {
-    RuntimeExec::new(Arc::new(Root::open("/").unwrap()), Place::default()).with_spawner_thread()
+    RuntimeExec::new(Arc::new(Root::open("/").unwrap()), ExecContext::default())
+        .with_spawner_thread()
 }
 
 #[test]
-fn plugins_are_found_as_the_node_sees_them() {
+fn plugins_are_searched_in_the_nodes_file_tree() {
     let dir = tempfile::tempdir().unwrap();
     let root = Arc::new(Root::open(dir.path()).unwrap());
     root.make_dirs("/data/hash", 0o755).unwrap();
@@ -29,7 +30,7 @@ fn plugins_are_found_as_the_node_sees_them() {
     root.write_atomic("/data/cni/readme", b"text", 0o644)
         .unwrap();
     symlink("/data/hash/bridge", dir.path().join("data/cni/bridge")).unwrap();
-    let exec = RuntimeExec::new(root, Place::default());
+    let exec = RuntimeExec::new(root, ExecContext::default());
     let dirs = [PathBuf::from("/none"), PathBuf::from("/data/cni")];
     assert_eq!(
         exec.find("bridge", &dirs).unwrap(),
@@ -40,7 +41,7 @@ fn plugins_are_found_as_the_node_sees_them() {
 }
 
 #[test]
-fn a_plugin_gets_its_variables_and_those_of_the_node() {
+fn plugin_gets_variables_of_cni_and_of_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let path = script(
         dir.path(),

@@ -1,7 +1,7 @@
-//! What the daemon and its spawner say to each other. Both are the same program, so there is one version.
+//! The protocol between the daemon and its spawner. Both are the same program, so it has no versions.
 //!
-//! The control socket keeps messages apart (`SOCK_SEQPACKET`): the place to enter, new lanes, kills. A lane is a stream; it carries
-//! one request at a time, with the plugin's standard streams, and its answers.
+//! The control socket preserves message boundaries (`SOCK_SEQPACKET`): the context to enter, new lanes, kills. A lane is a stream; it carries
+//! one request at a time, with the plugin's standard streams, and its replies.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,25 +22,25 @@ use rustix::{
     },
 };
 
-/// The longest message of the control socket: a path and a little more.
+/// The maximum size of a message on the control socket: a path and a little more.
 const CONTROL: usize = 8 << 10;
 /// The most file descriptors of one message: a mount namespace, and a `cgroup.procs` per hierarchy.
 const DESCRIPTORS: usize = 32;
-/// The longest request: more than any kernel lets a program start with.
+/// The maximum size of a request: more than any kernel accepts for a program's arguments and environment.
 const REQUEST: usize = 8 << 20;
 
 /// A message of the daemon on the control socket.
 #[derive(Debug)]
 pub(super) enum Control {
-    /// The first message: where plugins run. The answer is a report.
+    /// The first message: where plugins run. The spawner replies with a report.
     Enter(Enter),
-    /// A new lane, and its number.
+    /// Opens a new lane with this number.
     Open(u64, OwnedFd),
-    /// Kill the process group of the plugin that the lane of this number runs.
+    /// Kills the process group of the plugin on the lane with this number.
     Kill(u64),
 }
 
-/// Where plugins run.
+/// The context to enter: where plugins run.
 #[derive(Debug, Default)]
 pub(super) struct Enter {
     pub(super) chroot: Option<PathBuf>,
@@ -63,17 +63,17 @@ pub(super) fn send_enter(
     message.extend_from_slice(chroot.map_or(b"", OsStrExt::as_bytes));
     let mut descriptors: Vec<_> = mount_namespace.into_iter().collect();
     descriptors.extend(cgroup_procs.iter().take(DESCRIPTORS - 1));
-    send_whole(control.as_fd(), &message, &descriptors)
+    send_all(control.as_fd(), &message, &descriptors)
 }
 
 /// Sends [`Control::Open`].
 pub(super) fn send_open(control: impl AsFd, number: u64, lane: BorrowedFd<'_>) -> io::Result<()> {
-    send_whole(control.as_fd(), &numbered(OPEN, number), &[lane])
+    send_all(control.as_fd(), &numbered(OPEN, number), &[lane])
 }
 
 /// Sends [`Control::Kill`].
 pub(super) fn send_kill(control: impl AsFd, number: u64) -> io::Result<()> {
-    send_whole(control.as_fd(), &numbered(KILL, number), &[])
+    send_all(control.as_fd(), &numbered(KILL, number), &[])
 }
 
 fn numbered(kind: u8, number: u64) -> Vec<u8> {
@@ -92,35 +92,35 @@ pub(super) fn receive_control(control: impl AsFd) -> io::Result<Option<Control>>
     let number = || {
         rest.try_into()
             .map(u64::from_le_bytes)
-            .map_err(|_| garbled())
+            .map_err(|_| malformed())
     };
     Ok(Some(match *kind {
         ENTER => {
-            let (has_namespace, chroot) = rest.split_first().ok_or_else(garbled)?;
+            let (has_namespace, chroot) = rest.split_first().ok_or_else(malformed)?;
             let chroot = (!chroot.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(chroot)));
             let mut descriptors = descriptors.into_iter();
             Control::Enter(Enter {
                 chroot,
                 mount_namespace: (*has_namespace != 0)
-                    .then(|| descriptors.next().ok_or_else(garbled))
+                    .then(|| descriptors.next().ok_or_else(malformed))
                     .transpose()?,
                 cgroup_procs: descriptors.collect(),
             })
         }
-        OPEN => Control::Open(number()?, descriptors.pop().ok_or_else(garbled)?),
+        OPEN => Control::Open(number()?, descriptors.pop().ok_or_else(malformed)?),
         KILL => Control::Kill(number()?),
-        _ => return Err(garbled()),
+        _ => return Err(malformed()),
     }))
 }
 
-/// Answers [`Control::Enter`]: the reason of a failure, or nothing.
+/// Replies to [`Control::Enter`]: with the reason of a failure, or an empty text.
 pub(super) fn send_report(control: impl AsFd, failure: &str) -> io::Result<()> {
-    // An empty message would look like the end of the socket.
+    // The leading byte distinguishes an empty text from the end of the socket.
     let message = [&[0], failure.as_bytes()].concat();
-    send_whole(control.as_fd(), &message, &[])
+    send_all(control.as_fd(), &message, &[])
 }
 
-/// Waits for the answer to [`Control::Enter`].
+/// Waits for the reply to [`Control::Enter`].
 pub(super) fn receive_report(control: impl AsFd) -> io::Result<Result<(), String>> {
     let mut buffer = [0; CONTROL];
     let (length, _) = receive_some(control.as_fd(), &mut buffer)?;
@@ -134,17 +134,17 @@ pub(super) fn receive_report(control: impl AsFd) -> io::Result<Result<(), String
 /// A program to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Request {
-    /// Whether the start is answered, too, and not the end alone.
+    /// True to get a reply at the start of the program as well as at its end.
     pub(super) reports_start: bool,
-    /// The program, as the place names it.
+    /// The program's path in the file tree where plugins run.
     pub(super) path: OsString,
     pub(super) arguments: Vec<OsString>,
-    /// All variables.
+    /// The complete environment.
     pub(super) environment: Vec<(OsString, OsString)>,
 }
 
 impl Request {
-    /// Length, flag, and the count of arguments; then strings, each with its NUL.
+    /// Encodes length, flag and number of arguments, then strings, each with its NUL.
     fn encode(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; 4];
         bytes.push(u8::from(self.reports_start));
@@ -172,18 +172,18 @@ impl Request {
     }
 
     fn decode(bytes: &[u8]) -> io::Result<Self> {
-        let (flag, rest) = bytes.split_first().ok_or_else(garbled)?;
-        let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(garbled)?;
-        let strings = rest.strip_suffix(&[0]).ok_or_else(garbled)?;
+        let (flag, rest) = bytes.split_first().ok_or_else(malformed)?;
+        let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
+        let strings = rest.strip_suffix(&[0]).ok_or_else(malformed)?;
         let mut strings = strings
             .split(|byte| *byte == 0)
             .map(|string| OsString::from_vec(string.to_vec()));
-        let path = strings.next().ok_or_else(garbled)?;
+        let path = strings.next().ok_or_else(malformed)?;
         let count = usize::try_from(u32::from_le_bytes(*count)).map_err(io::Error::other)?;
         let arguments: Vec<_> = strings.by_ref().take(count).collect();
         let mut environment = Vec::new();
         while let Some(name) = strings.next() {
-            environment.push((name, strings.next().ok_or_else(garbled)?));
+            environment.push((name, strings.next().ok_or_else(malformed)?));
         }
         Ok(Self {
             reports_start: *flag != 0,
@@ -200,7 +200,7 @@ pub(super) fn send_request(
     request: &Request,
     streams: [BorrowedFd<'_>; 3],
 ) -> io::Result<()> {
-    send_whole(lane.as_fd(), &request.encode()?, &streams)
+    send_all(lane.as_fd(), &request.encode()?, &streams)
 }
 
 /// Waits for the next request; `None` when the daemon has closed the lane.
@@ -211,14 +211,14 @@ pub(super) fn receive_request(lane: impl AsFd) -> io::Result<Option<(Request, [O
     if length == 0 {
         return Ok(None);
     }
-    let streams = descriptors.try_into().map_err(|_| garbled())?;
+    let streams = descriptors.try_into().map_err(|_| malformed())?;
     while length < 4 {
         length += receive_more(lane, &mut buffer[length..])?;
     }
-    let head = buffer.first_chunk::<4>().ok_or_else(garbled)?;
+    let head = buffer.first_chunk::<4>().ok_or_else(malformed)?;
     let wanted = usize::try_from(u32::from_le_bytes(*head)).map_err(io::Error::other)?;
     if wanted > REQUEST {
-        return Err(garbled());
+        return Err(malformed());
     }
     buffer.resize(buffer.len().max(wanted + 4), 0);
     while length < wanted + 4 {
@@ -228,38 +228,37 @@ pub(super) fn receive_request(lane: impl AsFd) -> io::Result<Option<(Request, [O
     Ok(Some((request, streams)))
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// It runs, with this id; only where the request wants to know.
+pub(super) enum Reply {
+    /// The program runs with this pid; only sent if the request has `reports_start`.
     Started(i32),
-    /// It has ended, with this status of wait(2).
+    /// The program has ended with this status of wait(2).
     Ended(i32),
-    /// It could not be started, for this reason of errno(3).
+    /// The program could not be started; the number of errno(3).
     Failed(i32),
 }
 
-const ANSWER: usize = 8;
+const REPLY: usize = 8;
 
-/// Sends an answer.
-pub(super) fn send_answer(lane: impl AsFd, answer: Answer) -> io::Result<()> {
-    let (kind, value) = match answer {
-        Answer::Started(pid) => (0_u32, pid),
-        Answer::Ended(status) => (1, status),
-        Answer::Failed(errno) => (2, errno),
+pub(super) fn send_reply(lane: impl AsFd, reply: Reply) -> io::Result<()> {
+    let (kind, value) = match reply {
+        Reply::Started(pid) => (0_u32, pid),
+        Reply::Ended(status) => (1, status),
+        Reply::Failed(errno) => (2, errno),
     };
-    let mut message = [0; ANSWER];
+    let mut message = [0; REPLY];
     message[..4].copy_from_slice(&kind.to_le_bytes());
     message[4..].copy_from_slice(&value.to_le_bytes());
-    send_whole(lane.as_fd(), &message, &[])
+    send_all(lane.as_fd(), &message, &[])
 }
 
-/// Waits for the next answer; `None` when the spawner is gone.
-pub(super) fn receive_answer(lane: impl AsFd) -> io::Result<Option<Answer>> {
+/// Waits for the next reply; returns `None` when the spawner has ended.
+pub(super) fn receive_reply(lane: impl AsFd) -> io::Result<Option<Reply>> {
     let lane = lane.as_fd();
-    let mut message = [0; ANSWER];
+    let mut message = [0; REPLY];
     let mut length = 0;
-    while length < ANSWER {
+    while length < REPLY {
         match receive_more(lane, &mut message[length..]) {
             Ok(more) => length += more,
             Err(error) if is_end(&error) => return Ok(None),
@@ -271,18 +270,18 @@ pub(super) fn receive_answer(lane: impl AsFd) -> io::Result<Option<Answer>> {
         bytes
             .try_into()
             .map(i32::from_le_bytes)
-            .map_err(|_| garbled())
+            .map_err(|_| malformed())
     };
     let value = number(value)?;
     Ok(Some(match number(kind)? {
-        0 => Answer::Started(value),
-        1 => Answer::Ended(value),
-        2 => Answer::Failed(value),
-        _ => return Err(garbled()),
+        0 => Reply::Started(value),
+        1 => Reply::Ended(value),
+        2 => Reply::Failed(value),
+        _ => return Err(malformed()),
     }))
 }
 
-/// Whether an error of a socket means that the other end is closed.
+/// Returns whether an error of a socket means that the other end is closed.
 pub(super) fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -293,15 +292,15 @@ pub(super) fn is_end(error: &io::Error) -> bool {
     )
 }
 
-fn garbled() -> io::Error {
+fn malformed() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        "a message between daemon and spawner is garbled",
+        "a message between daemon and spawner is malformed",
     )
 }
 
-/// Sends all of it; the descriptors go with the first byte.
-fn send_whole(
+/// Sends all bytes; the descriptors go with the first byte.
+fn send_all(
     socket: BorrowedFd<'_>,
     mut bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
@@ -329,7 +328,7 @@ fn send_whole(
     Ok(())
 }
 
-/// Receives once, with the descriptors that came along.
+/// Receives once, with the descriptors of the message.
 fn receive_some(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -347,7 +346,7 @@ fn receive_some(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize,
         }
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        // This process has as many files open as it may.
+        // The kernel dropped descriptors: this process has reached its limit of open files.
         return Err(Errno::MFILE.into());
     }
     Ok((received.bytes, descriptors))

@@ -1,22 +1,22 @@
-//! How a probe finds its daemon's own socket without the daemon's configuration.
+//! Finds a daemon's own socket without the daemon's configuration, for probes.
 //!
-//! The own socket is in `socketDir`. A daemon for which that is not the default directory leaves a file in the default directory that
-//! names it; without such a file the default directory is the place.
+//! The own socket is in `socketDir`. A daemon whose `socketDir` is not the default directory writes a location file with its path into the
+//! default directory; without such a file the socket is in the default directory.
 
 use std::path::{Path, PathBuf};
 
 use node::root::{Root, RootError};
 
-/// More than any path.
+/// The maximum size of a location file; larger than any path.
 const MOST: u64 = 4096;
 const SUFFIX: &str = ".location";
 
-/// Directory of the socket of the daemon with this id.
+/// Returns the directory of the socket of the daemon with this id.
 pub fn find(root: &Root, id: &str) -> PathBuf {
     read(root, &path(id)).unwrap_or_else(|| api::DEFAULT_SOCKET_DIR.into())
 }
 
-/// Makes `dir` the directory that [`find`] returns.
+/// Writes the location file, unless `dir` is the default directory.
 pub(super) fn set(root: &Root, id: &str, dir: &Path) -> Result<(), RootError> {
     if dir == Path::new(api::DEFAULT_SOCKET_DIR) {
         return root.remove(path(id)).map(drop);
@@ -29,12 +29,12 @@ pub(super) fn set(root: &Root, id: &str, dir: &Path) -> Result<(), RootError> {
     root.write_atomic(path(id), text.as_bytes(), super::SOCKET_MODE)
 }
 
-/// Removes what [`set`] left.
+/// Removes the location file.
 pub(super) fn forget(root: &Root, id: &str) -> Result<(), RootError> {
     root.remove(path(id)).map(drop)
 }
 
-/// Ids of daemons that left such a file, each with the directory that it names.
+/// Returns the ids of daemons with a location file, each with the directory in it.
 pub(super) fn list(root: &Root) -> Vec<(String, PathBuf)> {
     let names = root.list(api::DEFAULT_SOCKET_DIR).unwrap_or_default();
     let ids = names.iter().filter_map(|name| id(name));
@@ -42,7 +42,7 @@ pub(super) fn list(root: &Root) -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// Whether a file of the default directory is one of these.
+/// Returns whether a file of the default directory is a location file.
 pub(super) fn is_name(name: &str) -> bool {
     id(name).is_some()
 }

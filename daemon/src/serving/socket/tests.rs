@@ -1,4 +1,4 @@
-//! Names that pass from one daemon to the next, and come back.
+//! The public name passes between daemons, and deleted names are restored.
 
 use rustix::fs::{CWD, FileType};
 
@@ -6,12 +6,12 @@ use super::*;
 
 const DIR: &str = "/run/multus";
 
-struct Place {
+struct Fixture {
     dir: tempfile::TempDir,
     root: Arc<Root>,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
@@ -33,121 +33,131 @@ impl Place {
 
 fn publish(socket: &mut Socket) {
     socket.publish();
-    socket.look_after_names().unwrap();
+    socket.restore_names().unwrap();
 }
 
-/// Whether a connection to the name that shims know arrives here.
-async fn is_found(place: &Place, socket: &Socket) -> bool {
-    let stream = UnixStream::connect(place.path(api::SOCKET_NAME)).await;
+/// Returns whether a connection to the public name arrives at this socket.
+async fn is_reached(fixture: &Fixture, socket: &Socket) -> bool {
+    let stream = UnixStream::connect(fixture.path(api::SOCKET_NAME)).await;
     stream.is_ok() && socket.queued().is_some()
 }
 
 #[tokio::test]
-async fn the_name_passes_from_one_to_the_next_and_back() {
-    let place = Place::new();
-    let mut old = place.bind("old");
+async fn public_name_passes_to_the_next_daemon_and_back() {
+    let fixture = Fixture::new();
+    let mut old = fixture.bind("old");
     publish(&mut old);
-    let mode = std::fs::metadata(place.path(api::SOCKET_NAME))
+    let mode = std::fs::metadata(fixture.path(api::SOCKET_NAME))
         .unwrap()
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(is_found(&place, &old).await);
-    let mut new = place.bind("new");
+    assert!(is_reached(&fixture, &old).await);
+    let mut new = fixture.bind("new");
     assert!(
-        is_found(&place, &old).await,
-        "who is not ready takes nothing"
+        is_reached(&fixture, &old).await,
+        "an unpublished socket takes no name"
     );
     publish(&mut new);
-    assert!(is_found(&place, &new).await);
-    assert_eq!((old.holder(), new.holder()), (Holder::Another, Holder::Us));
-    old.look_after_names().unwrap();
-    assert!(is_found(&place, &new).await, "the old one does not fight");
+    assert!(is_reached(&fixture, &new).await);
+    assert_eq!(
+        (old.owner(), new.owner()),
+        (SocketOwner::OtherDaemon, SocketOwner::ThisDaemon)
+    );
+    old.restore_names().unwrap();
+    assert!(
+        is_reached(&fixture, &new).await,
+        "the old daemon does not take it back"
+    );
     old.withdraw().unwrap();
-    assert!(is_found(&place, &new).await);
+    assert!(is_reached(&fixture, &new).await);
     drop(new);
-    assert_eq!(place.names(), ["daemon-old.sock"]);
+    assert_eq!(fixture.names(), ["daemon-old.sock"]);
     publish(&mut old);
-    assert!(is_found(&place, &old).await);
+    assert!(is_reached(&fixture, &old).await);
     drop(old);
-    assert!(place.names().is_empty());
+    assert!(fixture.names().is_empty());
 }
 
 #[tokio::test]
-async fn what_is_removed_comes_back() {
-    let place = Place::new();
-    let mut socket = place.bind("a");
-    socket.look_after_names().unwrap();
-    assert_eq!(place.names(), ["daemon-a.sock"], "it was not published");
+async fn deleted_names_are_restored() {
+    let fixture = Fixture::new();
+    let mut socket = fixture.bind("a");
+    socket.restore_names().unwrap();
+    assert_eq!(fixture.names(), ["daemon-a.sock"], "it was not published");
     publish(&mut socket);
     publish(&mut socket);
-    assert_eq!(place.names(), ["daemon-a.sock", "multus.sock"]);
-    for gone in ["multus.sock", "daemon-a.sock", ""] {
+    assert_eq!(fixture.names(), ["daemon-a.sock", "multus.sock"]);
+    for deleted in ["multus.sock", "daemon-a.sock", ""] {
         let watch = socket.watch().unwrap();
-        if gone.is_empty() {
-            std::fs::remove_dir_all(place.path("")).unwrap();
+        if deleted.is_empty() {
+            std::fs::remove_dir_all(fixture.path("")).unwrap();
         } else {
-            std::fs::remove_file(place.path(gone)).unwrap();
+            std::fs::remove_file(fixture.path(deleted)).unwrap();
         }
         watch.changed().await;
-        socket.look_after_names().unwrap();
-        socket.look_after_names().unwrap();
-        assert_eq!(place.names(), ["daemon-a.sock", "multus.sock"], "{gone}");
-        assert!(is_found(&place, &socket).await, "{gone}");
+        socket.restore_names().unwrap();
+        socket.restore_names().unwrap();
+        assert_eq!(
+            fixture.names(),
+            ["daemon-a.sock", "multus.sock"],
+            "{deleted}"
+        );
+        assert!(is_reached(&fixture, &socket).await, "{deleted}");
     }
 }
 
 #[tokio::test]
-async fn only_sockets_are_replaced_and_only_dead_ones_swept() {
-    let place = Place::new();
-    let mut socket = place.bind("a");
-    std::fs::write(place.path(api::SOCKET_NAME), "a file").unwrap();
+async fn other_files_are_kept_and_only_dead_sockets_swept() {
+    let fixture = Fixture::new();
+    let mut socket = fixture.bind("a");
+    std::fs::write(fixture.path(api::SOCKET_NAME), "a file").unwrap();
     let error = {
         socket.publish();
-        socket.look_after_names().unwrap_err().to_string()
+        socket.restore_names().unwrap_err().to_string()
     };
     assert!(
         error.contains("/run/multus/multus.sock is not a socket"),
         "{error}"
     );
-    assert!(!is_served(&place.root, Path::new(DIR)));
-    std::fs::remove_file(place.path(api::SOCKET_NAME)).unwrap();
-    let pipe = place.path(api::SOCKET_NAME);
+    assert!(!is_served(&fixture.root, Path::new(DIR)));
+    std::fs::remove_file(fixture.path(api::SOCKET_NAME)).unwrap();
+    let pipe = fixture.path(api::SOCKET_NAME);
     rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    socket.look_after_names().unwrap_err();
+    socket.restore_names().unwrap_err();
     std::fs::remove_file(pipe).unwrap();
     publish(&mut socket);
-    assert!(is_served(&place.root, Path::new(DIR)));
-    drop(std::os::unix::net::UnixListener::bind(place.path("daemon-dead.sock")).unwrap());
-    std::fs::write(place.path("daemon-file.sock"), "a file").unwrap();
-    sweep(&place.root, Path::new(DIR));
+    assert!(is_served(&fixture.root, Path::new(DIR)));
+    drop(std::os::unix::net::UnixListener::bind(fixture.path("daemon-dead.sock")).unwrap());
+    std::fs::write(fixture.path("daemon-file.sock"), "a file").unwrap();
+    sweep(&fixture.root, Path::new(DIR));
     assert_eq!(
-        place.names(),
+        fixture.names(),
         ["daemon-a.sock", "daemon-file.sock", "multus.sock"]
     );
 }
 
 #[tokio::test]
-async fn location_leads_to_an_own_socket_that_is_elsewhere() {
-    let place = Place::new();
-    let found = |id: &str| location::find(&place.root, id);
+async fn location_file_leads_to_a_socket_in_another_directory() {
+    let fixture = Fixture::new();
+    let found = |id: &str| location::find(&fixture.root, id);
     assert_eq!(found("a"), Path::new(DIR), "the default");
     let other = Path::new("/var/elsewhere");
-    let mut socket = Socket::bind(Arc::clone(&place.root), other, "a").unwrap();
+    let mut socket = Socket::bind(Arc::clone(&fixture.root), other, "a").unwrap();
     assert_eq!(found("a"), other);
     assert_eq!(found("b"), Path::new(DIR), "each daemon has its own");
-    std::fs::remove_dir_all(place.path("")).unwrap();
-    socket.look_after_names().unwrap();
-    assert_eq!(found("a"), other, "what was removed comes back");
-    sweep(&place.root, Path::new(DIR));
+    std::fs::remove_dir_all(fixture.path("")).unwrap();
+    socket.restore_names().unwrap();
+    assert_eq!(found("a"), other, "a deleted file is restored");
+    sweep(&fixture.root, Path::new(DIR));
     assert_eq!(found("a"), other, "it is served");
-    std::fs::write(place.path("daemon-dead.location"), "/var/elsewhere").unwrap();
-    sweep(&place.root, Path::new(DIR));
-    assert_eq!(place.names(), ["daemon-a.location"]);
+    std::fs::write(fixture.path("daemon-dead.location"), "/var/elsewhere").unwrap();
+    sweep(&fixture.root, Path::new(DIR));
+    assert_eq!(fixture.names(), ["daemon-a.location"]);
     drop(socket);
-    assert!(place.names().is_empty());
+    assert!(fixture.names().is_empty());
     // The same pod again, with the default directory.
-    std::fs::write(place.path("daemon-a.location"), "/var/elsewhere").unwrap();
-    let _socket = place.bind("a");
+    std::fs::write(fixture.path("daemon-a.location"), "/var/elsewhere").unwrap();
+    let _socket = fixture.bind("a");
     assert_eq!(found("a"), Path::new(DIR));
 }

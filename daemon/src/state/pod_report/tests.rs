@@ -1,4 +1,4 @@
-//! The node is a folder; its state is ours, or what upstream's program wrote.
+//! Reports from a directory in place of the node, with our state or with upstream's.
 
 use api::pod_report::PodReport;
 use serde_json::Map;
@@ -69,7 +69,7 @@ fn state(id: &str, pod: &str, delegates: Vec<Delegate>) -> State {
 }
 
 #[test]
-fn what_is_attached_is_told_with_plugins_addresses_and_time() {
+fn attachments_are_reported_with_plugins_addresses_and_time() {
     let node = Node::new();
     assert_eq!(node.ask("shop", "cart"), []);
     let delegates = vec![
@@ -101,7 +101,7 @@ fn what_is_attached_is_told_with_plugins_addresses_and_time() {
 }
 
 #[test]
-fn a_pod_of_upstreams_is_known_by_what_its_plugins_got() {
+fn pod_of_upstream_is_found_by_the_arguments_of_its_plugins() {
     macro_rules! written {
         ($name:literal) => {
             include_str!(concat!("../../../tests/fixtures/state/v4.3.0/", $name))
@@ -128,10 +128,10 @@ fn a_pod_of_upstreams_is_known_by_what_its_plugins_got() {
 }
 
 #[test]
-fn an_answer_of_a_newer_daemon_is_read() {
+fn report_of_a_newer_daemon_is_read() {
     let text = json!({"schema": 1, "version": "9", "node": "n", "options": {}, "moon": "full",
         "containers": [{"containerID": "c", "uid": "u", "attachments": [], "colour": "red"}], "failures": []});
-    let answer: PodReport = serde_json::from_value(text).unwrap();
-    assert_eq!(answer.containers[0].id, "c");
-    assert_eq!(answer.problem, None);
+    let report: PodReport = serde_json::from_value(text).unwrap();
+    assert_eq!(report.containers[0].id, "c");
+    assert_eq!(report.problem, None);
 }

@@ -1,4 +1,4 @@
-//! Sidecars of this boot of the kernel and of an earlier one.
+//! Sidecars of the present boot of the kernel and of an earlier one.
 
 use std::fs;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use node::root::Root;
 use plan::Requested;
 use serde_json::{Value, json};
 
-use super::{Place, delegate, id, state};
+use super::{Fixture, delegate, id, state};
 use crate::state::{Progress, State, Store};
 
-impl Place {
-    /// The kernel is started anew; who asks has a store of its own.
+impl Fixture {
+    /// Reboots the node with this boot id, which takes a new store.
     fn boot(&mut self, id: &str) {
         let path = self.dir.path().join("proc/sys/kernel/random");
         fs::create_dir_all(&path).unwrap();
@@ -30,75 +30,75 @@ fn progress(state: &State) -> Vec<Progress> {
 }
 
 #[test]
-fn a_record_of_an_earlier_boot_counts_as_begun_in_all_its_networks() {
-    let mut place = Place::new();
-    place.boot("one");
+fn planned_networks_of_an_earlier_boot_count_as_started() {
+    let mut fixture = Fixture::new();
+    fixture.boot("one");
     let mut written = state();
     written.delegates[0].progress = Progress::Removed;
-    place.store.begin(&written).unwrap();
-    assert_eq!(place.own()["boot"], "one");
-    let same = place.load().unwrap().unwrap();
+    fixture.store.begin(&written).unwrap();
+    assert_eq!(fixture.own()["boot"], "one");
+    let same = fixture.load().unwrap().unwrap();
     assert_eq!(progress(&same), [Progress::Removed, Progress::Planned]);
     assert!(!same.rebooted);
-    place.boot("two");
-    let later = place.load().unwrap().unwrap();
+    fixture.boot("two");
+    let later = fixture.load().unwrap().unwrap();
     assert_eq!(progress(&later), [Progress::Removed, Progress::Started]);
     assert!(later.rebooted);
-    // Written again, it stays what it is.
-    place.store.record(&later).unwrap();
-    assert_eq!(place.load().unwrap().unwrap(), later);
-    place.boot("three");
-    assert_eq!(place.load().unwrap().unwrap(), later);
+    // A record that is written again stays one of an earlier boot.
+    fixture.store.record(&later).unwrap();
+    assert_eq!(fixture.load().unwrap().unwrap(), later);
+    fixture.boot("three");
+    assert_eq!(fixture.load().unwrap().unwrap(), later);
 }
 
 #[test]
-fn a_sidecar_of_an_earlier_boot_counts_alone() {
-    let mut place = Place::new();
-    place.boot("one");
-    place.store.begin(&state()).unwrap();
-    fs::remove_file(place.path("c1")).unwrap();
-    assert_eq!(place.load().unwrap(), None, "another program detached it");
-    place.boot("two");
-    let found = place.load().unwrap().unwrap();
+fn sidecar_of_an_earlier_boot_counts_without_upstreams_file() {
+    let mut fixture = Fixture::new();
+    fixture.boot("one");
+    fixture.store.begin(&state()).unwrap();
+    fs::remove_file(fixture.path("c1")).unwrap();
+    assert_eq!(fixture.load().unwrap(), None, "another program detached it");
+    fixture.boot("two");
+    let found = fixture.load().unwrap().unwrap();
     assert_eq!(progress(&found), [Progress::Started; 2]);
-    place.store.remove(&id()).unwrap();
-    assert_eq!(place.load().unwrap(), None);
-    // One without a boot id is of a daemon that synced both files.
-    place.store.begin(&state()).unwrap();
-    let mut old = place.own();
+    fixture.store.remove(&id()).unwrap();
+    assert_eq!(fixture.load().unwrap(), None);
+    // A sidecar without a boot id is of a daemon that synced both files.
+    fixture.store.begin(&state()).unwrap();
+    let mut old = fixture.own();
     old.as_object_mut().unwrap().shift_remove("boot").unwrap();
-    place.put(".multus-rs/c1.json", old.to_string().as_bytes());
-    place.boot("three");
+    fixture.put(".multus-rs/c1.json", old.to_string().as_bytes());
+    fixture.boot("three");
     assert_eq!(
-        progress(&place.load().unwrap().unwrap())[1],
+        progress(&fixture.load().unwrap().unwrap())[1],
         Progress::Planned
     );
-    fs::remove_file(place.path("c1")).unwrap();
-    assert_eq!(place.load().unwrap(), None);
+    fs::remove_file(fixture.path("c1")).unwrap();
+    assert_eq!(fixture.load().unwrap(), None);
 }
 
-/// The word is overwritten in a file that is on disk: whatever surrounds it, one sector has all of it.
+/// The word for progress is overwritten in fixture, so one sector has to hold all of it, whatever surrounds it.
 #[test]
 fn progress_is_written_in_place_within_a_sector() {
-    let mut place = Place::new();
-    place.boot("one");
+    let mut fixture = Fixture::new();
+    fixture.boot("one");
     for length in (0..600).step_by(3) {
-        let wishes = json!({"progress": "planned", "long": "x".repeat(length)});
+        let requests = json!({"progress": "planned", "long": "x".repeat(length)});
         let mut state = state();
         let mut third = delegate("c", "net2", r#"{"name":"c","type":"x"}"#, Progress::Planned);
         third.requested = Requested {
-            wishes: wishes.as_object().cloned(),
+            annotation_keys: requests.as_object().cloned(),
             ..Requested::default()
         };
         state.delegates.insert(1, third);
-        let begun = place.store.begin(&state).unwrap();
-        let before = fs::read(place.path(".multus-rs/c1.json")).unwrap();
+        let begun = fixture.store.begin(&state).unwrap();
+        let before = fs::read(fixture.path(".multus-rs/c1.json")).unwrap();
         for started in 1..3 {
             begun.start(started).unwrap();
             state.delegates[started].progress = Progress::Started;
-            assert_eq!(place.load().unwrap().as_ref(), Some(&state), "{length}");
+            assert_eq!(fixture.load().unwrap().as_ref(), Some(&state), "{length}");
         }
-        let after = fs::read(place.path(".multus-rs/c1.json")).unwrap();
+        let after = fs::read(fixture.path(".multus-rs/c1.json")).unwrap();
         assert_eq!(after.len(), before.len());
         let changed = (0..after.len()).filter(|at| after[*at] != before[*at]);
         let mut changed: Vec<_> = changed.collect();

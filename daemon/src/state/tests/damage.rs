@@ -1,21 +1,21 @@
-//! State that is damaged: what is left of it.
+//! Damaged state: the part of it that is still loaded.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Place, UPSTREAM, id, state};
+use super::{Fixture, UPSTREAM, id, state};
 use crate::state::StateError;
 
-/// What is left of a file that is damaged: interfaces.
-fn left(place: &Place) -> Vec<String> {
-    match place.load() {
+/// Returns the interfaces that are still loaded from a damaged file.
+fn left(fixture: &Fixture) -> Vec<String> {
+    match fixture.load() {
         Err(error @ StateError::Damaged { .. }) => {
             assert!(error.to_string().contains("/var/lib/cni/multus/c1"));
-            let StateError::Damaged { left, .. } = error else {
+            let StateError::Damaged { partial, .. } = error else {
                 unreachable!()
             };
-            let ifnames = left.delegates.iter().map(|d| d.ifname.to_string());
+            let ifnames = partial.delegates.iter().map(|d| d.ifname.to_string());
             ifnames.collect()
         }
         other => panic!("{other:?}"),
@@ -23,12 +23,12 @@ fn left(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn of_a_file_that_breaks_off_the_complete_part_is_left() {
-    let place = Place::new();
+fn complete_delegates_of_a_truncated_file_are_loaded() {
+    let fixture = Fixture::new();
     let mut seen = std::collections::BTreeSet::new();
     for end in 0..UPSTREAM.trim_end().len() {
-        place.put("c1", &UPSTREAM.as_bytes()[..end]);
-        let left = left(&place);
+        fixture.put("c1", &UPSTREAM.as_bytes()[..end]);
+        let left = left(&fixture);
         assert_eq!(left, ["eth0", "stor0", "net2"][..left.len()], "{end}");
         seen.insert(left.len());
     }
@@ -36,9 +36,9 @@ fn of_a_file_that_breaks_off_the_complete_part_is_left() {
 }
 
 #[test]
-fn one_delegate_that_cannot_be_read_spoils_no_other() {
-    let place = Place::new();
-    let whole: Vec<Value> = serde_json::from_str(UPSTREAM).unwrap();
+fn unreadable_delegate_does_not_affect_the_others() {
+    let fixture = Fixture::new();
+    let complete: Vec<Value> = serde_json::from_str(UPSTREAM).unwrap();
     for bad in [
         json!(null),
         json!(7),
@@ -47,28 +47,28 @@ fn one_delegate_that_cannot_be_read_spoils_no_other() {
         json!({"Name": "a", "Bytes": 7}),
         json!({"Name": "a", "Bytes": "e30="}),
     ] {
-        let mut file = whole.clone();
+        let mut file = complete.clone();
         file[1] = bad;
-        place.put("c1", json!(file).to_string().as_bytes());
-        assert_eq!(left(&place), ["eth0", "net2"], "{file:?}");
+        fixture.put("c1", json!(file).to_string().as_bytes());
+        assert_eq!(left(&fixture), ["eth0", "net2"], "{file:?}");
     }
-    let mut file = whole.clone();
+    let mut file = complete.clone();
     file[1]["ifnameRequest"] = json!("not/a/name");
-    place.put("c1", json!(file).to_string().as_bytes());
-    assert_eq!(left(&place), ["eth0", "net2"]);
+    fixture.put("c1", json!(file).to_string().as_bytes());
+    assert_eq!(left(&fixture), ["eth0", "net2"]);
 }
 
 #[test]
-fn what_is_not_needed_may_be_anything() {
-    let place = Place::new();
+fn fields_that_are_not_needed_may_have_any_type() {
+    let fixture = Fixture::new();
     let mut file: Vec<Value> = serde_json::from_str(UPSTREAM).unwrap();
     file[0]["Conf"] = json!([1]);
     file[1]["ConfList"] = json!("x");
     file[1]["CNINetworkConfigList"] = json!({"Plugins": 7});
     file[2]["IsFilterV4Gateway"] = json!(null);
     file[2]["default-route"] = json!(["10.0.0.1", ""]);
-    place.put("c1", json!(file).to_string().as_bytes());
-    let state = place.load().unwrap().unwrap();
+    fixture.put("c1", json!(file).to_string().as_bytes());
+    let state = fixture.load().unwrap().unwrap();
     assert_eq!(state.delegates.len(), 3);
     assert_eq!(
         state.delegates[2].requested.default_route,
@@ -77,29 +77,29 @@ fn what_is_not_needed_may_be_anything() {
 }
 
 #[test]
-fn what_cannot_be_read_is_damaged_and_can_be_forgotten() {
-    let place = Place::new();
-    fs::create_dir_all(place.path("c1")).unwrap();
-    assert!(left(&place).is_empty());
-    place.store.remove(&id()).unwrap();
-    assert!(place.path("c1").is_dir(), "whose it is, is not known");
-    fs::remove_dir(place.path("c1")).unwrap();
-    std::os::unix::fs::symlink("c1", place.path("c1")).unwrap();
-    assert!(left(&place).is_empty());
-    place.store.record(&state()).unwrap();
-    assert_eq!(place.load().unwrap(), Some(state()));
-    place.store.remove(&id()).unwrap();
-    fs::write(place.path("c1"), vec![b' '; (16 << 20) + 1]).unwrap();
-    assert!(left(&place).is_empty());
-    place.store.remove(&id()).unwrap();
-    assert_eq!(place.load().unwrap(), None);
+fn unreadable_file_is_damaged_and_can_be_replaced_or_removed() {
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.path("c1")).unwrap();
+    assert!(left(&fixture).is_empty());
+    fixture.store.remove(&id()).unwrap();
+    assert!(fixture.path("c1").is_dir(), "a directory is not ours");
+    fs::remove_dir(fixture.path("c1")).unwrap();
+    std::os::unix::fs::symlink("c1", fixture.path("c1")).unwrap();
+    assert!(left(&fixture).is_empty());
+    fixture.store.record(&state()).unwrap();
+    assert_eq!(fixture.load().unwrap(), Some(state()));
+    fixture.store.remove(&id()).unwrap();
+    fs::write(fixture.path("c1"), vec![b' '; (16 << 20) + 1]).unwrap();
+    assert!(left(&fixture).is_empty());
+    fixture.store.remove(&id()).unwrap();
+    assert_eq!(fixture.load().unwrap(), None);
 }
 
 #[test]
-fn a_damaged_file_is_replaced_by_its_sidecar() {
-    let place = Place::new();
+fn sidecar_replaces_a_damaged_file() {
+    let fixture = Fixture::new();
     let state = state();
-    place.store.begin(&state).unwrap();
+    fixture.store.begin(&state).unwrap();
     for content in [
         "",
         "[{",
@@ -108,10 +108,10 @@ fn a_damaged_file_is_replaced_by_its_sidecar() {
         r#"[{"Name":"a"}]"#,
         r#"[{"Bytes":"?"}]"#,
     ] {
-        place.put("c1", content.as_bytes());
-        assert_eq!(place.load().unwrap().as_ref(), Some(&state), "{content}");
+        fixture.put("c1", content.as_bytes());
+        assert_eq!(fixture.load().unwrap().as_ref(), Some(&state), "{content}");
     }
-    place.store.record(&state).unwrap();
-    fs::remove_file(place.path(".multus-rs/c1.json")).unwrap();
-    assert_eq!(place.load().unwrap().unwrap().delegates.len(), 2);
+    fixture.store.record(&state).unwrap();
+    fs::remove_file(fixture.path(".multus-rs/c1.json")).unwrap();
+    assert_eq!(fixture.load().unwrap().unwrap().delegates.len(), 2);
 }

@@ -1,23 +1,26 @@
-//! Reading upstream's file, as much of it as there is. Each delegate is read by what is complete in it: the list with all
+//! Reads upstream's file, or the readable part of a damaged one. Each delegate's configuration comes from a complete field: the list with all
 //! plugins that v4.3.0 adds, else `Bytes`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni::config::NetworkConfig;
+use cni::env::{ContainerId, IfName};
 use plan::Requested;
 use serde::Deserialize;
 use serde_json::{Deserializer, Map, Value, json};
 
-/// What a file says.
+use crate::state::{Delegate, Progress, State};
+
+/// The content of the file.
 #[derive(Debug, Default)]
 pub(in crate::state) struct File {
     /// The delegates that can be read, each with its position in the list.
     pub(in crate::state) delegates: Vec<(usize, Saved)>,
-    /// What is wrong with the others.
+    /// The first error of the others.
     pub(in crate::state) damage: Option<String>,
 }
 
-/// A delegate as upstream's file knows it.
+/// A delegate of upstream's file.
 #[derive(Debug)]
 pub(in crate::state) struct Saved {
     pub(in crate::state) name: String,
@@ -25,7 +28,7 @@ pub(in crate::state) struct Saved {
     pub(in crate::state) requested: Requested,
 }
 
-/// One object of the list; what is not needed is not looked at.
+/// One object of the list, with the fields that the daemon needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Record {
@@ -51,7 +54,7 @@ struct Record {
     bytes: Option<String>,
 }
 
-/// What v4.3.0 writes beside `Bytes`, and what alone is complete there.
+/// The list that v4.3.0 writes next to `Bytes`, whose `Bytes` is then not complete.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CompleteList {
@@ -74,11 +77,11 @@ struct CompletePlugin {
     bytes: Option<String>,
 }
 
-/// Reads the file, or what is left of it.
+/// Reads the file, or the readable part of it.
 pub(in crate::state) fn decode(bytes: &[u8]) -> File {
     let (records, damage) = match serde_json::from_slice::<Option<Vec<Value>>>(bytes) {
         Ok(records) => (records.unwrap_or_default(), None),
-        Err(error) => (beginning(bytes), Some(error.to_string())),
+        Err(error) => (complete_elements(bytes), Some(error.to_string())),
     };
     let mut file = File {
         delegates: Vec::new(),
@@ -96,8 +99,8 @@ pub(in crate::state) fn decode(bytes: &[u8]) -> File {
     file
 }
 
-/// The elements that are complete in a list that breaks off.
-fn beginning(bytes: &[u8]) -> Vec<Value> {
+/// Returns the complete elements of a truncated list.
+fn complete_elements(bytes: &[u8]) -> Vec<Value> {
     let mut elements = Vec::new();
     let mut rest = bytes.trim_ascii_start().strip_prefix(b"[");
     while let Some(text) = rest {
@@ -117,7 +120,7 @@ fn decode_record(record: Value) -> Result<Saved, String> {
     let record: Record = serde_json::from_value(record).map_err(|error| error.to_string())?;
     let config = complete_config(&record)?;
     let some = |text: String| Some(text).filter(|text| !text.is_empty());
-    // An address that is none, as Go writes for one that it does not have, is none.
+    // Go writes an invalid address for one that is not set; it is left out.
     let default_route = record.default_route.map(|gateways| {
         let parsed = gateways.iter().filter_map(|gateway| gateway.parse().ok());
         parsed.collect()
@@ -139,7 +142,7 @@ fn decode_record(record: Value) -> Result<Saved, String> {
 }
 
 fn complete_config(record: &Record) -> Result<NetworkConfig, String> {
-    // Upstream names a definition `<namespace>/<name>`; its CNI name is the last part where it has none of its own.
+    // Upstream names a definition `<namespace>/<name>`; a configuration without a name of its own has the last part as CNI name.
     let name = record.name.rsplit('/').next().unwrap_or_default();
     let parse =
         |bytes: &[u8]| NetworkConfig::parse_named(bytes, name).map_err(|error| error.to_string());
@@ -151,7 +154,7 @@ fn complete_config(record: &Record) -> Result<NetworkConfig, String> {
     }
 }
 
-/// The list that v4.3.0 keeps, if there is one and all of it.
+/// Returns the configuration list that v4.3.0 writes, if it is there and complete.
 fn complete_list(value: &Value) -> Option<Vec<u8>> {
     let list = CompleteList::deserialize(value).ok()?;
     let plugins = list
@@ -176,7 +179,65 @@ fn complete_list(value: &Value) -> Option<Vec<u8>> {
     serde_json::to_vec(&map).ok()
 }
 
-/// Bytes as Go writes them into JSON.
+/// Returns the state by upstream's delegates. Interface names are counted as at ADD, and the progress is unknown. A delegate with an invalid
+/// name is left out and reported in the second value.
+pub(in crate::state) fn from_upstream(
+    id: &ContainerId,
+    ifname: &IfName,
+    saved: Vec<(usize, Saved)>,
+) -> (State, Option<String>) {
+    let mut damage = None;
+    let mut delegates = Vec::new();
+    for (index, saved) in saved {
+        let name = match &saved.requested.interface {
+            Some(name) => name.parse::<IfName>(),
+            None if index == 0 => Ok(ifname.clone()),
+            None => format!("net{index}").parse(),
+        };
+        match name {
+            Ok(ifname) => delegates.push(Delegate {
+                ifname,
+                capability_args: if index == 0 {
+                    Map::new()
+                } else {
+                    capability_args(&saved.requested)
+                },
+                args: None,
+                name: saved.name,
+                config: saved.config,
+                requested: saved.requested,
+                progress: Progress::Unknown,
+                displaced: Vec::new(),
+            }),
+            Err(error) => damage = Some(format!("delegate {index}: {error}")),
+        }
+    }
+    let state = State {
+        delegates,
+        ..State::unknown(id, ifname)
+    };
+    (state, damage)
+}
+
+/// Returns the capability arguments that upstream's file holds.
+fn capability_args(requested: &Requested) -> Map<String, Value> {
+    let mut out = Map::new();
+    if !requested.ips.is_empty() {
+        out.insert("ips".to_owned(), json!(requested.ips));
+    }
+    for (key, value) in [
+        ("mac", &requested.mac),
+        ("infinibandGUID", &requested.infiniband_guid),
+        ("deviceID", &requested.device_id),
+    ] {
+        if let Some(value) = value {
+            out.insert(key.to_owned(), json!(value));
+        }
+    }
+    out
+}
+
+/// Decodes bytes as Go writes them into JSON.
 pub(in crate::state) fn from_base64(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).map_err(|error| error.to_string())
 }

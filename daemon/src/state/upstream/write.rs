@@ -1,5 +1,5 @@
-//! Writing upstream's file. It decodes what it reads into types of its own, and one value of another type spoils the whole
-//! file for it: only what fits is written beside `Bytes`, which is what it works from.
+//! Writes upstream's file. Upstream works from `Bytes`, but decodes the whole file into its own types, and one value of another type makes
+//! the file unreadable for it. So the other fields hold only values of the types that it expects.
 
 use std::net::IpAddr;
 
@@ -46,7 +46,7 @@ struct Record {
     bytes: String,
 }
 
-/// Writes the file.
+/// Encodes the file.
 pub(in crate::state) fn encode<'a>(delegates: impl Iterator<Item = &'a Delegate>) -> Vec<u8> {
     let delegates: Vec<_> = delegates.collect();
     let records: Vec<_> = delegates
@@ -56,15 +56,15 @@ pub(in crate::state) fn encode<'a>(delegates: impl Iterator<Item = &'a Delegate>
     serde_json::to_vec(&records).expect("plain values always serialise")
 }
 
-/// Whether another network of the pod has the default route of the family.
-fn loses(family: Family, delegate: &Delegate, all: &[&Delegate]) -> bool {
-    let asks = |one: &Delegate| {
+/// Returns whether another network of the pod requests the default route of the family, and this one does not.
+fn loses_default_route(family: Family, delegate: &Delegate, all: &[&Delegate]) -> bool {
+    let requests = |one: &Delegate| {
         let gateways = one.requested.default_route.as_deref().unwrap_or_default();
         gateways
             .iter()
             .any(|gateway| Family::of(*gateway) == family)
     };
-    !asks(delegate) && all.iter().any(|other| asks(other))
+    !requests(delegate) && all.iter().any(|other| requests(other))
 }
 
 fn record(delegate: &Delegate, all: &[&Delegate]) -> Record {
@@ -85,28 +85,28 @@ fn record(delegate: &Delegate, all: &[&Delegate]) -> Record {
         infiniband_guid: text(&requested.infiniband_guid),
         ips: Some(requested.ips.clone()).filter(|ips| !ips.is_empty()),
         default_route: requested.default_route.clone(),
-        filter_v4: loses(Family::V4, delegate, all),
-        filter_v6: loses(Family::V6, delegate, all),
+        filter_v4: loses_default_route(Family::V4, delegate, all),
+        filter_v6: loses_default_route(Family::V6, delegate, all),
         device_id: text(&requested.device_id),
         resource_name: text(&requested.resource_name),
         bytes: STANDARD.encode(config.bytes()),
     }
 }
 
-type Fits = fn(&Value) -> bool;
+type HasExpectedType = fn(&Value) -> bool;
 
-/// The keys of a plugin that upstream keeps in readable form.
+/// Returns the keys of a plugin that upstream keeps in readable form.
 fn summary(plugin: &Map<String, Value>) -> Map<String, Value> {
     let mut out = Map::new();
-    let fits: [(&str, Fits); 5] = [
+    let keys: [(&str, HasExpectedType); 5] = [
         ("cniVersion", Value::is_string),
         ("name", Value::is_string),
         ("type", Value::is_string),
         ("capabilities", are_capabilities),
         ("dns", is_dns),
     ];
-    for (key, fits) in fits {
-        if let Some(value) = plugin.get(key).filter(|value| fits(value)) {
+    for (key, has_expected_type) in keys {
+        if let Some(value) = plugin.get(key).filter(|value| has_expected_type(value)) {
             out.insert(key.to_owned(), value.clone());
         }
     }
@@ -116,7 +116,7 @@ fn summary(plugin: &Map<String, Value>) -> Map<String, Value> {
         None => json!({}),
     };
     out.insert("ipam".to_owned(), ipam);
-    // As upstream writes them.
+    // Upstream writes the keys sorted.
     out.sort_keys();
     out
 }
@@ -128,14 +128,16 @@ fn are_capabilities(value: &Value) -> bool {
 }
 
 fn is_dns(value: &Value) -> bool {
-    let fits = |(key, value): (&String, &Value)| match key.to_ascii_lowercase().as_str() {
+    let is_valid = |(key, value): (&String, &Value)| match key.to_ascii_lowercase().as_str() {
         "domain" => value.is_string(),
         "nameservers" | "search" | "options" => value
             .as_array()
             .is_some_and(|all| all.iter().all(Value::is_string)),
         _ => true,
     };
-    value.as_object().is_some_and(|dns| dns.iter().all(fits))
+    value
+        .as_object()
+        .is_some_and(|dns| dns.iter().all(is_valid))
 }
 
 fn list_summary(config: &NetworkConfig) -> Map<String, Value> {

@@ -40,7 +40,7 @@ pub(super) fn run(work: &Workplace, scene: &Scene, report: &mut Report) -> Resul
                 &lock,
                 format!("core {own} built\ncore docker.io/x/y:1 built\n"),
             )?;
-            scene.refused(&words, "docker.io/x/y:1 is in it, and nothing runs it")?;
+            scene.refused(&words, "docker.io/x/y:1 is in it, but no chart runs it")?;
             fs::write(&lock, "")?;
             let name = own.replace("@VERSION@", &work.version()?);
             scene.refused(&words, &format!("{name} is not in it"))

@@ -1,4 +1,4 @@
-//! `airgap apply`: the full archive from a former one and a delta, to the last bit.
+//! `airgap apply`: rebuilds a full archive from a former one and a delta, bit by bit the same.
 
 use std::path::{Path, PathBuf};
 
@@ -6,15 +6,15 @@ use airgap::{check, delta};
 use anyhow::{Context as _, bail};
 use archive::{layout::Layout, tar::Entry};
 
-use crate::{talk, tree::Tree};
+use crate::{tree::Tree, ui};
 
-/// Rebuild a full archive from a former one and what is new
+/// Rebuild a full archive from a former one and a delta
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  cargo xtask airgap apply --base old/multus-airgap-images-amd64.tar.zst multus-airgap-delta-amd64.tar.zst --out multus-airgap-images-amd64.tar.zst"
 )]
 pub(super) struct Args {
-    /// What is new
+    /// Delta to the former release
     delta: PathBuf,
     /// Archive of the former release, in either form
     #[arg(long, value_name = "FILE")]
@@ -24,7 +24,6 @@ pub(super) struct Args {
     out: PathBuf,
 }
 
-/// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let name = args.out.to_string_lossy().into_owned();
     let is_zst = name.ends_with(".tar.zst");
@@ -34,7 +33,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let base = Layout::from_entries(entries(&args.base)?)
         .with_context(|| args.base.display().to_string())?;
     let patch = entries(&args.delta)?;
-    let archive = talk::step("apply", || Ok(delta::apply(&base, &patch)?))
+    let archive = ui::step("apply", || Ok(delta::apply(&base, &patch)?))
         .with_context(|| args.delta.display().to_string())?;
     let (bytes, digest) = if is_zst {
         (archive.zst, archive.full.zst)
@@ -46,7 +45,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     tree.add(file.to_string_lossy(), bytes);
     let dir = args.out.parent().unwrap_or(Path::new("."));
     tree.update(dir, &[])?;
-    talk::data(&format!("{}  {name}\n", digest.hex()))
+    ui::data(&format!("{}  {name}\n", digest.hex()))
 }
 
 fn entries(path: &Path) -> anyhow::Result<Vec<Entry>> {

@@ -1,4 +1,4 @@
-//! `airgap bundle`: archives, lists and checksums, cut from the OCI layout; with `--base`, what is new since a former release.
+//! `airgap bundle`: archives, lists and checksums made from the OCI layout; with `--base`, deltas to a former release.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::{
     arch::{Arch, Arches},
-    talk,
     tree::Tree,
+    ui,
 };
 
-/// Write one archive per architecture, image lists and checksums, or what is new in them
+/// Write one archive per architecture, image lists and checksums, or deltas to a former release
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist\n  cargo xtask airgap bundle --base dist-5.0.0 --delta /tmp/delta --json"
@@ -21,13 +21,13 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     arches: Arches,
-    /// Folder with oci/ to read and airgap/ to write
+    /// Directory with oci/ to read and airgap/ to write
     #[arg(long, default_value = "dist")]
     out: PathBuf,
-    /// A former release: write only what is new since it, and leave airgap/ alone
+    /// Former release: write only deltas to it, and leave airgap/ alone
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
-    /// Folder for what is new
+    /// Directory for the deltas
     #[arg(long, value_name = "DIR", default_value = "delta", requires = "base")]
     delta: PathBuf,
     /// Print what was written as JSON
@@ -35,17 +35,16 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let arches = args.arches.list();
     let layout = read(&args.out, &arches)?;
     let (tree, dir) = if let Some(base) = &args.base {
         let base = read(base, &arches)?;
-        let tree = talk::step("delta", || deltas(&base, &layout, &arches))?;
+        let tree = ui::step("delta", || deltas(&base, &layout, &arches))?;
         tree.update(&args.delta, &[])?;
         (tree, &args.delta)
     } else {
-        let tree = talk::step("airgap", || tree(&layout, &arches))?;
+        let tree = ui::step("airgap", || tree(&layout, &arches))?;
         tree.update(&args.out, &["airgap/"])?;
         (tree, &args.out)
     };
@@ -53,7 +52,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let files = tree.0.iter().map(|(path, file)| {
             json!({"path": dir.join(path), "size": file.bytes.len(), "sha256": sha256(&file.bytes).hex()})
         });
-        talk::json(&files.collect::<Value>())?;
+        ui::json(&files.collect::<Value>())?;
     }
     Ok(())
 }
@@ -63,7 +62,7 @@ fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
     let dir = out.join("oci");
     Layout::read(&dir).with_context(|| {
         format!(
-            "cannot take images from {}, make them with `cargo xtask images --arch {} --out {}`",
+            "cannot read images from {}, make them with `cargo xtask images --arch {} --out {}`",
             dir.display(),
             names.join(","),
             out.display()
@@ -71,7 +70,7 @@ fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
     })
 }
 
-/// Everything below `airgap/`.
+/// Returns everything below `airgap/`.
 pub(crate) fn tree(layout: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     tree.add(
@@ -117,7 +116,7 @@ fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> 
         let entries = delta::make(&old, &new)?;
         let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
         let name = format!("multus-airgap-delta-{arch}.tar.zst");
-        talk::say(&format!("{name}: {} bytes", bytes.len()));
+        ui::note(&format!("{name}: {} bytes", bytes.len()));
         let sums = lists::sums([(name.as_str(), packed.digest)]);
         tree.add(format!("sha256sum-{arch}.txt"), sums);
         tree.add(name, bytes);

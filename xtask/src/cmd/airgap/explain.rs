@@ -1,4 +1,4 @@
-//! `airgap explain`: feature → archive → images → bytes.
+//! `airgap explain`: which feature brings which images, in which archives, of how many bytes.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,17 +9,17 @@ use archive::{
 };
 use serde_json::json;
 
-use crate::{arch::Arch, project::Project, sets::Places, talk};
+use crate::{arch::Arch, project::Project, sets::SetPaths, ui};
 
-/// Say which feature brings which images, in which archives, of how many bytes
+/// Print which feature brings which images, in which archives, of how many bytes
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask airgap explain\n  cargo xtask airgap explain --out /tmp/dist --json"
 )]
 pub(super) struct Args {
     #[command(flatten)]
-    places: Places,
-    /// Release whose bytes are told
+    sets: SetPaths,
+    /// Release whose bytes are counted
     #[arg(long, default_value = "dist")]
     out: PathBuf,
     /// Print as JSON
@@ -27,41 +27,40 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Bytes of an image in an archive.
+/// The bytes of an image in an architecture's archive.
 type Sizes = BTreeMap<(String, &'static str), u64>;
 
-/// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
-    let mut locked = args.places.locked(&project)?;
+    let mut locked = args.sets.locked(&project)?;
     locked.sort_by_key(|image| image.feature.clone());
     let dir = args.out.join("oci");
     let sizes = if dir.is_dir() {
         sizes(&Layout::read(&dir)?)?
     } else {
-        talk::say(&format!(
-            "{} is not there, so no bytes are told: make a release with `cargo xtask dist`",
+        ui::note(&format!(
+            "{} does not exist, so bytes are left out: make a release with `cargo xtask dist`",
             dir.display()
         ));
         Sizes::new()
     };
     if args.json {
         let rows: Vec<_> = locked.iter().map(|image| row(image, &sizes)).collect();
-        return talk::json(&rows);
+        return ui::json(&rows);
     }
     let mut feature = "";
     for image in &locked {
         if feature != image.feature {
             feature = &image.feature;
-            talk::data(&format!("{feature}\n"))?;
+            ui::data(&format!("{feature}\n"))?;
         }
         let of = image
             .digest
             .map_or("built here".to_owned(), |digest| digest.to_string());
-        talk::data(&format!("  {} ({of})\n", image.reference))?;
+        ui::data(&format!("  {} ({of})\n", image.reference))?;
         for (arch, size) in of_image(image, &sizes) {
             let [archive, _, _] = lists::names(arch);
-            talk::data(&format!("    {archive}: {size} bytes\n"))?;
+            ui::data(&format!("    {archive}: {size} bytes\n"))?;
         }
     }
     Ok(())
@@ -89,7 +88,7 @@ fn of_image<'a>(
     own.map(|((_, arch), size)| (*arch, *size))
 }
 
-/// What each image weighs in each archive. Blobs that images share count for each.
+/// Counts the bytes of each image in each archive. Blobs that images share count for each of them.
 fn sizes(layout: &Layout) -> anyhow::Result<Sizes> {
     let mut sizes = Sizes::new();
     for arch in Arch::ALL.map(Arch::name) {

@@ -1,4 +1,4 @@
-//! `airgap pull`: the images of others that the lock names, by digest, into a store that `dist` takes them from.
+//! `airgap pull`: fetches the third-party images of the lock, by digest, into a store that `dist` takes them from.
 
 use airgap::{pull, registry};
 use anyhow::Context as _;
@@ -8,11 +8,11 @@ use crate::{
     arch::Arches,
     login,
     project::Project,
-    sets::{Places, platforms},
-    talk,
+    sets::{SetPaths, platforms},
+    ui,
 };
 
-/// Fetch the images of others that airgap/images.lock names; what is there already is left alone
+/// Fetch the third-party images that airgap/images.lock names, unless they are in the store already
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask airgap pull\n  cargo xtask airgap pull --mirror docker.io=mirror.example:5000 --json"
@@ -21,20 +21,20 @@ pub(super) struct Args {
     #[command(flatten)]
     arches: Arches,
     #[command(flatten)]
-    places: Places,
+    sets: SetPaths,
     #[command(flatten)]
-    from: From,
+    from: PullOptions,
     /// Print what was fetched as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Where images of others come from.
+/// Where third-party images come from.
 #[derive(Debug, clap::Args)]
-pub(super) struct From {
+pub(super) struct PullOptions {
     #[command(flatten)]
     login: login::Options,
-    /// Ask this registry first, for images of REGISTRY or, with `*`, of any
+    /// Try this registry first for images of REGISTRY or, with `*`, of any registry
     #[arg(long = "mirror", value_name = "REGISTRY=HOST", value_parser = mirror)]
     mirrors: Vec<(String, String)>,
 }
@@ -46,62 +46,61 @@ fn mirror(text: &str) -> Result<(String, String), String> {
     Ok((from.to_owned(), to.to_owned()))
 }
 
-impl From {
-    /// The registries that are asked for an image, in their order.
+impl PullOptions {
+    /// Returns the registries to try for an image, in order.
     pub(super) fn registries(&self, reference: &str) -> anyhow::Result<Vec<registry::Registry>> {
         let hosts = pull::hosts(reference, &self.mirrors)?;
         hosts.iter().map(|host| self.login.open(host)).collect()
     }
 }
 
-/// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let platforms = platforms(&args.arches.list());
-    let store = args.places.store(&project);
-    let mut told = Vec::new();
-    for image in args.places.locked(&project)? {
+    let store = args.sets.store(&project);
+    let mut pulled = Vec::new();
+    for image in args.sets.locked(&project)? {
         let Some(digest) = image.digest else {
             continue;
         };
         let registries = args.from.registries(&image.reference)?;
-        let progress = talk::Progress::new(&format!("pull {}", image.reference), 0);
+        let progress = ui::Progress::new(&format!("pull {}", image.reference), 0);
         let wanted = (image.reference.as_str(), digest);
-        let count = |len| progress.moved(len);
+        let count = |len| progress.add(len);
         let moved = pull::fetch(&registries, wanted, &platforms, &store, &count)
-            .map_err(cure)
+            .map_err(with_login_hint)
             .with_context(|| format!("cannot pull {}", image.reference))?;
-        progress.done();
-        told.push((image.reference, moved));
+        progress.finish();
+        pulled.push((image.reference, moved));
     }
     if args.json {
-        let items: Vec<_> = told
+        let items: Vec<_> = pulled
             .iter()
             .map(|(name, moved)| {
                 json!({"name": name, "fetched": moved.fetched, "present": moved.present})
             })
             .collect();
-        return talk::json(&json!({"items": items}));
+        return ui::json(&json!({"items": items}));
     }
-    for (name, moved) in &told {
-        talk::data(&format!(
-            "{name}: {} bytes fetched, {} were there\n",
+    for (name, moved) in &pulled {
+        ui::data(&format!(
+            "{name}: {} bytes fetched, {} were there already\n",
             moved.fetched, moved.present
         ))?;
     }
-    if told.is_empty() {
-        talk::say("every image of the lock is built here: nothing to pull");
+    if pulled.is_empty() {
+        ui::note("every image of the lock is built by this project: nothing to pull");
     }
     Ok(())
 }
 
-/// What helps where nobody was let in.
-pub(super) fn cure(error: pull::Error) -> anyhow::Error {
+/// Adds a hint to an error about a missing login.
+pub(super) fn with_login_hint(error: pull::Error) -> anyhow::Error {
     match error {
         pull::Error::Registry {
             source: registry::Error::Login { .. },
             ..
-        } => anyhow::Error::new(error).context(login::CURE),
+        } => anyhow::Error::new(error).context(login::HINT),
         error => error.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! `airgap push`: images and charts of a release into a registry; what is there is not sent again.
+//! `airgap push`: sends images and charts of a release to a registry; what the registry has is not sent again.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use archive::{layout::Layout, oci};
 use serde_json::json;
 
-use crate::{login, talk, tree::Tree};
+use crate::{login, tree::Tree, ui};
 
 /// Send images and charts to a registry; a second run sends nothing
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ use crate::{login, talk, tree::Tree};
     after_help = "Examples:\n  cargo xtask airgap push registry.example:5000\n  cargo xtask airgap push oci://registry.example/mirror --user me --json\n  cargo xtask airgap push 127.0.0.1:5000 --plain-http --archive multus-airgap-images-amd64.tar.zst"
 )]
 pub(super) struct Args {
-    /// Registry, and a path in it if wanted
+    /// Registry, with an optional path in it
     registry: String,
     /// Release to take from
     #[arg(long, default_value = "dist")]
@@ -34,14 +34,13 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Where charts go, below the registry's path.
+/// The directory of charts below the registry's path.
 const CHARTS: &str = "charts";
 
-/// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let place = args.registry.strip_prefix("oci://");
-    let place = place.unwrap_or(&args.registry).trim_end_matches('/');
-    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+    let target = args.registry.strip_prefix("oci://");
+    let target = target.unwrap_or(&args.registry).trim_end_matches('/');
+    let (host, path) = target.split_once('/').unwrap_or((target, ""));
     ensure!(
         !host.is_empty(),
         "name a registry, as registry.example:5000"
@@ -57,44 +56,44 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let registry = args.login.open(host)?;
     let total = parcels.iter().map(size).sum();
-    let progress = talk::Progress::new(&format!("push to {host}"), total);
+    let progress = ui::Progress::new(&format!("push to {host}"), total);
     let mut all = Moved::default();
-    let mut told = Vec::new();
+    let mut pushed = Vec::new();
     for parcel in &parcels {
         let name = format!("{host}/{}:{}", parcel.repository, parcel.tag);
-        let moved = push::send(&registry, parcel, &|len| progress.moved(len))
-            .map_err(|error| with_cure(error, &name))?;
+        let moved = push::send(&registry, parcel, &|len| progress.add(len))
+            .map_err(|error| with_hint(error, &name))?;
         all.sent += moved.sent;
         all.present += moved.present;
-        told.push((name, moved));
+        pushed.push((name, moved));
     }
-    progress.done();
+    progress.finish();
     if args.json {
-        let items: Vec<_> = told
+        let items: Vec<_> = pushed
             .iter()
             .map(
                 |(name, moved)| json!({"name": name, "sent": moved.sent, "present": moved.present}),
             )
             .collect();
         let all = json!({"sent": all.sent, "present": all.present, "items": items});
-        return talk::json(&all);
+        return ui::json(&all);
     }
-    for (name, moved) in &told {
-        talk::data(&format!(
-            "{name}: {} bytes sent, {} were there\n",
+    for (name, moved) in &pushed {
+        ui::data(&format!(
+            "{name}: {} bytes sent, {} were there already\n",
             moved.sent, moved.present
         ))?;
     }
-    talk::data(&format!("{} bytes sent\n", all.sent))
+    ui::data(&format!("{} bytes sent\n", all.sent))
 }
 
-/// The error, and what helps where nobody was let in.
-pub(super) fn with_cure(error: registry::Error, what: &str) -> anyhow::Error {
+/// Names the artifact in the error, and adds a hint when a login is missing.
+fn with_hint(error: registry::Error, name: &str) -> anyhow::Error {
     let is_login = matches!(error, registry::Error::Login { .. });
     let context = if is_login {
-        format!("{what}: {}", login::CURE)
+        format!("{name}: {}", login::HINT)
     } else {
-        what.to_owned()
+        name.to_owned()
     };
     anyhow::Error::new(error).context(context)
 }
@@ -115,7 +114,7 @@ fn of_archive(path: &Path) -> anyhow::Result<Vec<Parcel>> {
 fn of_release(dist: &Path) -> anyhow::Result<Vec<Parcel>> {
     let unusable = || {
         format!(
-            "{} holds no images and charts, make them with `cargo xtask dist`",
+            "cannot read images and charts from {}, make them with `cargo xtask dist`",
             dist.display()
         )
     };

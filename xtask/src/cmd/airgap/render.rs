@@ -1,4 +1,4 @@
-//! The charts as real Helm renders them: under every combination of features, and with every other switch turned.
+//! Renders the charts with Helm, with every combination of features and with every other switch toggled, to find the images that they run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,21 +10,21 @@ use anyhow::{Context as _, bail, ensure};
 use chart::values::{Kind, VALUES};
 use xshell::{Shell, cmd};
 
-use crate::{charts, project::Project, talk, tree::Tree};
+use crate::{charts, project::Project, tree::Tree, ui};
 
-/// Helm knows of no Kubernetes that is newer than itself.
+/// Helm refuses charts for a Kubernetes that is newer than itself, so the version is fixed here.
 const KUBERNETES: &str = "1.34.0";
 
-/// The images of the charts by the feature that brings them.
+/// Returns the images of the charts, each with the feature that brings it.
 pub(super) fn images(
     project: &Project,
     sets: &Sets,
     helm: &Path,
 ) -> anyhow::Result<BTreeMap<String, String>> {
-    let dir = tempfile::tempdir().context("cannot make a folder for the charts")?;
+    let dir = tempfile::tempdir().context("cannot make a temporary directory for the charts")?;
     let charts = unpack(project, dir.path())?;
     let helm = Helm { helm, charts };
-    let features = helm.open(&sets.features)?;
+    let features = helm.accepted(&sets.features)?;
     let mut runs = Vec::new();
     for combination in render::combinations(&features) {
         let values: Vec<_> = combination
@@ -37,8 +37,8 @@ pub(super) fn images(
         runs.push((combination, images));
     }
     let found = sets::attribute(&runs);
-    helm.others_bring_nothing(sets, &found)?;
-    talk::say(&format!(
+    helm.check_other_switches(sets, &found)?;
+    ui::note(&format!(
         "rendered {} combinations of {} features, twice",
         runs.len(),
         features.len()
@@ -46,19 +46,19 @@ pub(super) fn images(
     Ok(found)
 }
 
-/// The main charts in a folder.
+/// Writes the main charts into a directory and returns their paths.
 fn unpack(project: &Project, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut tree = Tree::default();
-    let mut places = Vec::new();
+    let mut paths = Vec::new();
     for chart in charts::pack(project.version)? {
         if !chart.name.ends_with("-crd") {
             let name = format!("{}.tgz", chart.name);
-            places.push(dir.join(&name));
+            paths.push(dir.join(&name));
             tree.add(name, chart.bytes);
         }
     }
     tree.update(dir, &[])?;
-    Ok(places)
+    Ok(paths)
 }
 
 struct Helm<'a> {
@@ -67,23 +67,23 @@ struct Helm<'a> {
 }
 
 impl Helm<'_> {
-    /// The features that this chart has: one that it refuses alone brings nothing.
-    fn open(
+    /// Returns the features that the chart accepts alone; the others bring no image.
+    fn accepted(
         &self,
         features: &BTreeMap<String, String>,
     ) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut open = BTreeMap::new();
+        let mut accepted = BTreeMap::new();
         for (name, value) in features {
             match self.images(std::slice::from_ref(value))? {
-                Ok(_) => drop(open.insert(name.clone(), value.clone())),
-                Err(reason) => talk::say(&format!("{name} is refused by the chart: {reason}")),
+                Ok(_) => drop(accepted.insert(name.clone(), value.clone())),
+                Err(reason) => ui::note(&format!("the chart refuses {name}: {reason}")),
             }
         }
-        Ok(open)
+        Ok(accepted)
     }
 
-    /// A switch that is no feature must not bring an image that no feature brings.
-    fn others_bring_nothing(
+    /// Fails when a switch that is not a feature brings an image that no feature brings.
+    fn check_other_switches(
         &self,
         sets: &Sets,
         known: &BTreeMap<String, String>,
@@ -94,19 +94,19 @@ impl Helm<'_> {
             if sets.features.values().any(is_feature) {
                 continue;
             }
-            let turned = row.default != Some("true");
-            let Ok(images) = self.images(&[format!("{path}={turned}")])? else {
+            let toggled = row.default != Some("true");
+            let Ok(images) = self.images(&[format!("{path}={toggled}")])? else {
                 continue;
             };
             let unknown = images.iter().find(|image| !known.contains_key(*image));
             if let Some(image) = unknown {
-                bail!("{path}={turned} brings {image}: make it a feature in airgap/images.toml");
+                bail!("{path}={toggled} brings {image}: make it a feature in airgap/images.toml");
             }
         }
         Ok(())
     }
 
-    /// What runs with these values; the inner error is the chart's refusal.
+    /// Returns the images that run with these values; the inner error is the chart's refusal.
     fn images(&self, values: &[String]) -> anyhow::Result<Result<BTreeSet<String>, String>> {
         let mut of_both: Option<BTreeSet<String>> = None;
         for chart in &self.charts {
@@ -139,14 +139,14 @@ impl Helm<'_> {
         .ignore_status()
         .output()
         .with_context(|| format!("cannot start {}: install Helm, or name it with --helm", helm.display()))?;
-        let words = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         if output.status.success() {
             return Ok(Ok(String::from_utf8(output.stdout)?));
         }
-        let line = words
+        let line = stderr
             .lines()
             .find(|line| line.starts_with("Error"))
-            .unwrap_or(&words);
+            .unwrap_or(&stderr);
         Ok(Err(line.trim().to_owned()))
     }
 }

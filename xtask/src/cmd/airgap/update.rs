@@ -1,4 +1,4 @@
-//! `airgap update`: what the charts run, found by rendering them, locked by digest. The only command that changes the lock.
+//! `airgap update`: locks the images that the rendered charts run, by digest. The only command that changes the lock.
 
 use std::{fs, path::PathBuf};
 
@@ -8,8 +8,11 @@ use airgap::{
 };
 use anyhow::{Context as _, bail};
 
-use super::{pull::From, pull::cure, render};
-use crate::{project::Project, sets::Places, talk, tree::Tree};
+use super::{
+    pull::{PullOptions, with_login_hint},
+    render,
+};
+use crate::{project::Project, sets::SetPaths, tree::Tree, ui};
 
 /// Render the charts with Helm and lock the images that they run by digest
 #[derive(Debug, clap::Args)]
@@ -18,28 +21,27 @@ use crate::{project::Project, sets::Places, talk, tree::Tree};
 )]
 pub(super) struct Args {
     #[command(flatten)]
-    places: Places,
+    sets: SetPaths,
     #[command(flatten)]
-    from: From,
+    from: PullOptions,
     /// The Helm program
     #[arg(long, value_name = "FILE", default_value = "helm")]
     helm: PathBuf,
-    /// Change nothing and ask no registry; fail where charts and lock name different images
+    /// Change nothing and contact no registry; fail when charts and lock name different images
     #[arg(long)]
     check: bool,
 }
 
-/// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
-    let sets = args.places.sets(&project)?;
-    let path = args.places.lock_path(&project);
-    let found = talk::step("render", || found(&project, &sets, args))?;
+    let sets = args.sets.sets(&project)?;
+    let path = args.sets.lock_path(&project);
+    let found = ui::step("render", || found(&project, &sets, args))?;
     if args.check {
-        let locked = args.places.locked(&project)?;
+        let locked = args.sets.locked(&project)?;
         return compare(&found, &locked).with_context(|| {
             format!(
-                "{} is not what the charts run: `cargo xtask airgap update` writes it",
+                "{} does not name the images that the charts run: `cargo xtask airgap update` writes it",
                 path.display()
             )
         });
@@ -50,7 +52,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             None
         } else {
             let registries = args.from.registries(&reference)?;
-            Some(pull::resolve(&registries, &reference).map_err(cure)?)
+            Some(pull::resolve(&registries, &reference).map_err(with_login_hint)?)
         };
         locked.push(Locked {
             feature,
@@ -60,18 +62,18 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let text = sets::write_lock(&locked, project.version);
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
-        talk::say(&format!("{} is up to date", path.display()));
+        ui::note(&format!("{} is up to date", path.display()));
         return Ok(());
     }
     let mut tree = Tree::default();
     let name = path.file_name().context("the lock has no name")?;
     tree.add(name.to_string_lossy(), text);
     tree.update(path.parent().unwrap_or(&project.root), &[])?;
-    talk::say(&format!("{} names {} images", path.display(), locked.len()));
+    ui::note(&format!("{} names {} images", path.display(), locked.len()));
     Ok(())
 }
 
-/// Images and what brings them: those of the charts, then those of `images.toml`.
+/// Returns the images and the features that bring them: those of the charts, then those of `images.toml`.
 fn found(project: &Project, sets: &Sets, args: &Args) -> anyhow::Result<Vec<(String, String)>> {
     let mut found = render::images(project, sets, &args.helm)?;
     for image in &sets.images {
@@ -93,7 +95,7 @@ fn compare(found: &[(String, String)], locked: &[Locked]) -> anyhow::Result<()> 
     }
     let names = |image: &&Locked| found.iter().any(|(name, _)| *name == image.reference);
     match locked.iter().find(|image| !names(image)) {
-        Some(image) => bail!("{} is in it, and nothing runs it", image.reference),
+        Some(image) => bail!("{} is in it, but no chart runs it", image.reference),
         None => Ok(()),
     }
 }
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chart_and_lock_name_the_same_for_the_same() {
+    fn charts_and_lock_must_name_the_same_images_and_features() {
         let locked = |feature: &str, reference: &str| Locked {
             feature: feature.into(),
             reference: reference.into(),
@@ -116,7 +118,7 @@ mod tests {
             (vec![locked("dhcp", "a:1")], "a:1 is for core, not dhcp"),
             (
                 vec![locked("core", "a:1"), locked("core", "a:10")],
-                "a:10 is in it, and nothing runs it",
+                "a:10 is in it, but no chart runs it",
             ),
         ] {
             let error = compare(&found, &locked).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `airgap verify DIR`: a folder with archives on its way to nodes, whether or not the rest of the release is there.
+//! `airgap verify DIR`: checks a directory of archives on its way to nodes, without the rest of the release.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -6,32 +6,31 @@ use airgap::check;
 use anyhow::Context as _;
 use serde_json::json;
 
-use crate::{talk, tree::Tree};
+use crate::{tree::Tree, ui};
 
-/// Check a folder of archives offline, down to the content of every layer
+/// Check a directory of archives offline, down to the content of every layer
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask airgap verify dist/airgap\n  cargo xtask airgap verify /media/usb --json"
 )]
 pub(super) struct Args {
-    /// The folder
+    /// The directory
     dir: PathBuf,
-    /// Print what it holds as JSON
+    /// Print its content as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The distros' own lists, which nodes have no use for.
+/// Lists for the distros' own trees, which nodes do not use.
 const LISTS: [&str; 2] = ["k3s/", "rke2/"];
 
-/// Runs the command.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let files = Tree::read(&args.dir)?.0.into_iter();
     let files: BTreeMap<_, _> = files
         .filter(|(path, _)| !LISTS.iter().any(|list| path.starts_with(list)))
         .map(|(path, file)| (path, file.bytes))
         .collect();
-    let sound = talk::step("verify", || Ok(check::folder(&files)?))
+    let sound = ui::step("verify", || Ok(check::folder(&files)?))
         .with_context(|| format!("{} is not sound", args.dir.display()))?;
     if args.json {
         let items: Vec<_> = sound
@@ -45,7 +44,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
                 json!({"arch": one.architecture, "archives": one.archives, "images": images})
             })
             .collect();
-        return talk::json(&items);
+        return ui::json(&items);
     }
     for one in &sound {
         let images = match one.images.len() {
@@ -53,7 +52,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             more => format!("{more} images"),
         };
         for archive in &one.archives {
-            talk::data(&format!(
+            ui::data(&format!(
                 "{archive}: {images} for {}, sound\n",
                 one.architecture
             ))?;

@@ -1,4 +1,4 @@
-//! `bench pack`: packing against tar and zstd, both sides measured in the same run.
+//! `bench pack`: compares packing with tar and zstd, both measured in the same run.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use archive::tar::Entry;
 use serde_json::json;
 use xshell::{Shell, cmd};
 
-use crate::{talk, tree::Tree};
+use crate::{tree::Tree, ui};
 
 /// Compare packing, with the archive's digest, to `tar | zstd -T2` of the same bytes
 #[derive(Debug, clap::Args)]
@@ -23,49 +23,48 @@ pub(crate) struct Args {
     /// Release whose files are packed, over and over until there are enough bytes
     #[arg(long, default_value = "dist")]
     dist: PathBuf,
-    /// How often each side packs
+    /// Number of times that each side packs
     #[arg(long, default_value_t = 11)]
     rounds: usize,
-    /// Fail above this ratio of the times that it takes
+    /// Fail above this ratio of the elapsed times
     #[arg(long, default_value_t = 1.05)]
     limit: f64,
-    /// Print what was measured as JSON
+    /// Print the measurements as JSON
     #[arg(long)]
     json: bool,
-    /// What this program is started with as one of the sides
+    /// Pack once and end; this program starts itself so for its own side
     #[arg(long, hide = true, num_args = 2, value_names = ["DIR", "FILE"])]
     pack: Option<Vec<PathBuf>>,
 }
 
 /// Workers of zstd, on both sides.
 const WORKERS: u32 = zstd::WORKERS;
-/// Bytes to pack: enough that starting a program counts for nothing.
+/// Bytes to pack: enough that the start of a program does not matter.
 const BYTES: u64 = 256 << 20;
 
-/// What one side took in one round.
+/// The time of one side in one round.
 #[derive(Clone, Copy)]
-struct Took {
+struct Cost {
     /// Seconds on the clock.
     wall: f64,
-    /// Seconds of processors, in the program and in the system.
+    /// Seconds of CPU, in the program and in the kernel.
     cpu: f64,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some([corpus, to]) = args.pack.as_deref() {
         return pack(corpus, to);
     }
     ensure!(args.rounds > 0, "--rounds is 0: pack at least once");
-    let dir = tempfile::tempdir().context("cannot make a folder for what is packed")?;
+    let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let corpus = dir.path().join("corpus");
     let bytes = fill(&args.dist, &corpus)?;
     let (own, floor) = (dir.path().join("own"), dir.path().join("floor"));
     let mut rounds = Vec::new();
     for round in 0..args.rounds {
-        let ours = || took(&own, || ours(&corpus, &own));
-        let theirs = || took(&floor, || theirs(&corpus, &floor));
-        // Neither side always finds what the other left in the caches.
+        let ours = || measure(&own, || ours(&corpus, &own));
+        let theirs = || measure(&floor, || theirs(&corpus, &floor));
+        // The order alternates, so that neither side always profits from caches that the other filled.
         rounds.push(if round % 2 == 0 {
             let one = ours()?;
             (one, theirs()?)
@@ -75,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         });
     }
     let sizes = (fs::metadata(own)?.len(), fs::metadata(floor)?.len());
-    let of = |what: fn(&(Took, Took)) -> f64| median(rounds.iter().map(what));
+    let of = |value: fn(&(Cost, Cost)) -> f64| median(rounds.iter().map(value));
     let (ours, theirs) = (of(|(one, _)| one.wall), of(|(_, other)| other.wall));
     let (cpu, their_cpu) = (of(|(one, _)| one.cpu), of(|(_, other)| other.cpu));
     let ratio = of(|(one, other)| one.wall / other.wall);
@@ -85,13 +84,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             "seconds": ours, "floorSeconds": theirs, "ratio": ratio, "limit": args.limit,
             "cpuSeconds": cpu, "floorCpuSeconds": their_cpu, "cpuRatio": cpu_ratio,
             "size": sizes.0, "floorSize": sizes.1});
-        talk::json(&all)?;
+        ui::json(&all)?;
     } else {
-        talk::data(&format!(
+        ui::data(&format!(
             "{} rounds of {bytes} bytes\n\
-             pack:             {ours:.3} s, {cpu:.2} s of processors, {} bytes\n\
-             tar | zstd -T{WORKERS}:    {theirs:.3} s, {their_cpu:.2} s of processors, {} bytes\n\
-             ratio:            {ratio:.3}, {cpu_ratio:.3} of processors\n",
+             pack:             {ours:.3} s, {cpu:.2} s of CPU, {} bytes\n\
+             tar | zstd -T{WORKERS}:    {theirs:.3} s, {their_cpu:.2} s of CPU, {} bytes\n\
+             ratio:            {ratio:.3}, {cpu_ratio:.3} of CPU\n",
             args.rounds, sizes.0, sizes.1
         ))?;
     }
@@ -103,11 +102,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copies a release's files until there are enough bytes.
+/// Copies a release's files until there are enough bytes; returns their number.
 fn fill(dist: &Path, corpus: &Path) -> anyhow::Result<u64> {
     let tree = Tree::read(dist).with_context(|| {
         format!(
-            "{} is no release, make one with `cargo xtask dist`",
+            "{} is not a release, make one with `cargo xtask dist`",
             dist.display()
         )
     })?;
@@ -120,23 +119,23 @@ fn fill(dist: &Path, corpus: &Path) -> anyhow::Result<u64> {
     Ok(once * copies)
 }
 
-/// Measures what writes a file, which is not there before: replacing one costs more than making one.
-fn took(to: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Took> {
+/// Measures work that writes a file. The file is removed before, since replacing one costs more than making one.
+fn measure(to: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Cost> {
     if to.exists() {
         fs::remove_file(to)?;
     }
-    let (start, before) = (Instant::now(), of_children()?);
+    let (start, before) = (Instant::now(), cpu_of_children()?);
     work()?;
     let wall = start.elapsed().as_secs_f64();
-    Ok(Took {
+    Ok(Cost {
         wall,
-        cpu: of_children()? - before,
+        cpu: cpu_of_children()? - before,
     })
 }
 
-/// Seconds that the programs took which this one started and saw end: `cutime` and `cstime` of proc(5).
-fn of_children() -> anyhow::Result<f64> {
-    /// What the kernel counts in for everybody.
+/// Returns the CPU seconds of ended child processes: `cutime` and `cstime` of proc(5).
+fn cpu_of_children() -> anyhow::Result<f64> {
+    /// Ticks per second, which is the same on every machine.
     const TICKS: f64 = 100.0;
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
     let numbers = stat.rsplit(')').next().unwrap_or_default();
@@ -146,7 +145,7 @@ fn of_children() -> anyhow::Result<f64> {
         .take(2)
         .filter_map(|number| number.parse().ok())
         .collect();
-    ensure!(ticks.len() == 2, "/proc/self/stat tells no times");
+    ensure!(ticks.len() == 2, "/proc/self/stat has no times");
     Ok((ticks[0] + ticks[1]) / TICKS)
 }
 
@@ -156,7 +155,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// This program, as it packs a release.
+/// Starts this program again, which packs as for a release.
 fn ours(corpus: &Path, to: &Path) -> anyhow::Result<()> {
     let (shell, own) = (Shell::new()?, std::env::current_exe()?);
     cmd!(shell, "{own} bench pack --pack {corpus} {to}")
@@ -165,7 +164,7 @@ fn ours(corpus: &Path, to: &Path) -> anyhow::Result<()> {
         .context("cannot run this program again")
 }
 
-/// One pass, as for a release: tar, zstd and the digest of what is written; those of the files are known there.
+/// Packs in one pass, as for a release: tar, zstd and the archive's digest. The digests of the files are known when a release is packed.
 fn pack(corpus: &Path, to: &Path) -> anyhow::Result<()> {
     let mut paths = Vec::new();
     walk(corpus, "", &mut paths)?;
@@ -177,7 +176,7 @@ fn pack(corpus: &Path, to: &Path) -> anyhow::Result<()> {
         Ok(Entry::file(path, 0o644, bytes))
     });
     let (_, packed) = pack::write(entries, size, zstd::ARCHIVE, fs::File::create(to)?)?;
-    talk::say(&packed.digest.to_string());
+    ui::note(&packed.digest.to_string());
     Ok(())
 }
 
@@ -194,7 +193,7 @@ fn walk(dir: &Path, prefix: &str, paths: &mut Vec<(String, u64)>) -> anyhow::Res
     Ok(())
 }
 
-/// The floor: the two programs that everybody has, at the same level, with as many workers.
+/// Runs the floor: tar and zstd, at the same level and with as many workers.
 fn theirs(corpus: &Path, to: &Path) -> anyhow::Result<()> {
     let shell = Shell::new()?;
     let level = zstd::ARCHIVE.level;

@@ -1,4 +1,4 @@
-//! `chart derive`: a chart from a published chart's archive.
+//! `chart derive`: makes a chart from the archive of a published chart.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use archive::digest::sha256;
 use chart::derive::{self, Wish};
 
-use crate::{cmd::download, project::Project, talk, tree::Tree};
+use crate::{cmd::download, project::Project, tree::Tree, ui};
 
-/// Make a chart from a published one: other name, other version, fewer subcharts, all other files as they are
+/// Make a chart from a published one: another name and version, fewer subcharts, all other files unchanged
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask chart derive --from rke2-multus-v4.3.017.tgz --name k3s-multus --version 4.3.17+upv4.3.017 --drop rke2-whereabouts\n  cargo xtask chart derive --lock e2e/published.lock --from rke2-multus-v4.3.017.tgz --name k3s-multus --version 4.3.17+upv4.3.017 --drop rke2-whereabouts --out target"
@@ -23,13 +23,13 @@ pub(super) struct Args {
     /// Name of the new chart
     #[arg(long)]
     name: String,
-    /// Version of the new chart; `+up` and the published one's say where it comes from
+    /// Version of the new chart; end it in `+up` and the published version, which tells where it comes from
     #[arg(long)]
     version: String,
-    /// Subchart to leave out, with its values and the dependency on it; may be given several times
+    /// Subchart to leave out, with its values and the dependency on it; may be repeated
     #[arg(long, value_name = "SUBCHART")]
     drop: Vec<String>,
-    /// Folder to write `<name>-<version>.tgz` into
+    /// Directory to write `<name>-<version>.tgz` into
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
 }
@@ -51,13 +51,13 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     tree.add(&derived.file_name, derived.tgz);
     tree.update(&args.out, &[])?;
     for change in &derived.changes {
-        talk::say(change);
+        ui::note(change);
     }
     for path in &derived.mentions {
-        talk::say(&format!(
-            "{path} still speaks of {}: read it before you publish",
+        ui::note(&format!(
+            "{path} still mentions {}: read it before you publish",
             args.drop.join(" or ")
         ));
     }
-    talk::data(&format!("{}  {}\n", digest.hex(), derived.file_name))
+    ui::data(&format!("{}  {}\n", digest.hex(), derived.file_name))
 }

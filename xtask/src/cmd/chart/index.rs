@@ -1,4 +1,4 @@
-//! `chart index`: the index of the packed charts, or what is wrong with a repository.
+//! `chart index`: prints the index of the packed charts, or checks a repository.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -10,7 +10,7 @@ use chart::index::{
 use serde_json::json;
 
 use super::repository;
-use crate::{charts, project::Project, talk};
+use crate::{charts, project::Project, ui};
 
 /// Print the index of the packed charts, or check a charts repository
 #[derive(Debug, clap::Args)]
@@ -18,13 +18,13 @@ use crate::{charts, project::Project, talk};
     after_help = "Examples:\n  cargo xtask chart index\n  cargo xtask chart index --check\n  cargo xtask chart index --check ../rke2-charts --against published-index.yaml\n  cargo xtask chart index --check --json"
 )]
 pub(super) struct Args {
-    /// Find orphans, missing files, changed digests and versions that stand twice in the repository in this folder
+    /// Check the repository in this directory for orphans, missing files, changed digests and duplicate versions
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "dist/charts")]
     check: Option<PathBuf>,
-    /// Index as it was published before: each of its entries must be there as it was
+    /// Index that was published before: each of its entries must still be there, unchanged
     #[arg(long, value_name = "FILE", requires = "check")]
     against: Option<PathBuf>,
-    /// Print what was looked at and found as JSON
+    /// Print counts and findings as JSON
     #[arg(long, requires = "check")]
     json: bool,
 }
@@ -32,42 +32,42 @@ pub(super) struct Args {
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let Some(dir) = &args.check else {
         let packed = charts::pack(project.version)?;
-        return talk::data(&charts::index(&packed, project.epoch)?);
+        return ui::data(&charts::index(&packed, project.epoch)?);
     };
     let repository = repository::read(dir)?;
     let mut findings: BTreeSet<Finding> = check::check(&repository);
     if let Some(path) = &args.against {
         let text = String::from_utf8(super::read(path)?);
-        let text = text.with_context(|| format!("{} is no text", path.display()))?;
+        let text = text.with_context(|| format!("{} is not UTF-8", path.display()))?;
         let published = Index::read(&text).with_context(|| path.display().to_string())?;
         findings.extend(check::compare(&published, &repository.index));
     }
     let elsewhere = check::elsewhere(&repository.index);
     if elsewhere > 0 {
-        talk::say(&format!(
-            "{elsewhere} addresses lie elsewhere, their archives were not looked at"
+        ui::note(&format!(
+            "{elsewhere} addresses are outside of the repository, their archives were not checked"
         ));
     }
-    let (entries, archives, folders) = (
+    let (entries, archives, unpacked) = (
         repository.index.entries().count(),
         repository.assets.len(),
         repository.folders.len(),
     );
     let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
     if args.json {
-        talk::json(&json!({
-            "entries": entries, "archives": archives, "unpacked": folders, "elsewhere": elsewhere, "findings": lines,
+        ui::json(&json!({
+            "entries": entries, "archives": archives, "unpacked": unpacked, "elsewhere": elsewhere, "findings": lines,
         }))?;
     } else {
         for line in lines {
-            talk::data(&format!("{line}\n"))?;
+            ui::data(&format!("{line}\n"))?;
         }
     }
     if !findings.is_empty() {
         bail!("{}: {} findings", dir.display(), findings.len());
     }
-    talk::say(&format!(
-        "{}: {entries} entries, {archives} archives, {folders} unpacked charts",
+    ui::note(&format!(
+        "{}: {entries} entries, {archives} archives, {unpacked} unpacked charts",
         dir.display()
     ));
     Ok(())

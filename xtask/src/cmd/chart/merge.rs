@@ -1,5 +1,5 @@
-//! `chart merge`: charts into a repository that clients use. What is published stays to the byte; all is looked at before anything is
-//! written, archives first, the index last.
+//! `chart merge`: adds charts to a repository that clients use. No published byte changes; everything is checked before the first write,
+//! and the index is written last.
 
 use std::{
     fs, io,
@@ -22,7 +22,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::repository::{self, INDEX};
-use crate::{charts, project::Project, talk, tree::Tree};
+use crate::{charts, project::Project, tree::Tree, ui};
 
 /// Add charts to a charts repository; no published entry or file changes
 #[derive(Debug, clap::Args)]
@@ -30,13 +30,13 @@ use crate::{charts, project::Project, talk, tree::Tree};
     after_help = "Examples:\n  cargo xtask chart merge --into ../rke2-charts --layout rke2 --json\n  cargo xtask chart merge --into ../k3s-charts --layout k3s k3s-multus-4.3.17+upv4.3.017.tgz"
 )]
 pub(super) struct Args {
-    /// Archives of charts; this project's for that distro unless given
+    /// Archives of charts; this project's for that distro unless set
     #[arg(value_name = "TGZ")]
     charts: Vec<PathBuf>,
-    /// Folder with index.yaml, assets/ and charts/; what is missing is begun
+    /// Directory with index.yaml, assets/ and charts/, which are made when missing
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// Whose repository it is laid out like
+    /// Layout of the repository
     #[arg(long, value_enum)]
     layout: Style,
     /// Print what was added as JSON
@@ -44,7 +44,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The repositories that are known.
+/// The known layouts of repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Style {
     /// assets/NAME/NAME-crd-VERSION.tgz, charts/NAME/NAME-crd/VERSION/
@@ -53,7 +53,7 @@ enum Style {
     K3s,
 }
 
-/// A chart, and where it comes from.
+/// A chart's origin, for messages, and its archive.
 type Source = (String, Vec<u8>);
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
@@ -72,14 +72,14 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     };
     fs::create_dir_all(&args.into)
         .with_context(|| format!("cannot make {}", args.into.display()))?;
-    // One at a time: between reading the index and writing it, nobody else does.
+    // The lock keeps other runs from writing between the reading of the index and its writing.
     let lock = fs::File::open(&args.into)?;
     lock.lock()
         .with_context(|| format!("cannot lock {}", args.into.display()))?;
     let mut tree = Tree::default();
     let mut listings = Vec::new();
     for (name, bytes) in &sources {
-        let listing = place(&args.into, layout, bytes, &mut tree);
+        let listing = add(&args.into, layout, bytes, &mut tree);
         listings.push(listing.with_context(|| format!("cannot publish {name}"))?);
     }
     let path = args.into.join(INDEX);
@@ -97,14 +97,14 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     tree.update(&args.into, &[])?;
     if args.json {
         let item = |(name, version): &(String, String)| json!({"name": name, "version": version});
-        talk::json(&merged.added.iter().map(item).collect::<Vec<_>>())?;
+        ui::json(&merged.added.iter().map(item).collect::<Vec<_>>())?;
     } else {
         for (name, version) in &merged.added {
-            talk::data(&format!("{name} {version}\n"))?;
+            ui::data(&format!("{name} {version}\n"))?;
         }
     }
-    talk::say(&format!(
-        "{}: {} added, {} there already; next: cargo xtask chart index --check {}",
+    ui::note(&format!(
+        "{}: {} added, {} published already; next: cargo xtask chart index --check {}",
         args.into.display(),
         merged.added.len(),
         listings.len() - merged.added.len(),
@@ -120,44 +120,44 @@ fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
     Ok(own.map(|chart| (chart.name, chart.bytes)).collect())
 }
 
-/// Puts an archive and its files in their places, unless something else is there.
-fn place(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::Result<Listing> {
+/// Adds an archive and its files to the tree; fails when other bytes are published under their paths.
+fn add(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::Result<Listing> {
     let package = Package::read(bytes)?;
-    // It becomes a part of paths.
+    // The version becomes a part of paths, so it has to be a valid one.
     package.version()?;
     let about = &package.about;
     if let Some(file) = package.files.iter().find(|file| is_leftover(&file.path)) {
         anyhow::bail!(
-            "its {} is a leftover of an editor or of patch: pack it again without",
+            "its {} is a stray file of an editor or of patch: pack it again without",
             file.path
         );
     }
     let asset = layout.asset(&about.name, &about.version);
     let published = dir.join(&asset);
-    let is_new = |found: &[u8]| {
+    let ensure_same = |found: &[u8]| {
         ensure!(
             found == bytes,
-            "{} is there with other bytes: give it a new version",
+            "{} is published with other bytes: give the chart a new version",
             published.display()
         );
         Ok(())
     };
     if published.exists() {
-        is_new(&super::read(&published)?)?;
+        ensure_same(&super::read(&published)?)?;
     }
-    let folder = layout.folder(&about.name, &about.version);
-    let found = repository::folder(dir, &folder)?;
+    let unpacked = layout.folder(&about.name, &about.version);
+    let found = repository::unpacked_files(dir, &unpacked)?;
     if !found.is_empty() {
         let same = Package::from_files(found)
             .is_ok_and(|found| Unpacked::of(&found) == Unpacked::of(&package));
         ensure!(
             same,
-            "{} is there with other files: give it a new version",
-            dir.join(&folder).display()
+            "{} is published with other files: give the chart a new version",
+            dir.join(&unpacked).display()
         );
     }
     for file in &package.files {
-        tree.add(format!("{folder}/{}", file.path), file.bytes.clone());
+        tree.add(format!("{unpacked}/{}", file.path), file.bytes.clone());
     }
     tree.add(&asset, bytes);
     Ok(Listing {

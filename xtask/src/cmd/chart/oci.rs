@@ -1,11 +1,11 @@
-//! `chart oci`: charts as OCI artifacts in an image layout, for whatever copies layouts to registries.
+//! `chart oci`: writes charts as OCI artifacts into an image layout, for tools that copy layouts to registries.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
 use archive::{layout::Layout, oci::REF_NAME};
 
-use crate::{charts, project::Project, talk, tree::Tree};
+use crate::{charts, project::Project, tree::Tree, ui};
 
 /// Write charts as OCI artifacts, as Helm pushes them, into an image layout
 #[derive(Debug, clap::Args)]
@@ -13,10 +13,10 @@ use crate::{charts, project::Project, talk, tree::Tree};
     after_help = "Examples:\n  cargo xtask chart oci --out target/charts.oci\n  skopeo copy oci:target/charts.oci:rke2-multus:5.0.0 docker://registry.example/charts/rke2-multus:5.0.0"
 )]
 pub(super) struct Args {
-    /// Archives of charts; this project's unless given
+    /// Archives of charts; this project's unless set
     #[arg(value_name = "TGZ")]
     charts: Vec<PathBuf>,
-    /// New folder for the layout
+    /// New directory for the layout
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
@@ -28,7 +28,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     };
     ensure!(
         is_free,
-        "{} is there: name a new folder",
+        "{} exists already: name a new directory",
         args.out.display()
     );
     let sources: Vec<(String, Vec<u8>)> = if args.charts.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         layout
             .blobs
             .extend(blobs.map(|(descriptor, bytes)| (descriptor.digest, bytes)));
-        talk::data(&format!("{reference} {}\n", descriptor.digest))?;
+        ui::data(&format!("{reference} {}\n", descriptor.digest))?;
         layout.images.push(descriptor);
     }
     let mut tree = Tree::default();

@@ -1,4 +1,4 @@
-//! A charts repository in a folder, read one archive at a time.
+//! A charts repository in a directory, read one archive at a time.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<Repository> {
     let path = dir.join(INDEX);
     let text = fs::read_to_string(&path).with_context(|| {
         format!(
-            "cannot read {}: name the folder of a charts repository",
+            "cannot read {}: name the directory of a charts repository",
             path.display()
         )
     })?;
@@ -45,62 +45,62 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<Repository> {
         };
         repository.assets.insert(path, asset);
     }
-    for (folder, files) in unpacked(dir)? {
+    for (path, files) in unpacked(dir)? {
         let content = Package::from_files(files).map(|package| Unpacked::of(&package));
         let content = content.map_err(|error| error.to_string());
-        repository.folders.insert(folder, content);
+        repository.folders.insert(path, content);
     }
     Ok(repository)
 }
 
-/// The files of an unpacked chart, which may be absent.
-pub(super) fn folder(dir: &Path, folder: &str) -> anyhow::Result<Vec<File>> {
+/// Returns the files of an unpacked chart: none when it is absent.
+pub(super) fn unpacked_files(dir: &Path, chart: &str) -> anyhow::Result<Vec<File>> {
     let below = |(path, file): (String, PathBuf)| {
-        let path = path.strip_prefix(folder).unwrap_or(&path);
+        let path = path.strip_prefix(chart).unwrap_or(&path);
         Ok(File {
             path: path.trim_start_matches('/').to_owned(),
             mode: 0o644,
             bytes: super::read(&file)?,
         })
     };
-    files(dir, folder)?.into_iter().map(below).collect()
+    files(dir, chart)?.into_iter().map(below).collect()
 }
 
-/// Folders below `charts/` that hold a chart, with its files; subcharts are a part of theirs.
+/// Returns the directories below `charts/` that hold a chart, with its files; a subchart belongs to its chart.
 fn unpacked(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<File>>> {
-    let mut folders: Vec<String> = Vec::new();
+    let mut charts: Vec<String> = Vec::new();
     for (path, _) in files(dir, "charts")? {
         let Some(found) = path.strip_suffix(CHART_YAML) else {
             continue;
         };
-        let is_below = |folder: &String| found.starts_with(folder.as_str());
-        if !folders.iter().any(is_below) {
-            folders.retain(|folder| !folder.starts_with(found));
-            folders.push(found.to_owned());
+        let is_below = |chart: &String| found.starts_with(chart.as_str());
+        if !charts.iter().any(is_below) {
+            charts.retain(|chart| !chart.starts_with(found));
+            charts.push(found.to_owned());
         }
     }
     let files = |path: String| {
         let path = path.trim_end_matches('/').to_owned();
-        let files = folder(dir, &path)?;
+        let files = unpacked_files(dir, &path)?;
         Ok((path, files))
     };
-    folders.into_iter().map(files).collect()
+    charts.into_iter().map(files).collect()
 }
 
-/// Every file below a folder of the repository, by its path from the root; hidden ones count.
+/// Returns every file below a directory of the repository, hidden ones too, by its path from the repository's root.
 fn files(dir: &Path, below: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     let mut open = vec![below.to_owned()];
     while let Some(path) = open.pop() {
-        let folder = dir.join(&path);
-        if !folder.exists() {
+        let subdir = dir.join(&path);
+        if !subdir.exists() {
             continue;
         }
-        let context = || format!("cannot read {}", folder.display());
-        for entry in fs::read_dir(&folder).with_context(context)? {
+        let context = || format!("cannot read {}", subdir.display());
+        for entry in fs::read_dir(&subdir).with_context(context)? {
             let entry = entry.with_context(context)?;
             let Ok(name) = entry.file_name().into_string() else {
-                bail!("{} has a name that is no text", entry.path().display());
+                bail!("the name of {} is not UTF-8", entry.path().display());
             };
             let name = format!("{path}/{name}");
             let kind = entry.file_type()?;
@@ -109,7 +109,10 @@ fn files(dir: &Path, below: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
             } else if kind.is_file() {
                 found.insert(name, entry.path());
             } else {
-                bail!("{} is no plain file: remove it", entry.path().display());
+                bail!(
+                    "{} is not a regular file: remove it",
+                    entry.path().display()
+                );
             }
         }
     }

@@ -1,0 +1,49 @@
+//! Formats an error of a third-party type in one line. Such types name what failed and leave the reason to their sources; our own types
+//! include it.
+
+use std::error::Error;
+
+/// Returns the error and its causes, outermost first. A cause that the text contains already is not repeated.
+pub fn error_line(error: &(dyn Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |&error| error.source());
+    let mut line = String::new();
+    for text in chain.map(|error| error.to_string().replace('\n', " ")) {
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<Layer>>,
+    }
+
+    fn check(texts: &[&'static str], expected: &str) {
+        let error = texts
+            .iter()
+            .rev()
+            .fold(None, |source, text| Some(Box::new(Layer { text, source })));
+        assert_eq!(error_line(&*error.unwrap()), expected);
+    }
+
+    #[test]
+    fn every_cause_is_named_once() {
+        check(&["refused"], "refused");
+        check(&["list", "client", "refused"], "list: client: refused");
+        check(
+            &["list: client", "client", "refused"],
+            "list: client: refused",
+        );
+        check(&["two\nlines", "refused"], "two lines: refused");
+    }
+}

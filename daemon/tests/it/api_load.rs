@@ -1,0 +1,245 @@
+//! The daemon's load on the API server, and its behaviour when the API server hangs, is busy, or loses history.
+
+use std::time::{Duration, Instant};
+
+use testkit::api_server::{ApiServer, Kind, ReceivedRequest};
+
+use crate::{
+    daemon::Daemon,
+    node::{NodeFixture, pod},
+    tcp_proxy::TcpProxy,
+    wait_for,
+};
+
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// A node whose API server speaks HTTP/2.
+fn node_http2() -> NodeFixture {
+    let node = NodeFixture::with(ApiServer::start_http2());
+    node.install_primary();
+    node.write("kubeconfig", &node.api.kubeconfig_of("multus"));
+    node
+}
+
+/// Status patches so far.
+fn patches(node: &NodeFixture) -> Vec<ReceivedRequest> {
+    let asks = node.api.requests().into_iter();
+    asks.filter(|ask| {
+        ask.method_and_path.starts_with("PATCH ") && ask.method_and_path.ends_with("/status")
+    })
+    .collect()
+}
+
+#[test]
+fn start_sends_two_lists_from_the_cache_and_two_watches() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    // An ADD finds its pod in the watch's cache: no GET of the pod follows.
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let asks = node.api.requests();
+    let of = |method: &str| -> Vec<&ReceivedRequest> {
+        let is = |ask: &&ReceivedRequest| ask.method_and_path.starts_with(method);
+        asks.iter().filter(is).collect()
+    };
+    let lists = of("GET ");
+    assert_eq!(lists.len(), 2, "{asks:?}");
+    for ask in lists {
+        assert!(ask.query.contains("resourceVersion=0"), "{ask:?}");
+        assert!(!ask.query.contains("limit"), "{ask:?}");
+        assert!(!ask.query.contains("resourceVersionMatch"), "{ask:?}");
+    }
+    let watches = of("WATCH ");
+    assert_eq!(watches.len(), 2, "{asks:?}");
+    for ask in watches {
+        assert!(ask.query.contains("allowWatchBookmarks=true"), "{ask:?}");
+    }
+    let pods: Vec<_> = asks
+        .iter()
+        .filter(|ask| ask.method_and_path.ends_with("/pods"))
+        .collect();
+    for ask in pods {
+        let form = if ask.method_and_path.starts_with("WATCH") {
+            METADATA
+        } else {
+            METADATA_LIST
+        };
+        assert!(ask.accept.starts_with(form), "{ask:?}");
+        assert!(ask.query.contains("spec.nodeName"), "{ask:?}");
+    }
+}
+
+#[test]
+fn status_patch_requests_only_metadata_in_the_response() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let patches = patches(&node);
+    assert_eq!(patches.len(), 1);
+    assert!(patches[0].accept.starts_with(METADATA), "{patches:?}");
+}
+
+/// The first patch of an ADD is never answered.
+fn hangs_once(node: &NodeFixture) {
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.api.hang_next_patches(1);
+    let start = Instant::now();
+    daemon.cni(&node.request("ADD", "c2")).result();
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(1), "{took:?}");
+    let all = patches(node);
+    let [_, hung, next] = all.as_slice() else {
+        panic!("{all:?}");
+    };
+    assert_ne!(hung.connection, next.connection);
+    // Later patches use the connection of the last one.
+    daemon.cni(&node.request("ADD", "c3")).result();
+    assert_eq!(patches(node)[3].connection, next.connection);
+}
+
+#[test]
+fn hung_patch_is_retried_on_another_connection() {
+    hangs_once(&NodeFixture::new());
+}
+
+#[test]
+fn hung_patch_is_retried_on_another_connection_of_http2() {
+    hangs_once(&node_http2());
+}
+
+#[test]
+fn retry_after_of_a_busy_server_is_respected() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.retry_after(2);
+    node.api.refuse_next_patches(429, 1);
+    let start = Instant::now();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    assert!(start.elapsed() >= Duration::from_secs(2));
+    assert_eq!(patches(&node).len(), 2);
+}
+
+#[test]
+fn one_connection_of_http2_serves_a_burst() {
+    let node = node_http2();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    let adding: Vec<_> = (0..50)
+        .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
+        .collect();
+    for add in adding {
+        add.join().unwrap().unwrap().result();
+    }
+    assert_eq!(patches(&node).len(), 50);
+    assert_eq!(node.api.connections(), 1);
+}
+
+#[test]
+fn few_connections_of_http1_serve_a_burst() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    let adding: Vec<_> = (0..50)
+        .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
+        .collect();
+    for add in adding {
+        add.join().unwrap().unwrap().result();
+    }
+    assert_eq!(patches(&node).len(), 50);
+    // Two of them carry the watches.
+    let connections = node.api.connections();
+    assert!(connections <= 12, "{connections}");
+}
+
+#[test]
+fn lost_history_leads_to_new_lists() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    node.api.compact_history();
+    node.define("zebra");
+    node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
+    let relisted = || {
+        let asks = node.api.requests();
+        let lists = asks.iter().filter(|ask| {
+            ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+        });
+        lists.count() >= 4
+    };
+    wait_for("another list of both", || relisted().then_some(()));
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    daemon.cni(&node.request("ADD", "c1")).result();
+    assert_eq!(node.order(), ["ADD primary pod0", "ADD zebra net1"]);
+    let log = daemon.log();
+    assert!(!log.contains("the watch was interrupted"), "{log}");
+}
+
+/// Waits until the daemon knows the new definition and the pod's new annotation.
+fn wait_for_zebra(node: &NodeFixture, daemon: &Daemon) {
+    wait_for("the pod's new network", || {
+        // One of the two may arrive before the other.
+        let added = daemon.cni(&node.request("ADD", "c9"));
+        let is_new = added.status == 200 && node.order().contains(&"ADD zebra net1".to_owned());
+        daemon.cni(&node.request("DEL", "c9")).done();
+        is_new.then_some(())
+    });
+}
+
+fn goes_on_after_a_restart(mut node: NodeFixture) {
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    node.api.restart();
+    node.define("zebra");
+    node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    wait_for_zebra(&node, &daemon);
+    // The watches resumed at their version: nothing was listed again.
+    let asks = node.api.requests();
+    let lists = asks.iter().filter(|ask| {
+        ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+    });
+    assert_eq!(lists.count(), 2, "{asks:?}");
+}
+
+#[test]
+fn watches_resume_after_a_restart_of_the_server() {
+    goes_on_after_a_restart(NodeFixture::new());
+}
+
+#[test]
+fn watches_of_http2_resume_after_a_restart_of_the_server() {
+    goes_on_after_a_restart(node_http2());
+}
+
+#[test]
+fn dead_connection_is_left_at_once_by_patches_and_soon_by_watches() {
+    let node = node_http2();
+    let proxy = TcpProxy::to(node.api.address());
+    let kubeconfig = node.api.kubeconfig_at(proxy.address(), "multus");
+    node.write("kubeconfig", &kubeconfig);
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    proxy.go_dead();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    assert_eq!(node.api.connections(), 2);
+    node.define("zebra");
+    node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
+    wait_for_zebra(&node, &daemon);
+    // The watches moved to the connection that the patches had opened.
+    assert_eq!(node.api.connections(), 2);
+}

@@ -1,0 +1,45 @@
+//! `multus-daemon status` and the metrics on the socket.
+
+use serde_json::Value;
+
+use crate::node::NodeFixture;
+
+#[test]
+fn status_command_and_metrics_show_served_verbs() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    let status = |args: &[&str]| {
+        let output = node.command().arg("status").args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let text = String::from_utf8(daemon.send("GET", api::PATH_METRICS, b"").body).unwrap();
+    for line in [
+        "multus_ready 1\n",
+        "multus_state_containers 1\n",
+        "multus_journal_pending 0\n",
+        "multus_cni_duration_seconds_count{command=\"ADD\",outcome=\"done\"} 1\n",
+        "multus_delegate_duration_seconds_count{plugin=\"primary\",command=\"ADD\",outcome=\"done\"} 1\n",
+        "multus_api_requests_total{verb=\"patch\",resource=\"pods/status\",code=\"200\"} 1\n",
+        "multus_api_requests_total{verb=\"watch\",resource=\"network-attachment-definitions\",code=\"200\"}",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    let json: Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    assert_eq!(json["containers"], 1);
+    assert_eq!(json["verbs"][0]["command"], "ADD");
+    assert_eq!(json["problem"], Value::Null);
+    let text = status(&[]);
+    assert!(text.starts_with("running\nversion "), "{text}");
+    for line in [
+        "pods are served\n",
+        "ADD done: 1, p50 ",
+        "primary ADD done: 1",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    assert_eq!(status(&["--ready"]), "ready\n");
+    assert_eq!(daemon.send("POST", api::PATH_STATUS, b"").status, 405);
+}

@@ -1,0 +1,216 @@
+//! A directory with archives: a checksum file names every file in it, and each file has the bytes that its checksum requires.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use sha2::{Digest as _, Sha256};
+
+use super::{ENDINGS, stem};
+
+/// The one file of a release that is in no architecture's checksum file; it is never installed.
+const LIST: &str = "multus-images.txt";
+/// Directories of a release that hold lists for the distros' own trees, and nothing else.
+const LIST_DIRS: [&str; 2] = ["k3s", "rke2"];
+/// More than any checksum file.
+const MAX_SUMS: u64 = 1 << 20;
+
+/// A file whose bytes are those of the release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CheckedFile {
+    pub(crate) name: String,
+    /// The digest in hexadecimal digits.
+    pub(crate) sha256: String,
+}
+
+/// A directory whose names and checksum files were read.
+#[derive(Debug)]
+pub(crate) struct ArchiveDir {
+    dir: PathBuf,
+    /// By file name: the architecture of its checksum file, and the digest.
+    sums: BTreeMap<String, (String, String)>,
+    present: Vec<String>,
+}
+
+/// Returns this machine's architecture, as a release names it.
+pub(crate) fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+impl ArchiveDir {
+    /// Reads names and checksums; refuses a file that no checksum file names.
+    pub(crate) fn read(dir: &Path, arch: &str) -> anyhow::Result<Self> {
+        let named = || dir.display().to_string();
+        let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", named()))?;
+        let mut present = Vec::new();
+        for entry in entries {
+            let entry = entry.with_context(|| format!("cannot read {}", named()))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if LIST_DIRS.contains(&name.as_str()) && has_only_lists(&entry.path()) {
+                continue;
+            }
+            ensure!(
+                entry.file_type()?.is_file(),
+                "{}/{name} is not a regular file: keep nothing but the release's airgap files there",
+                named()
+            );
+            present.push(name);
+        }
+        present.sort();
+        let mut sums = BTreeMap::new();
+        for name in &present {
+            let Some(arch) = arch_of_sums(name) else {
+                continue;
+            };
+            for (file, digest) in read_sums(&dir.join(name))? {
+                sums.insert(file, (arch.to_owned(), digest));
+            }
+        }
+        ensure!(
+            present.iter().any(|name| arch_of_sums(name) == Some(arch)),
+            "there is no sha256sum-{arch}.txt in {}: copy it from the release, next to the archives",
+            named()
+        );
+        let unknown = present.iter().find(|name| {
+            arch_of_sums(name).is_none() && *name != LIST && !sums.contains_key(*name)
+        });
+        if let Some(name) = unknown {
+            bail!(
+                "{}/{name} is in no sha256sum file: remove it, or copy the release's directory again",
+                named()
+            );
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            sums,
+            present,
+        })
+    }
+
+    /// Reads every file to its end; fails at the first whose digest differs from its checksum.
+    pub(crate) fn check(&self) -> anyhow::Result<Vec<CheckedFile>> {
+        let mut checked = Vec::new();
+        for name in &self.present {
+            let Some((_, digest)) = self.sums.get(name) else {
+                continue;
+            };
+            let path = self.dir.join(name);
+            let file =
+                File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let found = hash(file, io::sink())
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            ensure!(
+                found == *digest,
+                "{} is not the release's: its sha256 is {found}, its checksum file has {digest}; copy it again",
+                path.display()
+            );
+            checked.push(CheckedFile {
+                name: name.clone(),
+                sha256: found,
+            });
+        }
+        Ok(checked)
+    }
+
+    /// Returns the archives of an architecture, one of each kind: where both forms are there, the smaller one.
+    pub(crate) fn archives(&self, arch: &str) -> anyhow::Result<Vec<CheckedFile>> {
+        let is_for_arch = |name: &&String| {
+            let sum = self.sums.get(*name);
+            sum.is_some_and(|(of, _)| of == arch) && stem(name).is_some()
+        };
+        let mut best: BTreeMap<&str, &String> = BTreeMap::new();
+        // The smaller form comes last, and replaces the other.
+        for ending in ENDINGS.iter().rev() {
+            let archives = self.present.iter().filter(is_for_arch);
+            for name in archives.filter(|name| name.ends_with(ending)) {
+                best.insert(stem(name).unwrap_or(name), name);
+            }
+        }
+        ensure!(
+            !best.is_empty(),
+            "there is no archive for {arch} in {}: copy multus-airgap-images-{arch}.tar.zst from the release",
+            self.dir.display()
+        );
+        let checked = best.values().map(|name| CheckedFile {
+            name: (*name).clone(),
+            sha256: self.sums[*name].1.clone(),
+        });
+        Ok(checked.collect())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+/// Copies everything, and returns the digest of what was read.
+pub(crate) fn hash(mut from: impl Read, mut to: impl io::Write) -> io::Result<String> {
+    let mut digest = Sha256::new();
+    let mut block = vec![0; 1 << 16];
+    loop {
+        let count = match from.read(&mut block) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        if count == 0 {
+            break;
+        }
+        digest.update(&block[..count]);
+        to.write_all(&block[..count])?;
+    }
+    let digits = digest.finalize();
+    Ok(digits.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+fn has_only_lists(dir: &Path) -> bool {
+    let is_list = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| {
+            let is_text = entry.path().extension().is_some_and(|end| end == "txt");
+            is_text && entry.file_type().is_ok_and(|kind| kind.is_file())
+        })
+    };
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.all(is_list))
+}
+
+/// Returns the architecture in the name of a checksum file.
+fn arch_of_sums(name: &str) -> Option<&str> {
+    name.strip_prefix("sha256sum-")?.strip_suffix(".txt")
+}
+
+fn read_sums(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let place = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).with_context(place)?;
+    file.take(MAX_SUMS)
+        .read_to_string(&mut text)
+        .with_context(place)?;
+    let line = |line: &str| {
+        let (digest, name) = line.split_once("  ")?;
+        let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+        (is_digest && is_plain).then(|| (name.to_owned(), digest.to_ascii_lowercase()))
+    };
+    text.lines()
+        .map(line)
+        .collect::<Option<Vec<_>>>()
+        .filter(|lines| !lines.is_empty())
+        .with_context(|| {
+            format!(
+                "{} is not a checksum file: copy it from the release again",
+                path.display()
+            )
+        })
+}

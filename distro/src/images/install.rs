@@ -1,0 +1,167 @@
+//! Copies archives to where the distro imports from: each is complete under a temporary name first, so that the distro's watcher never
+//! sees a part of one.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, ensure};
+
+use super::{ArchiveDir, ENDINGS, archive_dir::CheckedFile, hash, stem};
+
+/// With this file the distro imports only archives that changed; it never makes the file itself.
+pub(crate) const CACHE: &str = ".cache.json";
+
+/// The outcome of an installation.
+#[derive(Debug, Default)]
+pub(crate) struct Installed {
+    /// The new files.
+    pub(crate) written: Vec<PathBuf>,
+    /// What the operator should know.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Copies archives into the directory. They are hashed again while they are copied, since they may have changed since the check.
+pub(crate) fn install(
+    source: &ArchiveDir,
+    archives: &[CheckedFile],
+    dir: &Path,
+) -> anyhow::Result<Installed> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot make {}", dir.display()))?;
+    let mut installed = Installed::default();
+    let mut copies = Copies::default();
+    for archive in archives {
+        let path = dir.join(&archive.name);
+        let former = former(&path)?;
+        if former
+            .as_ref()
+            .is_some_and(|(digest, _)| *digest == archive.sha256)
+        {
+            installed
+                .notes
+                .push(format!("{} is there already", path.display()));
+            continue;
+        }
+        let size = copies
+            .add(&source.path(&archive.name), &path, &archive.sha256)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        if former.is_some_and(|(_, before)| before == size) {
+            installed.notes.push(format!(
+                "{} is as long as the one it replaces: restart the distro, which tells archives apart by their length",
+                path.display()
+            ));
+        }
+        installed.written.push(path);
+    }
+    copies
+        .put()
+        .with_context(|| format!("cannot write below {}", dir.display()))?;
+    for archive in archives {
+        for other in others(dir, &archive.name) {
+            match fs::remove_file(&other) {
+                Ok(()) => installed.notes.push(format!(
+                    "{} is removed: the same images would be imported twice",
+                    other.display()
+                )),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("cannot remove {}", other.display()));
+                }
+            }
+        }
+    }
+    let cache = dir.join(CACHE);
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&cache);
+    match made {
+        Ok(_) => installed.written.push(cache),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot write {}", cache.display()));
+        }
+    }
+    Ok(installed)
+}
+
+/// Returns digest and length of a file that is already under the archive's name.
+fn former(path: &Path) -> anyhow::Result<Option<(String, u64)>> {
+    let place = || format!("cannot read {}", path.display());
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => {
+            let file = other.with_context(place)?;
+            let length = file.metadata().with_context(place)?.len();
+            let digest = hash(file, io::sink()).with_context(place)?;
+            Ok(Some((digest, length)))
+        }
+    }
+}
+
+/// Returns the paths of the same archive in its other forms.
+fn others(dir: &Path, name: &str) -> Vec<PathBuf> {
+    let stem = stem(name).unwrap_or(name);
+    let names = ENDINGS.iter().map(|ending| format!("{stem}{ending}"));
+    names
+        .filter(|other| other != name)
+        .map(|other| dir.join(other))
+        .collect()
+}
+
+/// Copies under temporary names, each with its final path; those that were not put there are deleted on drop.
+#[derive(Debug, Default)]
+struct Copies(Vec<(PathBuf, PathBuf)>);
+
+impl Copies {
+    fn add(&mut self, from: &Path, to: &Path, digest: &str) -> anyhow::Result<u64> {
+        let name = to.file_name().context("an archive has a name")?;
+        // No importer reads files with this ending.
+        let temporary = to.with_file_name(format!(".{}.multus-tmp", name.to_string_lossy()));
+        let source = File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
+        let target = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        self.0.push((temporary, to.to_owned()));
+        let found = hash(source, &target)?;
+        ensure!(
+            found == digest,
+            "{} changed while it was read: run again",
+            from.display()
+        );
+        target.sync_all()?;
+        Ok(target.metadata()?.len())
+    }
+
+    fn put(mut self) -> io::Result<()> {
+        for (temporary, to) in &self.0 {
+            fs::rename(temporary, to)?;
+            if let Some(dir) = to.parent() {
+                File::open(dir)?.sync_all()?;
+            }
+        }
+        self.0.clear();
+        Ok(())
+    }
+}
+
+/// Best effort: the caller reports the error that led here, and the next attempt overwrites what is left.
+impl Drop for Copies {
+    fn drop(&mut self) {
+        for (temporary, _) in &self.0 {
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Files of others among the manifests that keep ours from working: the distro goes by names, in whatever directory a file is.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::manifest::addon_name;
+
+/// Deeper than manifests are nested in practice.
+const DEPTH: u32 = 16;
+
+/// Files among the manifests that conflict with ours.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Conflicts {
+    /// `NAME.skip`: the distro does not read the manifest of that name.
+    pub(crate) skips: Vec<PathBuf>,
+    /// Other manifests that become the same Addon: the distro applies now the one, now the other.
+    pub(crate) duplicates: Vec<PathBuf>,
+}
+
+impl Conflicts {
+    /// Returns one line for the user about each file.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        let skips = self.skips.iter().map(|path| {
+            format!(
+                "{} keeps the distro from reading the staged manifest: remove it",
+                path.display()
+            )
+        });
+        let duplicates = self.duplicates.iter().map(|path| {
+            format!(
+                "{} becomes the same Addon as the staged manifest, and the two take turns: rename it",
+                path.display()
+            )
+        });
+        skips.chain(duplicates)
+    }
+}
+
+/// Searches the manifests directory for files that conflict with these of ours.
+pub(crate) fn conflicts(manifests: &Path, ours: &[PathBuf]) -> Conflicts {
+    let names: Vec<&str> = ours.iter().filter_map(|path| name(path)).collect();
+    let mut found = Conflicts::default();
+    for path in walk(manifests, DEPTH) {
+        let Some(file) = name(&path) else { continue };
+        let ending = file.rsplit('.').next().unwrap_or_default();
+        if ending == "skip" {
+            if names.iter().any(|name| file == format!("{name}.skip")) {
+                found.skips.push(path);
+            }
+        } else if matches!(ending, "yaml" | "yml" | "json") && !file.starts_with('.') {
+            let is_same = names
+                .iter()
+                .any(|name| addon_name(name) == addon_name(file));
+            if is_same && !ours.contains(&path) {
+                found.duplicates.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+fn walk(dir: &Path, depth: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    let below = paths
+        .iter()
+        .filter(|path| depth > 0 && path.is_dir())
+        .flat_map(|path| walk(path, depth - 1))
+        .collect::<Vec<_>>();
+    paths.extend(below);
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_and_duplicates_are_found_in_any_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("own")).unwrap();
+        for name in [
+            "multus.yaml",
+            "own/multus.yaml.skip",
+            "own/multus.more.yml",
+            "multus.txt",
+            "traefik.yaml",
+            "traefik.yaml.skip",
+            ".multus.yaml",
+        ] {
+            fs::write(at(name), "").unwrap();
+        }
+        let found = conflicts(dir.path(), &[at("multus.yaml")]);
+        assert_eq!(found.skips, [at("own/multus.yaml.skip")]);
+        assert_eq!(found.duplicates, [at("own/multus.more.yml")]);
+        assert_eq!(conflicts(&at("none"), &[]), Conflicts::default());
+    }
+}

@@ -1,0 +1,36 @@
+//! The manual pages and completions of a release: those that are stored next to the programs' sources, and xtask's own manual.
+//!
+//! Shells complete `cargo xtask` through cargo, so xtask has no completions.
+
+use cmdline::pages;
+use include_dir::{Dir, include_dir};
+
+use crate::tree::Tree;
+
+/// A test of each program compares these with its command line.
+static PROGRAMS: [Dir<'static>; 3] = [
+    include_dir!("$CARGO_MANIFEST_DIR/../daemon/pages"),
+    include_dir!("$CARGO_MANIFEST_DIR/../distro/pages"),
+    include_dir!("$CARGO_MANIFEST_DIR/../kubectl/pages"),
+];
+
+/// Returns all pages under their paths in a release.
+pub(crate) fn tree(xtask: clap::Command) -> Tree {
+    let mut tree = Tree::default();
+    for dir in &PROGRAMS {
+        add(&mut tree, dir);
+    }
+    for (path, bytes) in pages::manual(xtask) {
+        tree.add(path, bytes);
+    }
+    tree
+}
+
+fn add(tree: &mut Tree, dir: &Dir<'_>) {
+    for file in dir.files() {
+        tree.add(file.path().to_string_lossy(), file.contents());
+    }
+    for dir in dir.dirs() {
+        add(tree, dir);
+    }
+}

@@ -1,0 +1,61 @@
+//! The programs of a release: how cargo builds them, what they are called, and how large they may be.
+
+use std::collections::BTreeMap;
+
+use crate::{arch::Arch, tree::Tree};
+
+/// The programs of one architecture by name.
+pub(crate) type Binaries = BTreeMap<String, Vec<u8>>;
+
+/// One run of cargo.
+pub(crate) struct CargoRun {
+    pub(crate) profile: &'static str,
+    /// Packages and their programs.
+    pub(crate) programs: &'static [(&'static str, &'static str)],
+}
+
+/// Separate runs, because cargo unites the features of all packages that it builds at once, and the nodes' programs must not get the
+/// features that the kubectl plugin needs on a workstation.
+pub(crate) const CARGO_RUNS: &[CargoRun] = &[
+    CargoRun {
+        profile: "release",
+        programs: &[("daemon", "multus-daemon"), ("distro", "multus-distro")],
+    },
+    CargoRun {
+        profile: "shim",
+        programs: &[("shim", "multus-shim")],
+    },
+    CargoRun {
+        profile: "release",
+        programs: &[("kubectl", "kubectl-multus")],
+    },
+];
+
+/// Bytes that the kubectl plugin may have; it is not started once per pod, as the shim is.
+const KUBECTL_BUDGET: u64 = 8_000_000;
+
+/// Returns the names of the programs, which are the same for every architecture.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let programs = CARGO_RUNS.iter().flat_map(|run| run.programs);
+    programs.map(|(_, name)| *name)
+}
+
+/// Returns how many bytes a program may have, or `None` when it has no limit.
+pub(crate) fn budget(arch: Arch, program: &str) -> Option<u64> {
+    match program {
+        "multus-shim" => Some(arch.facts().shim_budget),
+        "kubectl-multus" => Some(KUBECTL_BUDGET),
+        _ => None,
+    }
+}
+
+/// Returns the programs under their paths in a release.
+pub(crate) fn tree(binaries: &BTreeMap<Arch, Binaries>) -> Tree {
+    let mut tree = Tree::default();
+    for (arch, programs) in binaries {
+        for (name, bytes) in programs {
+            tree.add_program(format!("bin/{}/{name}", arch.name()), bytes.clone());
+        }
+    }
+    tree
+}
