@@ -4,20 +4,7 @@
 use cni::version::{SUPPORTED, Version};
 use serde_json::{Map, Value};
 
-use super::draft::Draft;
-
-/// The plugins of a node.
-pub trait Plugins: Send + Sync {
-    /// Returns the plugin's result of VERSION, or `None` where there is no such plugin.
-    fn versions(&self, plugin: &str) -> Option<Result<PluginVersions, String>>;
-}
-
-/// A plugin's result of VERSION.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PluginVersions {
-    /// The versions of the CNI specification that the plugin supports.
-    pub versions: Vec<String>,
-}
+use super::{PluginVersions, Plugins, draft::Draft};
 
 /// The capabilities of the reference plugins 1.9.1, as their `runtimeConfig` reads them. In CNI a plugin cannot declare capabilities,
 /// only its configuration can: a generated one declares those of known plugins. Any other plugin needs a configuration of its own.
@@ -30,15 +17,6 @@ const CAPABILITIES: [(&str, &[&str]); 7] = [
     ("tap", &["mac"]),
     ("tuning", &["mac"]),
 ];
-
-/// A node without plugins, for plans that are made away from a node.
-pub struct NoPlugins;
-
-impl Plugins for NoPlugins {
-    fn versions(&self, _plugin: &str) -> Option<Result<PluginVersions, String>> {
-        None
-    }
-}
 
 /// Returns the configuration of a network with the name of a plugin, or `None` where there is no such plugin.
 pub(super) fn generated(name: &str, plugins: &dyn Plugins) -> Option<Result<Draft, String>> {
