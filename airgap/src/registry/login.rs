@@ -6,9 +6,7 @@ use serde_json::Value;
 /// A user of a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user's name.
     pub user: String,
-    /// The user's password.
     pub password: String,
 }
 
