@@ -39,7 +39,7 @@ pub struct SoundArchives {
     pub images: Vec<Image>,
 }
 
-/// What is wrong, and with which file.
+/// The first fault, with the file that has it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("there is no sha256sum-<architecture>.txt: copy it too")]

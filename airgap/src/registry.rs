@@ -38,7 +38,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Access {
     /// Name and, unless it is 443, port.
     pub host: String,
-    /// Whether to connect without TLS.
+    /// Connects without TLS.
     pub is_plain: bool,
     /// The user; anonymous without one.
     pub login: Option<Login>,

@@ -56,7 +56,7 @@ pub struct Locked {
     pub digest: Option<Digest>,
 }
 
-/// What is wrong with image sets or their lock.
+/// A fault of image sets or their lock.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("images.toml is damaged")]

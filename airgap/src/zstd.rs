@@ -50,7 +50,7 @@ pub struct Frame {
     pub window: u64,
     /// The content's length.
     pub content_size: Option<u64>,
-    /// Whether the frame ends with a checksum.
+    /// The frame ends with a checksum.
     pub checksum: bool,
 }
 

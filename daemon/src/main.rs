@@ -24,7 +24,7 @@ use tracing::warn;
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-/// What each line to stderr begins with.
+/// The beginning of each line to stderr.
 const PREFIX: &str = "multus-daemon";
 /// Where a pod has the node's root.
 const HOST_ROOT: &str = "/hostroot";

@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use self::scene::Scene;
 
-/// What each line to stderr begins with.
+/// The beginning of each line to stderr.
 const PREFIX: &str = "kubectl-multus";
 /// Exit status when it could not be found out.
 const NO_ANSWER: u8 = 3;

@@ -17,7 +17,7 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// What a configuration has about a registry.
+/// The login of a registry in a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StoredLogin {
     /// No login.

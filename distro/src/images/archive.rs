@@ -20,7 +20,7 @@ use crate::assets::IMAGES;
 
 /// Far more than an index with every image that ever was in a release.
 const MAX_INDEX: u64 = 4 << 20;
-/// What an archive may hold at most, since nodes have little memory.
+/// The limits of an archive, since nodes have little memory.
 const LIMITS: Limits = Limits {
     entries: 10_000,
     total: MAX_TOTAL,

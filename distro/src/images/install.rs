@@ -20,7 +20,7 @@ pub(crate) const CACHE: &str = ".cache.json";
 pub(crate) struct Installed {
     /// The new files.
     pub(crate) written: Vec<PathBuf>,
-    /// What the operator should know.
+    /// Lines for the operator.
     pub(crate) notes: Vec<String>,
 }
 

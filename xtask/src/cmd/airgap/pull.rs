@@ -29,7 +29,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Where third-party images come from.
+/// Options for the registries of third-party images.
 #[derive(Debug, clap::Args)]
 pub(super) struct PullOptions {
     #[command(flatten)]
