@@ -15,27 +15,20 @@ use serde::Serialize;
 /// Why an archive cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The layout has no image for the architecture.
     #[error("image {image} has no manifest for {architecture}")]
     Architecture {
         /// Digest of the image's index.
         image: Digest,
-        /// The requested architecture.
         architecture: String,
     },
-    /// A blob is not in the layout.
     #[error("blob {0} is missing")]
     Missing(Digest),
-    /// A blob does not parse.
     #[error("blob {digest} is damaged")]
     Damaged {
-        /// The blob.
         digest: Digest,
-        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// The entries do not form an archive.
     #[error(transparent)]
     Tar(#[from] tar::Error),
 }
@@ -66,10 +59,10 @@ pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
                 architecture: architecture.to_owned(),
             })?;
         let parsed: Manifest = read(layout, &manifest)?;
-        let wanted = [&manifest, &parsed.config]
+        let needed = [&manifest, &parsed.config]
             .into_iter()
             .chain(&parsed.layers);
-        for descriptor in wanted {
+        for descriptor in needed {
             let bytes = blob(layout, descriptor)?.to_vec();
             part.blobs.insert(descriptor.digest, bytes);
         }

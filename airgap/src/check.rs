@@ -35,88 +35,53 @@ const LIMITS: Limits = Limits {
 pub struct SoundArchives {
     /// The Go name.
     pub architecture: String,
-    /// Their file names.
     pub archives: Vec<String>,
-    /// Their images.
     pub images: Vec<Image>,
 }
 
-/// What is wrong, and with which file.
+/// The first fault, with the file that has it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There are no checksums.
     #[error("there is no sha256sum-<architecture>.txt: copy it too")]
     NoSums,
     /// No checksum file names the file.
     #[error("{0} does not belong there: no checksum file names it")]
     Foreign(String),
-    /// A file is damaged.
     #[error("{0} is damaged: copy it again")]
     Damaged(String),
-    /// No archive of an architecture is there.
     #[error("{0} is missing: copy it too")]
     Missing(String),
-    /// A file does not match its checksum.
     #[error("{name} is not the file that {sums} names: copy it again")]
-    Sum {
-        /// The file.
-        name: String,
-        /// The checksum file.
-        sums: String,
-    },
-    /// An archive does not unpack.
+    Sum { name: String, sums: String },
     #[error("{name}: {reason}")]
-    Archive {
-        /// The file.
-        name: String,
-        /// The reason.
-        reason: String,
-    },
-    /// An archive's images are not sound.
+    Archive { name: String, reason: String },
     #[error("{name}")]
     Images {
-        /// The file.
         name: String,
-        /// What is wrong.
         #[source]
         source: Box<verify::Error>,
     },
-    /// An archive is not an image layout.
     #[error("{name}")]
     Layout {
-        /// The file.
         name: String,
-        /// What is wrong.
         #[source]
         source: Box<layout::Error>,
     },
-    /// An archive is of another architecture than the one in its name.
     #[error("{name} holds {reference} for {found}: it was renamed or swapped")]
     Architecture {
-        /// The file.
         name: String,
-        /// The image.
         reference: String,
         /// The image's architecture.
         found: String,
     },
-    /// An archive has other entries than this project writes for its images.
     #[error("{name}: entry {entry} does not follow from its images")]
     Entry {
-        /// The file.
         name: String,
         /// The first entry that differs.
         entry: String,
     },
-    /// A list does not name the images of the archive.
     #[error("{list} does not list the images of {archive}")]
-    List {
-        /// The list.
-        list: String,
-        /// The archive.
-        archive: String,
-    },
-    /// The two forms of an archive have different content.
+    List { list: String, archive: String },
     #[error("{0} and {1} have different content")]
     Differ(String, String),
 }

@@ -55,45 +55,25 @@ pub struct ArchiveDigests {
 /// Why a delta cannot be made or applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An archive cannot be made.
     #[error(transparent)]
     Bundle(#[from] bundle::Error),
-    /// An archive cannot be packed.
     #[error(transparent)]
     Pack(#[from] pack::Error),
-    /// A difference cannot be made.
     #[error("cannot compare layer {digest} with {base}")]
     Compare {
-        /// The new layer.
         digest: Digest,
-        /// The old layer.
         base: Digest,
-        /// The error of zstd.
         #[source]
         source: std::io::Error,
     },
-    /// The delta has no description, or one of another version of the format.
     #[error("this is not a delta: {FILE} is missing, damaged or of another version")]
     NoDelta,
-    /// The base is another archive than the delta was made for.
     #[error("the delta is for the archive {expected}, this one is {found}")]
-    Base {
-        /// The hash in the delta.
-        expected: Digest,
-        /// The hash of the base.
-        found: Digest,
-    },
-    /// A file of the delta is missing, or damaged.
+    Base { expected: Digest, found: Digest },
     #[error("{0} is missing in the delta, or damaged")]
     Part(String),
-    /// The rebuilt archive has another hash than the delta requires.
     #[error("the delta makes {found}, not {expected}: packed by another version of this program?")]
-    Result {
-        /// The hash in the delta.
-        expected: Digest,
-        /// The hash of the rebuilt archive.
-        found: Digest,
-    },
+    Result { expected: Digest, found: Digest },
 }
 
 /// An archive in both compressed forms, and its hashes.

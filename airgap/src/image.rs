@@ -53,40 +53,28 @@ pub struct Release {
 /// Why an image cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The data file does not parse, or has an unknown key.
     #[error("bad image definition")]
     Definition(#[source] serde_json::Error),
-    /// The data file has another version.
     #[error("image definition has schema {0}, this program reads {SCHEMA}")]
     Schema(u32),
-    /// A path does not begin with `/`.
     #[error("`{0}` is not absolute")]
     Relative(String),
-    /// A link or the entry point names an absent file.
     #[error("`{from}` points at `{target}`, which is not in the image")]
     Dangling {
         /// The link, or `entrypoint`.
         from: String,
-        /// The absent file.
         target: String,
     },
-    /// A program was not built.
     #[error("the image needs `{0}`, which was not built")]
     Binary(String),
-    /// The entries do not form an archive.
     #[error(transparent)]
     Tar(#[from] tar::Error),
-    /// The layer is too large.
     #[error("{architecture}: the layer has {size} bytes uncompressed, its budget is {budget}")]
     Budget {
-        /// The architecture of the layer.
         architecture: String,
-        /// Its size.
         size: u64,
-        /// Its limit.
         budget: u64,
     },
-    /// The layer could not be compressed.
     #[error("cannot compress the layer")]
     Compress(#[source] std::io::Error),
 }

@@ -19,7 +19,6 @@ use crate::zstd::{self, Settings};
 /// Why an archive cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The entries do not form an archive.
     #[error(transparent)]
     Tar(#[from] tar::Error),
     /// The output cannot be written, or an entry cannot be read.
@@ -71,9 +70,7 @@ impl<W: Write> Write for HashingWriter<W> {
 /// A compressed archive that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
-    /// Its hash.
     pub digest: Digest,
-    /// Its number of bytes.
     pub len: u64,
 }
 

@@ -22,51 +22,32 @@ const MAX_JSON: u64 = 4 << 20;
 /// Why an image cannot be fetched, or read from the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its name does not parse.
     #[error("`{0}` is not the name of an image")]
     Name(String),
-    /// The store cannot be read or written.
     #[error("cannot use {path}")]
     Io {
-        /// The file or directory.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// No registry provides it.
     #[error("no registry provides {reference}")]
     Registry {
-        /// The image.
         reference: String,
         /// The error of the last registry.
         #[source]
         source: registry::Error,
     },
-    /// An index or manifest does not parse.
     #[error("{reference}: blob {digest} is damaged")]
-    Damaged {
-        /// The image.
-        reference: String,
-        /// The blob.
-        digest: Digest,
-    },
-    /// It is not made for a platform.
+    Damaged { reference: String, digest: Digest },
     #[error("{reference} is not made for {architecture}")]
     Platform {
-        /// The image.
         reference: String,
-        /// The requested architecture.
         architecture: String,
     },
-    /// It was not fetched yet.
     #[error("{reference}: blob {digest} is not in {store}")]
     Absent {
-        /// The image.
         reference: String,
-        /// The blob.
         digest: Digest,
-        /// The store's directory.
         store: PathBuf,
     },
 }
@@ -74,9 +55,7 @@ pub enum Error {
 /// The bytes of an image: fetched, and in the store already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PullStats {
-    /// Bytes that were fetched.
     pub fetched: u64,
-    /// Bytes that were in the store.
     pub present: u64,
 }
 
@@ -149,9 +128,9 @@ pub fn add_to(
         })
     };
     let top = blob(digest)?;
-    let wanted = manifests(reference, digest, &top, platforms)?;
+    let selected = manifests(reference, digest, &top, platforms)?;
     let mut children = Vec::new();
-    for (mut manifest, platform) in wanted {
+    for (mut manifest, platform) in selected {
         let bytes = blob(manifest.digest)?;
         for one in blobs(reference, manifest.digest, &bytes)? {
             layout.blobs.insert(one.digest, blob(one.digest)?);
@@ -217,8 +196,8 @@ fn manifests(
 }
 
 /// Returns whether a platform in an index is the requested one; a missing variant means the default one.
-fn serves(named: &Platform, wanted: &Platform) -> bool {
-    let is_same = named.architecture == wanted.architecture && named.os == wanted.os;
+fn serves(named: &Platform, requested: &Platform) -> bool {
+    let is_same = named.architecture == requested.architecture && named.os == requested.os;
     let variant = |platform: &Platform| {
         let default = match platform.architecture.as_str() {
             "arm" => Some("v7"),
@@ -230,7 +209,7 @@ fn serves(named: &Platform, wanted: &Platform) -> bool {
             .clone()
             .or_else(|| default.map(str::to_owned))
     };
-    is_same && variant(named) == variant(wanted)
+    is_same && variant(named) == variant(requested)
 }
 
 fn blobs(reference: &str, digest: Digest, manifest: &[u8]) -> Result<Vec<Descriptor>, Error> {

@@ -30,29 +30,19 @@ pub struct Artifact {
 /// The bytes of blobs and manifests: sent, and in the registry already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PushStats {
-    /// Bytes that were sent.
     pub sent: u64,
-    /// Bytes that the registry had.
     pub present: u64,
 }
 
 /// Why an image cannot be pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its name does not parse.
     #[error("`{0}` is not the name of an image")]
     Name(String),
-    /// A blob is not in the layout, or damaged.
     #[error("blob {0} is missing or damaged")]
     Blob(Digest),
-    /// A manifest is of an unknown kind.
     #[error("manifest {digest} is of the unknown kind {media_type}")]
-    Kind {
-        /// The manifest.
-        digest: Digest,
-        /// Its media type.
-        media_type: String,
-    },
+    Kind { digest: Digest, media_type: String },
 }
 
 /// Returns every image of a layout without its registry: below another registry it has the same path, as mirrors require.

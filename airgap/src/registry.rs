@@ -38,7 +38,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Access {
     /// Name and, unless it is 443, port.
     pub host: String,
-    /// Whether to connect without TLS.
+    /// Connects without TLS.
     pub is_plain: bool,
     /// The user; anonymous without one.
     pub login: Option<Login>,
@@ -47,65 +47,44 @@ pub struct Access {
 /// Why a request to a registry failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The registry requires a login, or another one.
-    #[error("{host} does not let this user {what}")]
-    Login {
-        /// The registry.
-        host: String,
-        /// The request.
-        what: String,
-    },
-    /// The registry does not have it.
-    #[error("{host} has no {what}")]
+    #[error("{host} does not let this user {action}")]
+    Login { host: String, action: String },
+    #[error("{host} has no {name}")]
     Missing {
-        /// The registry.
         host: String,
         /// The requested blob or manifest.
-        what: String,
+        name: String,
     },
-    /// The registry sent other bytes.
     #[error("{host} sends {found} for {expected}")]
     Digest {
-        /// The registry.
         host: String,
-        /// The requested digest.
         expected: Digest,
-        /// The digest of the bytes.
         found: Digest,
     },
     /// The registry names a longer pause than this client makes.
-    #[error("{host} is busy for {seconds} s more: {what} then")]
+    #[error("{host} is busy for {seconds} s more: {action} then")]
     Busy {
-        /// The registry.
         host: String,
-        /// The request.
-        what: String,
+        action: String,
         /// The pause.
         seconds: u64,
     },
-    /// The registry refused, or cannot be reached.
-    #[error("cannot {what} at {host}")]
+    #[error("cannot {action} at {host}")]
     Refused {
-        /// The registry.
         host: String,
-        /// The request.
-        what: String,
-        /// The error of the protocol.
+        action: String,
         #[source]
         source: Box<OciDistributionError>,
     },
-    /// A local file cannot be written.
     #[error("cannot store what {host} sends")]
     Io {
-        /// The registry.
         host: String,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A connection to one registry.
+/// A client of one registry.
 pub struct Registry {
     access: Access,
     auth: RegistryAuth,
@@ -151,7 +130,6 @@ impl Registry {
         })
     }
 
-    /// Returns the name and port.
     pub fn host(&self) -> &str {
         &self.access.host
     }
@@ -160,8 +138,8 @@ impl Registry {
     pub fn has_blob(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
         let reference = self.by_digest(repository, digest);
         let digest = digest.to_string();
-        let what = || format!("look for {repository}@{digest}");
-        self.attempt(what, async || {
+        let action = || format!("look for {repository}@{digest}");
+        self.attempt(action, async || {
             self.client.blob_exists(&reference, &digest).await
         })
     }
@@ -169,8 +147,8 @@ impl Registry {
     /// Returns the digest of a tag or digest, or `None` when the registry does not have it.
     pub fn digest_of(&self, repository: &str, name: &str) -> Result<Option<Digest>, Error> {
         let reference = self.reference(repository, name);
-        let what = || format!("look for {repository} {name}");
-        let found = self.attempt(what, async || {
+        let action = || format!("look for {repository} {name}");
+        let found = self.attempt(action, async || {
             self.client
                 .fetch_manifest_digest(&reference, &self.auth)
                 .await
@@ -185,8 +163,8 @@ impl Registry {
     /// Returns a manifest by its tag or digest.
     pub fn manifest(&self, repository: &str, name: &str) -> Result<Vec<u8>, Error> {
         let reference = self.reference(repository, name);
-        let what = || format!("pull {repository} {name}");
-        let (bytes, _) = self.attempt(what, async || {
+        let action = || format!("pull {repository} {name}");
+        let (bytes, _) = self.attempt(action, async || {
             self.client
                 .pull_manifest_raw(&reference, &self.auth, MANIFESTS)
                 .await
@@ -211,9 +189,9 @@ impl Registry {
         };
         let mut part = PartialBlob::open(file, size).map_err(io_error)?;
         let reference = self.by_digest(repository, &digest);
-        let what = || format!("pull {repository}@{digest}");
+        let action = || format!("pull {repository}@{digest}");
         if part.len < size {
-            self.attempt(what, async || {
+            self.attempt(action, async || {
                 self.receive(&reference, &digest, &mut part, progress).await
             })?;
         }
@@ -268,8 +246,8 @@ impl Registry {
     pub fn push_blob(&self, repository: &str, digest: &Digest, bytes: &[u8]) -> Result<(), Error> {
         let reference = self.by_digest(repository, digest);
         let digest = digest.to_string();
-        let what = || format!("push {repository}@{digest}");
-        self.attempt(what, async || {
+        let action = || format!("push {repository}@{digest}");
+        self.attempt(action, async || {
             self.client
                 .push_blob(&reference, bytes.to_vec(), &digest)
                 .await
@@ -286,8 +264,8 @@ impl Registry {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let reference = self.reference(repository, name);
-        let what = || format!("push {repository} {name}");
-        self.attempt(what, async || {
+        let action = || format!("push {repository} {name}");
+        self.attempt(action, async || {
             let media_type = media_type.parse().map_err(|_| {
                 OciDistributionError::GenericError(Some(format!(
                     "{media_type} is not a media type"
@@ -327,7 +305,7 @@ impl Registry {
     /// Sends a request, and retries it while its error may be temporary.
     fn attempt<T>(
         &self,
-        what: impl Fn() -> String,
+        action: impl Fn() -> String,
         mut request: impl AsyncFnMut() -> Result<T, OciDistributionError>,
     ) -> Result<T, Error> {
         let outcome = self.runtime.block_on(async {
@@ -345,22 +323,25 @@ impl Registry {
                 retry::Failure::Busy(wait) => {
                     return Error::Busy {
                         host,
-                        what: what(),
+                        action: action(),
                         seconds: wait.as_secs(),
                     };
                 }
             };
             match retry::kind(&source) {
-                retry::ErrorKind::Login => Error::Login { host, what: what() },
+                retry::ErrorKind::Login => Error::Login {
+                    host,
+                    action: action(),
+                },
                 retry::ErrorKind::Missing => Error::Missing {
                     host,
-                    what: what()
+                    name: action()
                         .split_once(' ')
-                        .map_or_else(String::new, |(_, it)| it.to_owned()),
+                        .map_or_else(String::new, |(_, name)| name.to_owned()),
                 },
                 retry::ErrorKind::Temporary | retry::ErrorKind::Final => Error::Refused {
                     host,
-                    what: what(),
+                    action: action(),
                     source: Box::new(source),
                 },
             }

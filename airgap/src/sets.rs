@@ -56,37 +56,21 @@ pub struct Locked {
     pub digest: Option<Digest>,
 }
 
-/// What is wrong with image sets or their lock.
+/// A fault of image sets or their lock.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `images.toml` does not parse.
     #[error("images.toml is damaged")]
     Toml(#[from] Box<toml::de::Error>),
-    /// `images.toml` has another version.
     #[error("images.toml has schema {0}, this program reads {SCHEMA}")]
     Schema(u32),
-    /// An image names an unknown feature.
     #[error("image {reference} is for the feature {feature}, which is not one of images.toml")]
-    Feature {
-        /// The image.
-        reference: String,
-        /// The unknown feature.
-        feature: String,
-    },
-    /// A name does not parse.
+    Feature { reference: String, feature: String },
     #[error("`{0}` is not the name of an image")]
     Name(String),
-    /// A line of a lock does not parse.
     #[error("images.lock:{0}: write feature, name and digest or `built`")]
     Line(usize),
-    /// A name is in a lock twice.
     #[error("images.lock:{line}: {reference} is in this file twice")]
-    Twice {
-        /// The second line.
-        line: usize,
-        /// The image.
-        reference: String,
-    },
+    Twice { line: usize, reference: String },
 }
 
 impl Sets {

@@ -50,23 +50,19 @@ pub struct Frame {
     pub window: u64,
     /// The content's length.
     pub content_size: Option<u64>,
-    /// Whether the frame ends with a checksum.
+    /// The frame ends with a checksum.
     pub checksum: bool,
 }
 
 /// Why bytes could not be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The stream does not begin with a zstd frame.
     #[error("no zstd frame")]
     NoFrame,
-    /// The frame needs more memory than importers on a node allow.
     #[error("zstd window of {0} bytes is larger than {MAX_WINDOW}")]
     Window(u64),
-    /// The stream is damaged or truncated.
     #[error("damaged zstd stream")]
     Damaged(#[source] io::Error),
-    /// The stream holds more than the caller accepts.
     #[error("zstd stream holds more than {0} bytes")]
     TooLarge(u64),
 }

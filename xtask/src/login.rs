@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 
 /// The variable with the password of `--user`: every user of the machine can see arguments.
 const PASSWORD: &str = "MULTUS_REGISTRY_PASSWORD";
-/// What helps when a login is missing.
+/// The hint when a login is missing.
 pub(crate) const HINT: &str =
     "give --user and MULTUS_REGISTRY_PASSWORD, or log in with docker, podman or skopeo";
 

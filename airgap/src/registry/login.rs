@@ -6,9 +6,7 @@ use serde_json::Value;
 /// A user of a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user's name.
     pub user: String,
-    /// The user's password.
     pub password: String,
 }
 
@@ -19,7 +17,7 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// What a configuration has about a registry.
+/// The login of a registry in a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StoredLogin {
     /// No login.

@@ -27,7 +27,7 @@ pub(super) enum Failure {
     Busy(Duration),
 }
 
-/// What an error means for the request.
+/// The kinds of errors, by their consequence for the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorKind {
     /// Another attempt may succeed.

@@ -23,10 +23,8 @@ pub fn combinations(features: &BTreeMap<String, String>) -> Vec<BTreeSet<String>
 /// Why the images of a rendered text cannot be found.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderedError {
-    /// The text is not YAML.
     #[error("the rendered text is not YAML")]
     Yaml(#[from] serde_yaml::Error),
-    /// The name of an image does not parse.
     #[error(transparent)]
     Name(#[from] Error),
 }

@@ -151,12 +151,12 @@ fn drop_in_is_compared_with_the_unit() {
         let program = Path::new("/usr/local/bin/multus-distro");
         crate::unit::drop_in(program, command).unwrap()
     };
-    let place = "etc/systemd/system/k3s.service.d/90-multus.conf";
-    case.write(place, &drop_in("/usr/local/bin/k3s server"));
+    let drop_in_path = "etc/systemd/system/k3s.service.d/90-multus.conf";
+    case.write(drop_in_path, &drop_in("/usr/local/bin/k3s server"));
     case.has_problem(&["starts /usr/local/bin/multus-distro, which is not an executable file"]);
     case.write("usr/local/bin/multus-distro", "");
     assert!(case.examine().problems.is_empty());
-    case.write(place, &drop_in("/usr/local/bin/k3s server --old"));
+    case.write(drop_in_path, &drop_in("/usr/local/bin/k3s server --old"));
     case.has_problem(&["k3s.service has changed", "`multus-distro install` again"]);
 }
 

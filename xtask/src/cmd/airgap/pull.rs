@@ -29,7 +29,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Where third-party images come from.
+/// Options for the registries of third-party images.
 #[derive(Debug, clap::Args)]
 pub(super) struct PullOptions {
     #[command(flatten)]
@@ -65,9 +65,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         };
         let registries = args.from.registries(&image.reference)?;
         let progress = ui::Progress::new(&format!("pull {}", image.reference), 0);
-        let wanted = (image.reference.as_str(), digest);
+        let locked = (image.reference.as_str(), digest);
         let count = |len| progress.add(len);
-        let stats = pull::fetch(&registries, wanted, &platforms, &store, &count)
+        let stats = pull::fetch(&registries, locked, &platforms, &store, &count)
             .map_err(with_login_hint)
             .with_context(|| format!("cannot pull {}", image.reference))?;
         progress.finish();

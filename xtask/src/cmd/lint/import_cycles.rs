@@ -51,10 +51,13 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the file with the name of its crate, unless it is not a source file of a crate.
+    /// Returns the file with the name of its crate, or `None` for tests and for what is not a source file of a crate.
     fn read<'a>(path: &'a str, text: &str) -> Option<(&'a str, Self)> {
         let (name, below) = path.split_once("/src/")?;
-        let below = below.strip_suffix(".rs")?;
+        // A test module under another name of its file (`#[path]`) is recognised by that name.
+        let below = below
+            .strip_suffix(".rs")
+            .filter(|below| !below.ends_with("_tests"))?;
         let mut module: Vec<String> = below.split('/').map(str::to_owned).collect();
         if module.last().is_some_and(|last| last == "mod")
             || matches!(below, "lib" | "main" | "build")
@@ -460,6 +463,7 @@ mod tests {
                 "#[cfg(test)]\nmod tests;\nuse crate::fixtures;",
             ),
             ("x/src/fixtures.rs", "use crate::b;"),
+            ("x/src/b/c_tests.rs", "use crate::a;"),
         ];
         assert_eq!(found(&test_module), [""; 0]);
         // The same without the attribute is a cycle.
