@@ -180,7 +180,7 @@ fn forged_entries_with_matching_checksums_are_refused() {
     );
     repacked(
         |entries| entries.push(Entry::file("more", 0o644, "")),
-        "more does not belong into an image layout",
+        "more does not belong in an image layout",
     );
     repacked(
         |entries| {
