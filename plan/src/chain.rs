@@ -7,7 +7,7 @@ use cni::version::Version;
 use serde_json::{Map, Value, json};
 
 use super::draft::Draft;
-use super::{Attachment, Inputs, PlanError, nad};
+use super::{Attachment, Inputs, PlanError, on_disk};
 
 /// Appends the plugins of the directory with the list's name, unless the list sets `loadOnlyInlinedPlugins`.
 pub(super) fn append_subdirectory(
@@ -84,7 +84,7 @@ fn chain_version(own: &str) -> &str {
 
 /// Returns the plugins of a chain directory in the order of file names, or none where there is no directory.
 fn plugins(dir: &Path, inputs: Inputs<'_>) -> Result<Vec<Map<String, Value>>, PlanError> {
-    nad::files(dir, &["conf"], inputs)?
+    on_disk::files(dir, &["conf"], inputs)?
         .into_iter()
         .map(|path| {
             let unusable = |reason: String| PlanError::File {

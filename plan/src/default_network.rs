@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::chain;
 use super::draft::Draft;
-use super::{Attachment, Inputs, PlanError, PodView, nad};
+use super::{Attachment, Inputs, PlanError, PodView, nad, on_disk};
 
 /// Resolves the default network: `clusterNetwork`, or the first of `delegates`.
 pub(super) fn resolve(inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
@@ -65,7 +65,7 @@ fn named(name: &str, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     if let Some(nad) = inputs.definitions.nad(&netconf.multus_namespace, name) {
         return nad::from_nad(&nad, None, inputs);
     }
-    let draft = nad::on_disk(name, inputs)?.ok_or_else(|| PlanError::NoNetwork {
+    let draft = on_disk::find(name, inputs)?.ok_or_else(|| PlanError::NoNetwork {
         name: name.to_owned(),
         namespace: netconf.multus_namespace.clone(),
         dir: netconf.conf_dir.clone(),
@@ -84,7 +84,7 @@ fn at_path(path: &Path, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     let draft = if inputs.files.is_dir(path) {
         first_of(path, inputs)?
     } else {
-        let mut draft = nad::read(path, inputs)?;
+        let mut draft = on_disk::read(path, inputs)?;
         if path.extension().is_some_and(|e| e == "conflist") {
             chain::append_subdirectory(&mut draft, path, inputs)?;
         } else if draft.is_list() {
@@ -100,7 +100,7 @@ fn at_path(path: &Path, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
 /// Returns the first configuration of a directory other than Multus' own. A file before it that cannot be used is an error, because
 /// it might have been the one that the owner meant.
 fn first_of(dir: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
-    for (path, draft) in nad::drafts(dir, inputs)? {
+    for (path, draft) in on_disk::drafts(dir, inputs)? {
         let draft = draft?;
         if draft.calls_multus() {
             continue;

@@ -19,9 +19,10 @@ mod default_network;
 mod device;
 mod draft;
 mod error;
-mod files;
+mod generated_config;
+mod inputs;
 mod nad;
-mod plugins;
+mod on_disk;
 mod pod;
 mod requested;
 pub mod requests;
@@ -33,9 +34,8 @@ pub use annotation::{
 pub use attached::Attached;
 pub use device::{Device, Devices, assign_devices, required_devices};
 pub use error::PlanError;
-pub use files::Files;
-pub use nad::{Definitions, Nad, RESOURCE_ANNOTATION};
-pub use plugins::{NoPlugins, PluginVersions, Plugins};
+pub use inputs::{Definitions, Files, Inputs, NoPlugins, PluginVersions, Plugins};
+pub use nad::{Nad, RESOURCE_ANNOTATION};
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_not_found,
@@ -75,19 +75,6 @@ impl Attachment {
             None => format!("net{index}"),
         }
     }
-}
-
-/// The sources from which a plan is made.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// The effective configuration.
-    pub netconf: &'a Netconf,
-    /// The cluster's network attachment definitions.
-    pub definitions: &'a dyn Definitions,
-    /// The node's files.
-    pub files: &'a dyn Files,
-    /// The node's plugins.
-    pub plugins: &'a dyn Plugins,
 }
 
 /// Returns the attachments of a pod in the order in which they run; the first is the default network.

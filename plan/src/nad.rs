@@ -1,12 +1,8 @@
 //! Turns a network attachment definition, or the file on disk that it refers to, into an attachment.
 
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
 use super::annotation::Selection;
 use super::draft::Draft;
-use super::{Attachment, Device, Inputs, PlanError, plugins};
+use super::{Attachment, Device, Inputs, PlanError, generated_config, on_disk};
 
 /// Annotation of a definition with the resource from which each attachment needs a device.
 pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
@@ -22,17 +18,6 @@ pub struct Nad {
     pub config: String,
     /// The value of [`RESOURCE_ANNOTATION`].
     pub resource_name: Option<String>,
-}
-
-/// The cluster's definitions, as a watch keeps them.
-pub trait Definitions: Send + Sync {
-    /// Returns one definition.
-    fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
-
-    /// Returns the chart that installs the CRD, where the cluster lacks it.
-    fn missing_crd(&self) -> Option<String> {
-        None
-    }
 }
 
 /// Returns the attachment for a pod's selection. Isolation never closes `open_namespaces`, of which the pod's own is the first.
@@ -84,9 +69,9 @@ pub(super) fn from_nad(
         reason,
     };
     let mut draft = if nad.config.trim().is_empty() {
-        match on_disk(&nad.name, inputs)? {
+        match on_disk::find(&nad.name, inputs)? {
             Some(draft) => Ok(draft),
-            None if inputs.netconf.legacy_annotation => plugins::generated(&nad.name, inputs.plugins)
+            None if inputs.netconf.legacy_annotation => generated_config::generated(&nad.name, inputs.plugins)
                 .unwrap_or_else(|| {
                     Err(format!(
                         "spec.config is empty, and neither a configuration named \"{}\" in {} nor a plugin of that name is on this node: write one there",
@@ -119,75 +104,4 @@ pub(super) fn from_nad(
             id: None,
         }),
     })
-}
-
-/// Returns the first configuration on the node's disk, in the order of file names, whose `name` is `name`.
-/// A file before it that cannot be parsed is an error, since it might have been that one.
-pub(super) fn on_disk(name: &str, inputs: Inputs<'_>) -> Result<Option<Draft>, PlanError> {
-    let dir = &inputs.netconf.conf_dir;
-    for (_, draft) in drafts(dir, inputs)? {
-        let draft = draft?;
-        if draft.name() == name {
-            return Ok(Some(draft));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns every configuration of a directory with its path, in the order of file names.
-pub(super) fn drafts<'a>(
-    dir: &Path,
-    inputs: Inputs<'a>,
-) -> Result<impl Iterator<Item = (PathBuf, Result<Draft, PlanError>)> + 'a, PlanError> {
-    let paths = files(dir, &["conf", "json", "conflist"], inputs)?;
-    Ok(paths.into_iter().map(move |path| {
-        let draft = read(&path, inputs);
-        (path, draft)
-    }))
-}
-
-/// Returns the files of a directory with one of these extensions, in the order of their names; none where the directory does not exist.
-pub(super) fn files(
-    dir: &Path,
-    extensions: &[&str],
-    inputs: Inputs<'_>,
-) -> Result<Vec<PathBuf>, PlanError> {
-    let names = match inputs.files.list(dir) {
-        Ok(names) => names,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Vec::new()
-        }
-        Err(error) => {
-            return Err(PlanError::File {
-                path: dir.to_owned(),
-                reason: format!("cannot be listed: {error}"),
-            });
-        }
-    };
-    let matches = |path: &PathBuf| {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|extension| extensions.contains(&extension))
-            && !inputs.files.is_dir(path)
-    };
-    let paths = names.into_iter().map(|name| dir.join(name));
-    Ok(paths.filter(matches).collect())
-}
-
-/// Reads one configuration file.
-pub(super) fn read(path: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
-    let unusable = |reason| PlanError::File {
-        path: path.to_owned(),
-        reason,
-    };
-    let bytes = inputs.files.read(path).map_err(|error| {
-        let reason = format!("cannot be read: {error}; create it, or name another file");
-        match error.kind() {
-            ErrorKind::NotFound => PlanError::NoFile {
-                path: path.to_owned(),
-                reason,
-            },
-            _ => unusable(reason),
-        }
-    })?;
-    Draft::parse(&bytes).map_err(unusable)
 }

@@ -136,7 +136,7 @@ impl Pool {
         open.http1.retain(|(one, _)| one.number > suspected);
     }
 
-    /// Returns a connection whose answer was read to its end, so that it can take another request.
+    /// Puts back a connection whose answer was read to its end, so that it can take another request.
     pub(super) fn release(&self, connection: PooledConnection) {
         if let Protocol::Http1(connection) = connection.0 {
             let mut open = self.lock();

@@ -1,0 +1,64 @@
+//! The sources of a plan: the configuration, and three traits for definitions, files and plugins. Daemon, kubectl and tests implement
+//! them each in their own way.
+
+use std::{io, path::Path, sync::Arc};
+
+use crate::{Nad, netconf::Netconf};
+
+/// The sources from which a plan is made.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The effective configuration.
+    pub netconf: &'a Netconf,
+    /// The cluster's network attachment definitions.
+    pub definitions: &'a dyn Definitions,
+    /// The node's files.
+    pub files: &'a dyn Files,
+    /// The node's plugins.
+    pub plugins: &'a dyn Plugins,
+}
+
+/// The cluster's definitions, as a watch keeps them.
+pub trait Definitions: Send + Sync {
+    /// Returns one definition.
+    fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
+
+    /// Returns the chart that installs the CRD, where the cluster lacks it.
+    fn missing_crd(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Read access to the node's file tree. Paths are those of the node.
+pub trait Files: Send + Sync {
+    /// Returns the content of a file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// Returns the names in a directory, sorted byte by byte.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Whether the path is a directory or a link to one.
+    fn is_dir(&self, path: &Path) -> bool;
+    /// Whether the path exists.
+    fn exists(&self, path: &Path) -> bool;
+}
+
+/// The plugins of a node.
+pub trait Plugins: Send + Sync {
+    /// Returns the plugin's result of VERSION, or `None` where there is no such plugin.
+    fn versions(&self, plugin: &str) -> Option<Result<PluginVersions, String>>;
+}
+
+/// A plugin's result of VERSION.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PluginVersions {
+    /// The versions of the CNI specification that the plugin supports.
+    pub versions: Vec<String>,
+}
+
+/// A node without plugins, for plans that are made away from a node.
+pub struct NoPlugins;
+
+impl Plugins for NoPlugins {
+    fn versions(&self, _plugin: &str) -> Option<Result<PluginVersions, String>> {
+        None
+    }
+}
