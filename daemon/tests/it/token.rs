@@ -50,7 +50,10 @@ fn missing_token_is_waited_for() {
             .problem()
             .filter(|problem| problem.contains("no access to the API server"))
     });
-    assert!(problem.contains("/token: there is no token"), "{problem}");
+    assert!(
+        problem.contains("/token: has no readable token"),
+        "{problem}"
+    );
     assert_eq!(node.api.requests(), []);
     node.write("token", "late");
     let _daemon = daemon.ready();
